@@ -1,0 +1,40 @@
+# make demo | test | lint | format | hooks | clean: each builds the environment it needs first.
+PYTHON ?= python3
+VENV ?= .venv
+BACKEND ?= pyro
+WORKERS ?= 2
+
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+
+.PHONY: demo test lint format hooks clean
+
+demo: $(INSTALLED)
+	$(BIN)/python examples/demo.py --backend $(BACKEND)
+
+# One thread per worker: the workers already fill the cores.
+test: export OMP_NUM_THREADS ?= 1
+test: $(INSTALLED)
+	$(BIN)/python -m pytest -q -n $(WORKERS)
+
+lint: $(INSTALLED)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(INSTALLED)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+hooks: $(INSTALLED)
+	$(BIN)/pre-commit install
+
+clean:
+	rm -rf build dist *.egg-info .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+
+$(INSTALLED): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt \
+		-e ".[pyro,numpyro,examples,dev]"
+	touch $@
