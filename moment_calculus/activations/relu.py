@@ -1,0 +1,185 @@
+"""Piecewise linear activations: ReLU, leaky ReLU and the Heaviside step."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from moment_calculus.activations.base import (
+    Activation,
+    Array,
+    correlation,
+    normal_hermite,
+    over_pairs,
+)
+from moment_calculus.activations.dvi import dvi_rectifier, dvi_step
+from moment_calculus.arrays import outer
+from moment_calculus.normal import (
+    LIMIT,
+    cdf,
+    pdf,
+    rectifier_covariance,
+    step_covariance,
+    tail_moment_values,
+)
+from moment_calculus.special import TINY_VARIANCE, elementwise, namespace, safe_scale
+
+
+def _rectified(mean: Array, variance: Array) -> tuple[Array, Array]:
+    """Both moments from the tail moments at t = |μ|/σ, with no difference of large terms."""
+    xp = namespace(mean)
+    scale = safe_scale(variance)
+    ratio = mean / scale
+    t = xp.abs(ratio)
+    _, first, second = tail_moment_values(t)
+    above = ratio > 0
+    t = xp.clip(t, max=1e15)  # its product with a tail moment, which is then zero, stays finite
+    share = xp.where(above, 1 - second - 2 * t * first, second) - first * first
+    return xp.where(above, mean, xp.zeros_like(mean)) + scale * first, variance * share
+
+
+def _rectified_slopes(mean: Array, variance: Array) -> Any:
+    xp = namespace(mean)
+    scale = safe_scale(variance)
+    ratio = mean / scale
+    t, above, density = xp.clip(xp.abs(ratio), max=LIMIT), ratio > 0, pdf(ratio)
+    beyond = cdf(-t)
+    reach, rest = xp.where(above, 1 - beyond, beyond), xp.where(above, beyond, 1 - beyond)
+    # The mean over σ; it cancels where it is negligible, which slopes may.
+    unit = xp.where(above, ratio, xp.zeros_like(ratio)) + density - t * beyond
+    by_scale = xp.where(variance > TINY_VARIANCE, density / (2 * scale), xp.zeros_like(scale))
+    return (
+        (reach, by_scale),
+        (2 * scale * unit * rest, reach - unit * density),
+    )
+
+
+_relu_moments = elementwise(_rectified, _rectified_slopes)
+
+
+def _threshold(mean: Array, variance: Array) -> Array:
+    return mean / safe_scale(variance)
+
+
+@dataclass(frozen=True)
+class LeakyReLU(Activation):
+    """max(x, αx) for a slope α < 1; every formula holds for any α.
+
+    Args:
+        negative_slope: α.
+
+    Source: [FUP] eqs. 36 and 38; its summary table misprints the variance.
+    """
+
+    negative_slope: float = 0.01
+    name = "leaky_relu"
+
+    def __call__(self, x: Array) -> Array:
+        """Evaluate the plain function."""
+        return namespace(x).where(x > 0, x, self.negative_slope * x)
+
+    def moments(self, mean: Array, variance: Array) -> tuple[Array, Array]:
+        """Exact mean and variance."""
+        low, step = self.negative_slope, 1 - self.negative_slope
+        first, second = _relu_moments(mean, variance)
+        share = low * low + 2 * low * step * cdf(_threshold(mean, variance))
+        total = variance * share + step * step * second
+        return low * mean + step * first, namespace(mean).clip(total, min=0.0)
+
+    def gain(self, mean: Array, variance: Array) -> Array:
+        """Expected derivative."""
+        low = self.negative_slope
+        return low + (1 - low) * cdf(_threshold(mean, variance))
+
+    def hermite(self, mean: Array, variance: Array, order: int) -> list[Array]:
+        """g_1 = σ E[f′], g_n = (1 − α) σ (−1)ⁿ He_{n−2}(a) φ(a) / √n!."""
+        scale, threshold = safe_scale(variance), _threshold(mean, variance)
+        jump = (1 - self.negative_slope) * scale * pdf(threshold)
+        curved = [
+            (-1) ** n * term / math.sqrt(n * (n - 1))
+            for n, term in enumerate(normal_hermite(threshold, jump, order - 1), start=2)
+        ]
+        return [scale * self.gain(mean, variance), *curved]
+
+    def pair_covariance(self, mean: Array, variance: Array, covariance: Array) -> Array:
+        """Exact covariance of every pair."""
+        return self._pairs(rectifier_covariance, mean, variance, covariance)
+
+    def dvi_covariance(self, mean: Array, variance: Array, covariance: Array) -> Array:
+        """Approximate covariance of every pair."""
+        return self._pairs(dvi_rectifier, mean, variance, covariance)
+
+    def _pairs(self, rectifier: Any, mean: Array, variance: Array, covariance: Array) -> Array:
+        """Cov of αx + (1 − α)x₊, given the function for the rectified parts."""
+        low, step = self.negative_slope, 1 - self.negative_slope
+        scale, threshold = safe_scale(variance), _threshold(mean, variance)
+        shares = over_pairs(rectifier, threshold, correlation(variance, covariance))
+        curved = step * step * outer(scale, scale) * shares
+        if low == 0:
+            return curved
+        reach = cdf(threshold)
+        crossed = reach[..., :, None] + reach[..., None, :]
+        return curved + covariance * (low * low + low * step * crossed)
+
+
+@dataclass(frozen=True)
+class ReLU(LeakyReLU):
+    """max(x, 0).
+
+    Source: [DVI] appendix A, [FUP] appendix C.5.
+    """
+
+    negative_slope: float = 0.0
+    name = "relu"
+
+    def __call__(self, x: Array) -> Array:
+        """Evaluate the plain function."""
+        return namespace(x).where(x > 0, x, namespace(x).zeros_like(x))
+
+    def moments(self, mean: Array, variance: Array) -> tuple[Array, Array]:
+        """Exact mean and variance."""
+        return _relu_moments(mean, variance)
+
+
+@dataclass(frozen=True)
+class Heaviside(Activation):
+    """The step 1{x > 0}.
+
+    Source: [FUP] section 3; the pairs are bivariate normal probabilities.
+    """
+
+    name = "heaviside"
+
+    def __call__(self, x: Array) -> Array:
+        """Evaluate the plain function."""
+        xp = namespace(x)
+        return xp.where(x > 0, xp.ones_like(x), xp.zeros_like(x))
+
+    def moments(self, mean: Array, variance: Array) -> tuple[Array, Array]:
+        """Exact mean and variance."""
+        xp = namespace(mean)
+        threshold = _threshold(mean, variance)
+        reach, random = cdf(threshold), variance > 0
+        spread = xp.where(random, reach * cdf(-threshold), xp.zeros_like(mean))
+        return xp.where(random, reach, self(mean)), spread
+
+    def gain(self, mean: Array, variance: Array) -> Array:
+        """Expected derivative, the density of x at 0."""
+        return pdf(_threshold(mean, variance)) / safe_scale(variance)
+
+    def hermite(self, mean: Array, variance: Array, order: int) -> list[Array]:
+        """g_n = (−1)ⁿ⁻¹ He_{n−1}(a) φ(a) / √n!."""
+        threshold = _threshold(mean, variance)
+        terms = normal_hermite(threshold, pdf(threshold), order)
+        return [(-1) ** (n - 1) * term / math.sqrt(n) for n, term in enumerate(terms, start=1)]
+
+    def pair_covariance(self, mean: Array, variance: Array, covariance: Array) -> Array:
+        """Exact covariance of every pair."""
+        threshold = _threshold(mean, variance)
+        return over_pairs(step_covariance, threshold, correlation(variance, covariance))
+
+    def dvi_covariance(self, mean: Array, variance: Array, covariance: Array) -> Array:
+        """Approximate covariance of every pair."""
+        threshold = _threshold(mean, variance)
+        return over_pairs(dvi_step, threshold, correlation(variance, covariance))

@@ -1,0 +1,110 @@
+"""Concatenation of live values, with the cross-covariances of the parts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from moment_calculus.arrays import Array, device
+from moment_calculus.errors import UnsupportedMoments
+from moment_calculus.layout import batch_shape
+from moment_calculus.rulebooks import Propagation
+from moment_calculus.shapes import broadcast
+from moment_calculus.special import namespace
+from moment_calculus.values import Gaussian, cross_covariance
+
+
+def concatenate(values: Sequence[Any], axis: int) -> Gaussian:
+    """Concatenate values and arrays; along the feature axis the cross-covariances enter.
+
+    Args:
+        values: at least one of them random.
+        axis: negative axis along which to concatenate.
+
+    Raises:
+        UnsupportedMoments: if parts share a latent site and their joint moments are not known.
+    """
+    live = [value.gaussian() for value in values if hasattr(value, "gaussian")]
+    features = live[0].axis if len({part.axis for part in live}) == 1 else -1
+    parts = [_on_features(value, features, live[0].propagation) for value in values]
+    along = axis == features
+    joint = None
+    if features is not None:
+        joint = (lambda: _joined(parts)) if along else (lambda: _stacked(parts, axis, features))
+    shared = _share(parts)
+    dense = any(part.has_covariance for part in parts) or (along and shared)
+    return Gaussian(
+        _concat([part.mean for part in parts], axis),
+        _concat([part.variance for part in parts], axis),
+        joint if dense and live[0].propagation.full else None,
+        joint=joint,
+        axis=features,
+        sites=frozenset().union(*(part.sites for part in parts)),
+        parents=_placed(parts) if along else tuple((part, None) for part in live),
+        propagation=live[0].propagation,
+        independent=not shared and all(part.independent for part in parts),
+    )
+
+
+def _concat(arrays: Sequence[Array], axis: int) -> Array:
+    return namespace(arrays[0]).concat(list(arrays), axis=axis)
+
+
+def _on_features(part: Any, axis: int | None, propagation: Propagation) -> Gaussian:
+    """A part on the common feature axis; a certain one has variance zero."""
+    if hasattr(part, "gaussian"):
+        return broadcast(part.gaussian(), part.shape, axis)
+    zeros = namespace(part).zeros_like(part)
+    return Gaussian(part, zeros, axis=axis, propagation=propagation)
+
+
+def _share(parts: Sequence[Gaussian]) -> bool:
+    return sum(len(p.sites) for p in parts) > len(frozenset().union(*(p.sites for p in parts)))
+
+
+def _stacked(parts: Sequence[Gaussian], axis: int, features: int) -> Array:
+    """Covariance of parts concatenated along an axis of the batch."""
+    rank = len(parts[0].shape)
+    return _concat([part.joint_covariance() for part in parts], axis % rank - (axis > features))
+
+
+def _joined(parts: Sequence[Gaussian]) -> Array:
+    return _concat([_concat([_block(p, q) for q in parts], -1) for p in parts], -2)
+
+
+def _block(left: Gaussian, right: Gaussian) -> Array:
+    if left is right:
+        return left.joint_covariance()
+    cross = cross_covariance(left, right)
+    if cross is None:
+        raise UnsupportedMoments(
+            "concatenation of values whose joint moments are not known",
+            sites=left.sites & right.sites,
+            remedy="use covariance='diagonal', or draw the shared site by naming it in "
+            "sample_sites=",
+        )
+    batch = batch_shape(left.shape, left.axis)
+    return namespace(cross).broadcast_to(cross, (*batch, _size(left), _size(right)))
+
+
+def _size(part: Gaussian) -> int:
+    return 1 if part.axis is None else part.shape[part.axis]
+
+
+def _placed(parts: Sequence[Gaussian]):
+    sizes = [_size(part) for part in parts]
+    placed = []
+    for i, part in enumerate(parts):
+        if part.sites:
+            before, after = sum(sizes[:i]), sum(sizes[i + 1 :])
+            placed.append((part, lambda c, b=before, a=after: _pad_rows(c, b, a)))
+    return tuple(placed)
+
+
+def _pad_rows(cross: Array, before: int, after: int) -> Array:
+    xp = namespace(cross)
+    above, below = (
+        xp.zeros((*cross.shape[:-2], n, cross.shape[-1]), dtype=cross.dtype, device=device(cross))
+        for n in (before, after)
+    )
+    return xp.concat([above, cross, below], axis=-2)

@@ -1,0 +1,226 @@
+"""Elementwise functions of a Gaussian whose moments are matched only where they are needed.
+
+A chain of functions is composed first and integrated once, so that it stays recognisable (the
+scale of a likelihood, say); a shape operation moves the base, and the moments when they are there.
+"""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from moment_calculus import pairs
+from moment_calculus.arrays import Array
+from moment_calculus.gaussian import Gaussian
+from moment_calculus.layout import features_last, gain_map
+from moment_calculus.rulebooks import Propagation
+from moment_calculus.special import namespace
+
+
+class Deferred:
+    """An elementwise function of one Gaussian, integrated only where its moments are needed.
+
+    Args:
+        base: the Gaussian.
+        activation: the function, with its exact moments.
+    """
+
+    __slots__ = ("_gaussian", "_source", "activation", "base")
+
+    def __init__(self, base: Gaussian, activation: Any) -> None:
+        self.base, self.activation = base, activation
+        self._gaussian: Gaussian | None = None
+        self._source: tuple[Deferred, Callable[[Any], Any]] | None = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the variable."""
+        return self.base.shape
+
+    @property
+    def sites(self) -> frozenset[str]:
+        """Names of the latent sites the value depends on."""
+        return self.base.sites
+
+    @property
+    def propagation(self) -> Propagation:
+        """How randomness flows in this program."""
+        return self.base.propagation
+
+    @property
+    def at_mean(self) -> Array:
+        """The function at the mean of its base."""
+        return self(self.base.mean)
+
+    def __call__(self, points: Array) -> Array:
+        """Evaluate the function at given values of its base."""
+        return self.activation(points)
+
+    def gaussian(self) -> Gaussian:
+        """Match the moments once; every later use shares the result, and so its identity."""
+        if self._gaussian is None:
+            if self._source is None:
+                self._gaussian = self._match()
+            else:
+                source, move = self._source
+                self._gaussian = move(source.gaussian())
+        return self._gaussian
+
+    def moved(self, move: Callable[[Any], Any]) -> Deferred:
+        """The function of the moved base; its moments are the moved moments of this one.
+
+        Args:
+            move: shape operation on values and on arrays of the value's shape.
+        """
+        result = self._rebased(move)
+        result._source = (self, move)
+        return result
+
+    def _rebased(self, move: Callable[[Any], Any]) -> Deferred:
+        return Deferred(move(self.base), self.activation)
+
+    def _match(self) -> Gaussian:
+        """The same function of the same base gives the same value, not a second one beside it."""
+        base, activation = self.base, self.activation
+        if base.matched is None:
+            base.matched = weakref.WeakValueDictionary()
+        known = base.matched.get(activation)
+        if known is None:
+            known = base.matched[activation] = _matched(base, activation)
+        return known
+
+
+class AffineDeferred(Deferred):
+    """scale · f(x) + shift for a Deferred f(x): still one function of one Gaussian.
+
+    Args:
+        source: the Deferred.
+        scale: certain array or number, broadcastable to the source's shape.
+        shift: likewise.
+        match: computes the affine image of the source's moments, so that dependence on the
+            source is known exactly.
+    """
+
+    __slots__ = ("match", "scale", "shift", "source")
+
+    def __init__(
+        self,
+        source: Deferred,
+        scale: Array | float,
+        shift: Array | float,
+        match: Callable[[Gaussian, Any, Any], Gaussian],
+    ) -> None:
+        super().__init__(source.base, source.activation)
+        self.source, self.scale, self.shift, self.match = source, scale, shift, match
+
+    def __call__(self, points: Array) -> Array:
+        """Evaluate the function at given values of its base."""
+        return self.source(points) * self.scale + self.shift
+
+    def _rebased(self, move: Callable[[Any], Any]) -> Deferred:
+        scale, shift = (self._moved_part(part, move) for part in (self.scale, self.shift))
+        return AffineDeferred(self.source.moved(move), scale, shift, self.match)
+
+    def _moved_part(self, part: Any, move: Callable[[Any], Any]) -> Any:
+        if not len(getattr(part, "shape", ())):
+            return part
+        return move(namespace(part).broadcast_to(part, self.shape))
+
+    def _match(self) -> Gaussian:
+        return self.match(self.source.gaussian(), self.scale, self.shift)
+
+
+class ComposedDeferred(Deferred):
+    """outer(f(x)) for a Deferred f(x): one function of one Gaussian, integrated at once.
+
+    Args:
+        outer: activation of f(x).
+        source: the Deferred f(x).
+        integrated: turns an elementwise function of arrays into an activation.
+    """
+
+    __slots__ = ("integrated", "outer", "source")
+
+    def __init__(self, outer: Any, source: Deferred, integrated: Callable[[Callable], Any]) -> None:
+        super().__init__(source.base, integrated(lambda points: outer(source(points))))
+        self.outer, self.source, self.integrated = outer, source, integrated
+
+    def _rebased(self, move: Callable[[Any], Any]) -> Deferred:
+        return ComposedDeferred(self.outer, self.source.moved(move), self.integrated)
+
+
+class FusedDeferred(Deferred):
+    """combine(f(x), g(x)) for two functions of one Gaussian x: integrated at once, like a chain.
+
+    Args:
+        combine: elementwise function of two arrays.
+        left: Deferred f(x), or x itself.
+        right: Deferred g(x) of the same base and shape, or x itself.
+        integrated: turns an elementwise function of arrays into an activation.
+    """
+
+    __slots__ = ("combine", "integrated", "left", "right")
+
+    def __init__(
+        self,
+        combine: Callable[[Array, Array], Array],
+        left: Gaussian | Deferred,
+        right: Gaussian | Deferred,
+        integrated: Callable[[Callable], Any],
+    ) -> None:
+        activation = integrated(lambda points: combine(_at(left, points), _at(right, points)))
+        super().__init__(base_of(left), activation)
+        self.combine, self.left, self.right, self.integrated = combine, left, right, integrated
+
+    def _rebased(self, move: Callable[[Any], Any]) -> Deferred:
+        left, right = (
+            part.moved(move) if isinstance(part, Deferred) else move(part)
+            for part in (self.left, self.right)
+        )
+        return FusedDeferred(self.combine, left, right, self.integrated)
+
+
+def base_of(value: Gaussian | Deferred) -> Gaussian:
+    """The Gaussian of which a value is an elementwise function."""
+    return value.base if isinstance(value, Deferred) else value
+
+
+def root_of(value: Deferred) -> Any:
+    """The function behind affine maps."""
+    while isinstance(value, AffineDeferred):
+        value = value.source
+    return value.activation
+
+
+def _at(value: Gaussian | Deferred, points: Array) -> Array:
+    return value(points) if isinstance(value, Deferred) else points
+
+
+def _matched(base: Gaussian, activation: Any) -> Gaussian:
+    """Moments of f(base); no closure holds the Deferred, so that no cycle outlives its use."""
+    mean, variance = activation.moments(base.mean, base.variance)
+    gain = functools.cache(lambda: activation.gain(base.mean, base.variance))
+    return Gaussian(
+        mean,
+        variance,
+        (lambda: _activation_covariance(base, activation)) if base.has_covariance else None,
+        axis=base.axis,
+        sites=base.sites,
+        parents=((base, lambda cross: gain_map(gain(), base.axis)(cross)),),
+        propagation=base.propagation,
+        independent=base.independent,
+        origin=base.origin,
+    )
+
+
+def _activation_covariance(base: Gaussian, activation: Any) -> Array:
+    rulebook = base.propagation.rulebook
+    return pairs.covariance(
+        activation,
+        features_last(base.mean, base.axis),
+        base.covariance,
+        method=rulebook.pair_method,
+        order=rulebook.mehler_order,
+    )

@@ -1,0 +1,164 @@
+"""Dependence between live values: their cross-covariance, by the graph of expected Jacobians.
+
+The newer of two values is expanded into its parents until a common ancestor is reached. A product
+adds the covariance of its second-order term with the products that are not among its ancestors.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from moment_calculus.arrays import Array, device, diagonal, diagonal_matrix, transpose
+from moment_calculus.layout import features_last, from_features_last
+from moment_calculus.special import namespace, safe_scale
+
+if TYPE_CHECKING:
+    from moment_calculus.values import Gaussian, Value
+
+
+def share_sites(*values: Value) -> frozenset[str]:
+    """Latent sites on which at least two of the values depend."""
+    seen: frozenset[str] = frozenset()
+    shared: frozenset[str] = frozenset()
+    for value in values:
+        shared, seen = shared | (seen & value.sites), seen | value.sites
+    return shared
+
+
+def cross_covariance(left: Gaussian, right: Gaussian) -> Array | None:
+    """Covariance of the components of two live values, element of the batch by element.
+
+    Exact where the steps between the values are linear or products of Gaussians, and for one
+    activation (Stein's lemma); behind several activations it is the first term of their Mehler
+    series. In diagonal mode the inputs of a linear map enter as independent, as in its variance.
+
+    Args:
+        left: a value with features d.
+        right: a value with features e and a batch shape that broadcasts with the left one's.
+
+    Returns:
+        ``batch + [d, e]``; a zero of shape [1, 1] if the values share no latent site; None if the
+        joint moments are not known.
+    """
+    return _Graph().cross(left, right)
+
+
+class _Graph:
+    """One query: every pair of values is visited once."""
+
+    def __init__(self) -> None:
+        self.known: dict[tuple[int, int, bool], Array | None] = {}
+        self.quadratic: dict[tuple[int, int], Array | float | None] = {}
+        self.lineages: dict[int, set[int]] = {}
+
+    def cross(self, left: Gaussian, right: Gaussian, mixed: bool = False) -> Array | None:
+        """Covariance; ``mixed`` once the features entered a map as independent."""
+        if left is right:
+            return _marginal(left) if mixed else left.joint_covariance()
+        if left.serial < right.serial:
+            swapped = self.cross(right, left, mixed)
+            return None if swapped is None else transpose(swapped)
+        key = (left.serial, right.serial, mixed)
+        if key not in self.known:
+            self.known[key] = self._expand(left, right, mixed)
+        return self.known[key]
+
+    def _expand(self, left: Gaussian, right: Gaussian, mixed: bool) -> Array | None:
+        if not left.sites & right.sites:
+            like = left.mean
+            return namespace(like).zeros((1, 1), dtype=like.dtype, device=device(like))
+        if not left.parents:
+            return None
+        total: Any = self._second_order(left, right) if left.factors else 0.0
+        for parent, jacobian in left.parents if total is not None else ():
+            if not parent.sites & right.sites:
+                continue
+            if jacobian is None:
+                return None
+            cross = self.cross(parent, right, mixed or left.mixes)
+            term = None if cross is None else jacobian(cross)
+            if term is None:
+                return None
+            total = total + term
+        return total
+
+    def _second_order(self, left: Gaussian, right: Gaussian) -> Array | float | None:
+        """Covariance of (x − E x)(y − E y), where left = x·y, with ``right``."""
+        key = (left.serial, right.serial)
+        if key not in self.quadratic:
+            self.quadratic[key] = 0.0 if self._precedes(right, left) else self._pairs(left, right)
+        return self.quadratic[key]
+
+    def _pairs(self, left: Gaussian, right: Gaussian) -> Array | float | None:
+        total: Any = self._isserlis(left.factors, right.factors) if right.factors else 0.0
+        for parent, jacobian in right.parents if total is not None else ():
+            if not parent.sites & left.sites:
+                continue
+            part = self._second_order(left, parent)
+            if isinstance(part, float):
+                continue
+            term = None if part is None or jacobian is None else jacobian(transpose(part))
+            if term is None:
+                return None
+            total = total + transpose(term)
+        return total
+
+    def _isserlis(self, left: Any, right: Any) -> Array | None:
+        """C_xu C_yv + C_xv C_yu for the factors x, y and u, v of two products."""
+        (x, y), (u, v) = left, right
+        xu, yv, xv, yu = (self.cross(a, b) for a, b in ((x, u), (y, v), (x, v), (y, u)))
+        if xu is None or yv is None or xv is None or yu is None:
+            return None
+        return xu * yv + xv * yu
+
+    def _precedes(self, value: Gaussian, product: Gaussian) -> bool:
+        """Whether a value is an ancestor of a product, so jointly Gaussian with its factors."""
+        if product.serial not in self.lineages:
+            self.lineages[product.serial] = _lineage(product)
+        return value.serial in self.lineages[product.serial]
+
+
+def _lineage(value: Gaussian) -> set[int]:
+    seen: set[int] = set()
+    stack = [value]
+    while stack:
+        current = stack.pop()
+        if current.serial not in seen:
+            seen.add(current.serial)
+            stack.extend(parent for parent, _ in current.parents)
+    return seen
+
+
+def _marginal(value: Gaussian) -> Array:
+    return diagonal_matrix(features_last(value.variance, value.axis))
+
+
+def elementwise_covariance(left: Gaussian, right: Gaussian) -> Array | float | None:
+    """Covariance of each component of one value with the same component of another.
+
+    In diagonal mode, where the variances leave correlations out that the cross-covariance may
+    have seen, it is kept within the product of the standard deviations.
+
+    Args:
+        left: a value.
+        right: a value of the same shape and feature axis.
+
+    Returns:
+        Array that broadcasts to that shape; 0.0 if the values share no latent site; None if it is
+        not known.
+    """
+    if not left.sites & right.sites:
+        return 0.0
+    if left is right:
+        return left.variance
+    cross = cross_covariance(left, right) if left.axis == right.axis else None
+    if cross is None:
+        return None
+    elementwise = from_features_last(diagonal(cross), left.axis)
+    return elementwise if left.propagation.full else _within(elementwise, left, right)
+
+
+def _within(covariance: Array, left: Gaussian, right: Gaussian) -> Array:
+    bound = safe_scale(left.variance) * safe_scale(right.variance)
+    xp = namespace(bound)
+    return xp.maximum(xp.minimum(covariance, bound), -bound)

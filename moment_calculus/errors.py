@@ -1,0 +1,61 @@
+"""What the calculus raises: every refusal names its cause, the latent sites and a remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+class UnsupportedMoments(TypeError):
+    """Moments that have no rule, with the cause, the latent sites involved and the remedy.
+
+    It derives from ``TypeError`` because Pyro rebuilds ``ValueError`` and ``RuntimeError``
+    from their message alone, which would lose the fields.
+
+    Args:
+        cause: what is not supported, and why.
+        sites: names of the latent sites that the operands depend on.
+        remedy: what the user can do about it.
+        operation: the operation as the user called it; added by the front end.
+        location: the user's file and line, and the enclosing module; added by the front end.
+    """
+
+    def __init__(
+        self,
+        cause: str,
+        *,
+        sites: Iterable[str] = (),
+        remedy: str = "",
+        operation: str = "",
+        location: str = "",
+    ) -> None:
+        self.cause, self.remedy = cause, remedy
+        self.sites = tuple(sorted(sites))
+        self.operation, self.location = operation, location
+        super().__init__(self._message())
+
+    def located(self, operation: str, location: str) -> UnsupportedMoments:
+        """Return the same refusal with the operation and the user's line filled in."""
+        return UnsupportedMoments(
+            self.cause,
+            sites=self.sites,
+            remedy=self.remedy,
+            operation=self.operation or operation,
+            location=self.location or location,
+        )
+
+    def _message(self) -> str:
+        headline = f"{self.operation}: {self.cause}" if self.operation else self.cause
+        details = (
+            ("where", self.location),
+            ("latent sites", ", ".join(self.sites)),
+            ("remedy", self.remedy),
+        )
+        return "\n".join([headline, *(f"  {name}: {text}" for name, text in details if text)])
+
+
+class DependenceWarning(UserWarning):
+    """Two dependent values were added and their covariance is not known: it was taken as zero."""
+
+
+class CovarianceDroppedWarning(UserWarning):
+    """A reshape mixed the feature axis of a full covariance: only the variances were kept."""

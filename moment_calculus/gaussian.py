@@ -1,0 +1,144 @@
+"""A Gaussian value: moments with provenance.
+
+A :class:`Gaussian` remembers its parents together with the expected Jacobian of the step that
+made it (E f′, by Stein's lemma). The live values so form a linear-Gaussian graph, in which the
+cross-covariance of any two of them is computed on demand, see
+:func:`moment_calculus.dependence.cross_covariance`.
+
+Layout: ``mean`` has the program's own shape. One axis may be the *feature axis*; the covariance
+over it is stored with that axis moved to the end and doubled, ``batch + [d, d]``, where ``batch``
+is the shape without the feature axis. A value without a feature axis (``axis=None``) is a batch
+of scalars, ``d = 1``. Components without a stored covariance are independent.
+"""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from collections.abc import Callable
+
+from moment_calculus.arrays import Array, diagonal, diagonal_matrix
+from moment_calculus.layout import Jacobian, features_last, from_features_last
+from moment_calculus.rulebooks import Propagation
+
+_serials = itertools.count()
+
+
+class Gaussian:
+    """Moments of an array-valued random variable, propagated as a Gaussian.
+
+    Args:
+        mean: array of the variable's shape.
+        variance: array of the same shape; may be omitted when ``covariance`` is an array.
+        covariance: ``batch + [d, d]`` over the feature axis, or a callable that computes it when
+            it is first needed, or None for independent components.
+        joint: callable that computes the covariance over the feature axis of a value whose
+            components are propagated as independent (diagonal mode), for the cross-covariance
+            of its slices.
+        axis: the feature axis, negative; None for a batch of scalars.
+        sites: names of the latent sites the value depends on.
+        parents: pairs of a value and the map from Cov(parent, ·) to Cov(self, ·) in the layout
+            ``batch + [d, e]``; the map is None where the covariance is not known.
+        propagation: how randomness flows in this program.
+        independent: whether all components, those of the whole batch too, are independent; by
+            default known of a latent site alone.
+        origin: the value of which this one is a function component by component; by default
+            itself.
+        factors: the two values of which this one is the product.
+        mixes: whether the features of the parents entered as independent (diagonal mode).
+        weight: whether it is a latent matrix as a whole, not a batch of latent vectors; a product
+            with certain columns then has its rows as features.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_covariance",
+        "_joint",
+        "_origin",
+        "_variance",
+        "axis",
+        "factors",
+        "independent",
+        "matched",
+        "mean",
+        "mixes",
+        "parents",
+        "propagation",
+        "serial",
+        "sites",
+        "weight",
+    )
+
+    def __init__(
+        self,
+        mean: Array,
+        variance: Array | None = None,
+        covariance: Array | Callable[[], Array] | None = None,
+        *,
+        joint: Callable[[], Array] | None = None,
+        axis: int | None = -1,
+        sites: frozenset[str] = frozenset(),
+        parents: tuple[tuple[Gaussian, Jacobian | None], ...] = (),
+        propagation: Propagation | None = None,
+        independent: bool | None = None,
+        origin: Gaussian | None = None,
+        factors: tuple[Gaussian, Gaussian] | None = None,
+        mixes: bool = False,
+        weight: bool = False,
+    ) -> None:
+        self.mean, self._variance, self._covariance, self._joint = mean, variance, covariance, joint
+        self.axis, self.sites, self.parents = axis, sites, parents
+        self.propagation = propagation or Propagation()
+        self._origin, self.factors, self.mixes, self.weight = origin, factors, mixes, weight
+        site = not parents and covariance is None and joint is None
+        self.independent = site if independent is None else independent
+        self.matched: weakref.WeakValueDictionary | None = None
+        self.serial = next(_serials)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the variable."""
+        return tuple(self.mean.shape)
+
+    @property
+    def at_mean(self) -> Array:
+        """The variable evaluated at its mean."""
+        return self.mean
+
+    @property
+    def origin(self) -> Gaussian:
+        """The value of which this one is a function component by component."""
+        return self if self._origin is None else self._origin
+
+    @property
+    def has_covariance(self) -> bool:
+        """Whether the components are propagated with their covariance."""
+        return self._covariance is not None
+
+    @property
+    def covariance(self) -> Array | None:
+        """Covariance over the feature axis, ``batch + [d, d]``; None: independent components."""
+        if callable(self._covariance):
+            self._covariance = self._covariance()
+        return self._covariance
+
+    @property
+    def variance(self) -> Array:
+        """Variance of every component, of the variable's shape."""
+        if self._variance is None:
+            self._variance = from_features_last(diagonal(self.covariance), self.axis)
+        return self._variance
+
+    def joint_covariance(self) -> Array:
+        """Covariance over the feature axis, computed even where it is not propagated."""
+        if self.has_covariance:
+            return self.covariance
+        if callable(self._joint):
+            self._joint = self._joint()
+        if self._joint is not None:
+            return self._joint
+        return diagonal_matrix(features_last(self.variance, self.axis))
+
+    def gaussian(self) -> Gaussian:
+        """Return the value itself: it is already moment-matched."""
+        return self

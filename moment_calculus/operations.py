@@ -1,0 +1,257 @@
+"""Operations on live values: sums and products, with their dependence.
+
+Each returns a new value that knows its parents, so that the cross-covariance of any two values
+can be computed later. Certain operands are plain arrays or numbers.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+from moment_calculus.activations import Integrated
+from moment_calculus.arrays import Array, outer, transpose
+from moment_calculus.deferred import FusedDeferred, base_of, root_of
+from moment_calculus.errors import DependenceWarning, UnsupportedMoments
+from moment_calculus.notices import warn_user
+from moment_calculus.shapes import broadcast, broadcast_shape
+from moment_calculus.special import namespace
+from moment_calculus.unary import apply, is_value, leaf, scale_shift, shape_of
+from moment_calculus.values import (
+    Deferred,
+    Gaussian,
+    Value,
+    cross_covariance,
+    elementwise_covariance,
+    features_last,
+    gain_map,
+    identity_map,
+)
+
+__all__ = [
+    "DEPENDENCE_REMEDY",
+    "add",
+    "apply",
+    "divide",
+    "is_value",
+    "leaf",
+    "multiply",
+    "scale_shift",
+    "shape_of",
+    "subtract",
+]
+
+DEPENDENCE_REMEDY = (
+    "rewrite the model so that the operands do not share a latent site, or draw that site by "
+    "naming it in sample_sites="
+)
+
+
+def add(left: Any, right: Any) -> Value:
+    """Sum of two operands, at least one random; dependence enters by the exact cross-covariance.
+
+    Args:
+        left: value, array or number.
+        right: likewise.
+
+    Warns:
+        DependenceWarning: once per line, if the operands share a latent site and their joint
+            moments are not known.
+    """
+    if not is_value(left):
+        left, right = right, left
+    if not is_value(right):
+        return scale_shift(left, 1.0, right)
+    if _of_one_gaussian(left, right):
+        return FusedDeferred(operator.add, left, right, Integrated)
+    total = _sum(left.gaussian(), right.gaussian())
+    if total is not None:
+        return total
+    shared = ", ".join(sorted(left.sites & right.sites))
+    warn_user(
+        f"the terms of a sum both depend on latent site(s) {shared} and their covariance is not "
+        f"known: it is taken as zero; {DEPENDENCE_REMEDY}",
+        DependenceWarning,
+    )
+    return _sum(left.gaussian(), right.gaussian(), independent=True)
+
+
+def subtract(left: Any, right: Any) -> Value:
+    """Difference of two operands, at least one random.
+
+    Raises:
+        UnsupportedMoments: if both are random and their joint moments are not known.
+    """
+    if not is_value(right):
+        return scale_shift(left, 1.0, -right)
+    if is_value(left) and _of_one_gaussian(left, right):
+        return FusedDeferred(operator.sub, left, right, Integrated)
+    negative = scale_shift(right, -1.0)
+    if not is_value(left):
+        return scale_shift(negative, 1.0, left)
+    total = _sum(left.gaussian(), negative.gaussian())
+    return _refuse_dependence("difference", left, right) if total is None else total
+
+
+def _of_one_gaussian(left: Value, right: Value, *, product: bool = False) -> bool:
+    """Whether two operands are functions of one Gaussian whose joint moments need their fusion.
+
+    A sum with the Gaussian itself, or of multiples of the same function, is exact without it.
+    """
+    deferred = [value for value in (left, right) if isinstance(value, Deferred)]
+    if not deferred or left.shape != right.shape or base_of(left) is not base_of(right):
+        return False
+    return product or len({root_of(value) for value in deferred}) == 2
+
+
+def _sum(left: Gaussian, right: Gaussian, *, independent: bool = False) -> Any:
+    """The sum as a value, or None if the operands depend on each other in an unknown way."""
+    left, right, axis = _aligned(left, right)
+    shared = bool(left.sites & right.sites) and not independent
+    covariance, variance = None, None
+    if _dense(left, right, shared):
+        cross = _known_cross(left, right) if shared else 0.0
+        if cross is None:
+            return None
+        both = cross + transpose(cross) if shared else 0.0
+        covariance = left.joint_covariance() + right.joint_covariance() + both
+    else:
+        cross = elementwise_covariance(left, right) if shared else 0.0
+        if cross is None:
+            return None
+        variance = left.variance + right.variance + 2 * cross
+    return Gaussian(
+        left.mean + right.mean,
+        variance,
+        covariance,
+        joint=None if covariance is not None else _joint_sum(left, right),
+        axis=axis,
+        sites=left.sites | right.sites,
+        parents=((left, identity_map), (right, identity_map)),
+        propagation=left.propagation,
+        **_provenance(left, right),
+    )
+
+
+def _dense(left: Gaussian, right: Gaussian, shared: bool) -> bool:
+    """Whether a sum or product has dependent components that full mode has to carry."""
+    if left.has_covariance or right.has_covariance:
+        return True
+    return shared and left.propagation.full and left.origin is not right.origin
+
+
+def _provenance(left: Gaussian, right: Gaussian) -> dict[str, Any]:
+    """What is known of the components of a sum or product of aligned values."""
+    same = left.origin is right.origin
+    apart = same or not left.sites & right.sites
+    return {
+        "independent": left.independent and right.independent and apart,
+        "origin": left.origin if same else None,
+    }
+
+
+def _joint_sum(left: Gaussian, right: Gaussian):
+    def joint() -> Array:
+        cross = _known_cross(left, right)
+        both = 0.0 if cross is None else cross + transpose(cross)
+        return left.joint_covariance() + right.joint_covariance() + both
+
+    return joint
+
+
+def _known_cross(left: Gaussian, right: Gaussian) -> Array | None:
+    return cross_covariance(left, right) if left.axis == right.axis else None
+
+
+def _aligned(left: Gaussian, right: Gaussian) -> tuple[Gaussian, Gaussian, int | None]:
+    """Broadcast two values to one shape and one feature axis."""
+    shape = broadcast_shape(left.shape, right.shape)
+    wide, narrow = (left, right) if len(left.shape) == len(shape) else (right, left)
+    axis = narrow.axis if wide.axis is None else wide.axis
+    left, right = broadcast(left, shape, axis), broadcast(right, shape, axis)
+    return left, right, axis
+
+
+def multiply(left: Any, right: Any) -> Value:
+    """Product of two operands, at least one random.
+
+    For two random operands E[xy] = μ_x μ_y + C_xy, with the exact variance and covariance of
+    the product of jointly Gaussian variables. Two functions of one Gaussian are integrated as
+    one. Other operands behind activations are taken as jointly Gaussian: an approximation (the
+    variance of relu(Ah) ⊙ sigmoid(Bh) is up to a factor of 1.7 too large at variances of 1).
+
+    Raises:
+        UnsupportedMoments: if both are random and their joint moments are not known.
+
+    Source: Shekhovtsov et al. 2018, eq. 8, for independent operands; Isserlis' theorem.
+    """
+    if not is_value(left):
+        left, right = right, left
+    if not is_value(right):
+        return scale_shift(left, right)
+    if _of_one_gaussian(left, right, product=True):
+        return FusedDeferred(operator.mul, left, right, Integrated)
+    first, second, axis = _aligned(left.gaussian(), right.gaussian())
+    cross = elementwise_covariance(first, second)
+    if cross is None:
+        return _refuse_dependence("product", left, right)
+    joint = lambda: _product_covariance(first, second)  # noqa: E731
+    shared = bool(first.sites & second.sites)
+    return Gaussian(
+        first.mean * second.mean + cross,
+        _product_variance(first, second, cross),
+        joint if _dense(first, second, shared) else None,
+        joint=joint,
+        axis=axis,
+        sites=first.sites | second.sites,
+        parents=((first, gain_map(second.mean, axis)), (second, gain_map(first.mean, axis))),
+        propagation=first.propagation,
+        factors=(first, second),
+        **_provenance(first, second),
+    )
+
+
+def _product_variance(first: Gaussian, second: Gaussian, cross: Array | float) -> Array:
+    """Written as squares, so that rounding cannot make it negative: |C_xy| ≤ σ_x σ_y."""
+    xp = namespace(first.mean)
+    spread = first.variance * second.mean**2 + second.variance * first.mean**2
+    mixed = spread + 2 * cross * first.mean * second.mean
+    return first.variance * second.variance + cross**2 + xp.clip(mixed, min=0.0)
+
+
+def _product_covariance(first: Gaussian, second: Gaussian) -> Array:
+    mean_x = features_last(first.mean, first.axis)
+    mean_y = features_last(second.mean, second.axis)
+    cov_x, cov_y = first.joint_covariance(), second.joint_covariance()
+    covariance = cov_x * cov_y + cov_x * outer(mean_y, mean_y) + cov_y * outer(mean_x, mean_x)
+    if first.sites & second.sites:
+        cross = cross_covariance(first, second)
+        linear = outer(mean_y, mean_x) * cross
+        covariance = covariance + cross * transpose(cross) + linear + transpose(linear)
+    return covariance
+
+
+def divide(left: Any, right: Any) -> Value:
+    """Quotient by a certain divisor.
+
+    Raises:
+        UnsupportedMoments: if the divisor is random: the moments of 1/x do not exist for a
+            Gaussian x.
+    """
+    if is_value(right):
+        raise UnsupportedMoments(
+            "division by a random value has no moments (those of 1/x do not exist)",
+            sites=right.sites | (left.sites if is_value(left) else frozenset()),
+            remedy="parametrise the inverse, e.g. multiply by torch.exp(-s) instead of dividing",
+        )
+    return scale_shift(left, 1.0 / right)
+
+
+def _refuse_dependence(what: str, left: Value, right: Value):
+    shared = ", ".join(sorted(left.sites & right.sites))
+    raise UnsupportedMoments(
+        f"{what} of two values that both depend on latent site(s) {shared}; their joint moments "
+        "are not known",
+        sites=left.sites | right.sites,
+        remedy=DEPENDENCE_REMEDY,
+    )

@@ -1,0 +1,241 @@
+"""Shape operations on live values: moments move, covariances follow while their axis survives.
+
+On a :class:`Deferred` a shape operation moves its base, so that the function stays recognisable
+(the scale of a likelihood, say).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from moment_calculus.arrays import Array
+from moment_calculus.errors import CovarianceDroppedWarning, UnsupportedMoments
+from moment_calculus.layout import Jacobian, batch_shape, identity_map
+from moment_calculus.notices import warn_user
+from moment_calculus.special import namespace
+from moment_calculus.values import Deferred, Gaussian
+
+KEEP = object()
+
+
+def broadcast_shape(*shapes: tuple[int, ...]) -> tuple[int, ...]:
+    """Shape of an elementwise operation on operands of these shapes.
+
+    Raises:
+        UnsupportedMoments: if the shapes do not broadcast.
+    """
+    first = shapes[0]
+    if all(shape == first or shape == () for shape in shapes):
+        return first
+    rank = max(map(len, shapes))
+    padded = [(1,) * (rank - len(shape)) + tuple(shape) for shape in shapes]
+    result = tuple(next((n for n in sizes if n != 1), 1) for sizes in zip(*padded, strict=True))
+    if any(n not in (1, m) for shape in padded for n, m in zip(shape, result, strict=True)):
+        raise UnsupportedMoments(
+            f"operands of shapes {', '.join(map(str, shapes))} do not broadcast",
+            remedy="align the shapes, e.g. with unsqueeze or squeeze",
+        )
+    return result
+
+
+def moved(value: Gaussian, move: Callable[[Array], Array], axis: int | None, **changes: Any):
+    """The value with its arrays moved; independent components unless told otherwise."""
+    changes.setdefault("independent", value.independent)
+    return Gaussian(
+        move(value.mean),
+        move(value.variance),
+        axis=axis,
+        sites=value.sites,
+        propagation=value.propagation,
+        **changes,
+    )
+
+
+def broadcast(value: Any, shape: Sequence[int], axis: Any = KEEP) -> Any:
+    """Expand a value to a shape, on a given feature axis.
+
+    Args:
+        value: value or array.
+        shape: target shape.
+        axis: feature axis of the result; by default the value's own.
+    """
+    shape = tuple(shape)
+    if isinstance(value, Deferred):
+        same = value.shape == shape
+        return value if same else value.moved(lambda v: broadcast(v, shape))
+    if not isinstance(value, Gaussian):
+        return namespace(value).broadcast_to(value, shape)
+    axis = value.axis if axis is KEEP else axis
+    if value.shape == shape and value.axis == axis:
+        return value
+    return _expanded(_on_axis(value, len(shape), axis), shape, axis)
+
+
+def _on_axis(value: Gaussian, rank: int, axis: int | None) -> Gaussian:
+    """Give a value that will be expanded to ``rank`` axes the feature axis ``axis``."""
+    if value.axis == axis:
+        return value
+    if axis is not None and value.axis is None:
+        if len(value.shape) < -axis:
+            return _single_feature(value, axis)
+        if value.shape[axis] == 1:
+            return moved(value, lambda a: a, axis, parents=((value, _dropped_axis(value, axis)),))
+    if may_lose_dependence(value):
+        warn_dropped(value, f"an elementwise operation along axis {axis}")
+    return moved(value, lambda a: a, axis, parents=((value, None),))
+
+
+def _single_feature(value: Gaussian, axis: int) -> Gaussian:
+    """A value with too few axes: the missing feature axis has size one."""
+    shape = (1,) * (-axis - len(value.shape)) + value.shape
+    return moved(value, lambda a: reshape(a, shape), axis, parents=((value, identity_map),))
+
+
+def _dropped_axis(value: Gaussian, axis: int) -> Jacobian:
+    """An axis of size one of the batch becomes the feature axis, so the batch loses it."""
+
+    def drop(cross: Array) -> Array | None:
+        lead = (1,) * (len(value.shape) - len(cross.shape) + 2)
+        batch = (*lead, *cross.shape[:-2])
+        if batch[axis] != 1:
+            return None
+        return reshape(cross, (*batch_shape(batch, axis), *cross.shape[-2:]))
+
+    return drop
+
+
+def _expanded(value: Gaussian, shape: tuple[int, ...], axis: int | None) -> Gaussian:
+    if value.shape == shape:
+        return value
+    xp = namespace(value.mean)
+    move = lambda a: xp.broadcast_to(a, shape)  # noqa: E731
+    size = 1 if axis is None or len(value.shape) < -axis else value.shape[axis]
+    wide = 1 if axis is None else shape[axis]
+    batch = batch_shape(shape, axis)
+    spread = lambda: xp.broadcast_to(value.joint_covariance(), (*batch, wide, wide))  # noqa: E731
+    if size == wide:
+        return moved(
+            value,
+            move,
+            axis,
+            covariance=spread if value.has_covariance else None,
+            joint=None if axis is None else spread,
+            parents=((value, identity_map),),
+            independent=value.independent and math.prod(value.shape) == math.prod(shape),
+        )
+    return moved(
+        value,
+        move,
+        axis,
+        covariance=spread if value.propagation.full else None,
+        joint=spread,
+        parents=((value, lambda cross: _repeat_rows(cross, wide)),),
+        independent=False,
+    )
+
+
+def _repeat_rows(cross: Array, size: int) -> Array:
+    return namespace(cross).broadcast_to(cross, (*cross.shape[:-2], size, cross.shape[-1]))
+
+
+def reshape(value: Any, shape: Sequence[int]) -> Any:
+    """Reshape a value; a full covariance is kept while its feature axis survives.
+
+    Args:
+        value: value or array.
+        shape: target shape, without -1.
+
+    Warns:
+        CovarianceDroppedWarning: if the feature axis of a full covariance is split or merged.
+    """
+    shape = tuple(shape)
+    if isinstance(value, Deferred):
+        return value if value.shape == shape else value.moved(lambda v: reshape(v, shape))
+    if not isinstance(value, Gaussian):
+        return namespace(value).reshape(value, shape)
+    if value.shape == shape:
+        return value
+    xp = namespace(value.mean)
+    move = lambda a: xp.reshape(a, shape)  # noqa: E731
+    axis = _surviving_axis(value, shape)
+    if axis is KEEP:
+        if may_lose_dependence(value):
+            warn_dropped(value, f"a reshape from {value.shape} to {shape}")
+        return moved(value, move, -1 if shape else None, parents=((value, None),))
+    batch = batch_shape(shape, axis)
+    return _with_batch(value, move, axis, lambda c: xp.reshape(c, (*batch, *c.shape[-2:])), batch)
+
+
+def _surviving_axis(value: Gaussian, shape: tuple[int, ...]) -> Any:
+    """The feature axis after a reshape; KEEP (a mark) if it does not survive."""
+    if value.axis is None:
+        return -1 if shape[:-1] == value.shape and shape else None
+    size = value.shape[value.axis]
+    if size == 1 and shape == batch_shape(value.shape, value.axis):
+        return None
+    tail = math.prod(value.shape[len(value.shape) + value.axis + 1 :])
+    for axis in range(-1, -len(shape) - 1, -1):
+        if shape[axis] == size and math.prod(shape[len(shape) + axis + 1 :]) == tail:
+            return axis
+    return None if size == 1 else KEEP
+
+
+def _with_batch(value: Gaussian, move, axis, move_batch, batch, aligned: bool | None = None):
+    """Move the batch of a value whose features stay as they are."""
+    if aligned is None:
+        old = batch_shape(value.shape, value.axis)
+        aligned = _strip_ones(batch) == _strip_ones(old)
+    joint = None
+    if value.axis is not None:
+        joint = lambda: move_batch(value.joint_covariance())  # noqa: E731
+    covariance = None
+    if value.has_covariance and axis is not None:
+        covariance = joint
+    return moved(
+        value,
+        move,
+        axis,
+        covariance=covariance,
+        joint=joint,
+        parents=((value, identity_map if aligned else None),),
+    )
+
+
+def _strip_ones(shape: tuple[int, ...]) -> tuple[int, ...]:
+    while shape and shape[0] == 1:
+        shape = shape[1:]
+    return shape
+
+
+def swap_last(value: Any) -> Any:
+    """Transpose the two trailing axes of a value or array; the feature axis moves along."""
+    if isinstance(value, Deferred):
+        return value.moved(swap_last)
+    if not isinstance(value, Gaussian):
+        return value.mT
+    if value.axis is None:
+        return moved(value, lambda a: a.mT, None, parents=((value, None),))
+    axis = {-1: -2, -2: -1}.get(value.axis, value.axis)
+    if value.axis in (-1, -2):
+        return _with_batch(value, lambda a: a.mT, axis, lambda c: c, (), aligned=True)
+    return _with_batch(value, lambda a: a.mT, axis, lambda c: _swap_batch(c), (), aligned=False)
+
+
+def _swap_batch(covariance: Array) -> Array:
+    return namespace(covariance).moveaxis(covariance, -3, -4)
+
+
+def may_lose_dependence(value: Gaussian) -> bool:
+    """Whether a change of the feature axis loses a covariance that full mode knows or carries."""
+    return value.propagation.full and not value.independent
+
+
+def warn_dropped(value: Gaussian, what: str) -> None:
+    """Tell the user once per line that only the diagonal of a covariance is kept."""
+    warn_user(
+        f"{what} mixes the feature axis of a covariance that depends on latent site(s) "
+        f"{', '.join(sorted(value.sites))}: only the variances are kept",
+        CovarianceDroppedWarning,
+    )

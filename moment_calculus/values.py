@@ -1,0 +1,32 @@
+"""The values that flow through a program, and how they depend on each other."""
+
+from __future__ import annotations
+
+from moment_calculus.deferred import AffineDeferred, ComposedDeferred, Deferred
+from moment_calculus.dependence import cross_covariance, elementwise_covariance, share_sites
+from moment_calculus.gaussian import Gaussian
+from moment_calculus.layout import (
+    Jacobian,
+    features_last,
+    from_features_last,
+    gain_map,
+    identity_map,
+)
+
+__all__ = [
+    "AffineDeferred",
+    "ComposedDeferred",
+    "Deferred",
+    "Gaussian",
+    "Jacobian",
+    "Value",
+    "cross_covariance",
+    "elementwise_covariance",
+    "features_last",
+    "from_features_last",
+    "gain_map",
+    "identity_map",
+    "share_sites",
+]
+
+Value = Gaussian | Deferred

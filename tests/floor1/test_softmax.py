@@ -1,0 +1,55 @@
+"""Probabilities of classes against samples of the logits, within the documented errors."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from moment_calculus.gaussian import Gaussian
+from moment_calculus.softmax import softmax_moments
+
+SAMPLES = 40_000
+
+
+def sampled(mean, covariance, generator):
+    logits = generator.multivariate_normal(mean, covariance, SAMPLES)
+    exponentials = np.exp(logits - logits.max(-1, keepdims=True))
+    probabilities = exponentials / exponentials.sum(-1, keepdims=True)
+    return probabilities.mean(0), probabilities.var(0)
+
+
+@pytest.mark.parametrize(
+    ("classes", "largest", "mean_error", "variance_error"),
+    [(2, 16.0, 0.006, 0.006), (3, 1.0, 0.015, 0.01), (5, 4.0, 0.035, 0.02), (10, 16.0, 0.1, 0.06)],
+)
+def test_errors_are_those_documented(classes, largest, mean_error, variance_error):
+    generator = np.random.default_rng(1)
+    noise = 3 * 0.5 / SAMPLES**0.5
+    for _ in range(10):
+        mean, root = generator.normal(0, 2, classes), generator.normal(size=(classes, classes))
+        covariance = root @ root.T
+        covariance *= largest * generator.uniform(0.2, 1) / np.diag(covariance).max()
+        logits = Gaussian(mean, np.diag(covariance).copy(), covariance)
+        ours, theirs = softmax_moments(logits), sampled(mean, covariance, generator)
+        assert ours[0].sum() == pytest.approx(1)
+        assert np.abs(ours[0] - theirs[0]).max() < mean_error + noise
+        assert np.abs(ours[1] - theirs[1]).max() < variance_error + noise
+
+
+def test_certain_logits_give_the_softmax():
+    mean = np.array([[0.3, -2.0, 1.0], [40.0, 0.0, -40.0]])
+    probabilities, variance = softmax_moments(Gaussian(mean, np.zeros_like(mean)))
+    expected = np.exp(mean) / np.exp(mean).sum(-1, keepdims=True)
+    np.testing.assert_allclose(probabilities, expected, rtol=1e-6, atol=1e-12)
+    assert (np.abs(variance) < 1e-12).all()
+
+
+def test_extreme_logits_stay_finite_in_single_precision():
+    mean = torch.tensor([[1e4, -1e4, 0.0], [0.0, 0.0, 0.0]], requires_grad=True)
+    variance = torch.tensor([[1e6, 1e-12, 1.0], [1e6, 1e6, 1e6]], requires_grad=True)
+    probabilities, spread = softmax_moments(Gaussian(mean, variance))
+    (probabilities.sum() + spread.sum()).backward()
+    for array in (probabilities, spread, mean.grad, variance.grad):
+        assert torch.isfinite(array).all()
+    assert (spread >= 0).all()

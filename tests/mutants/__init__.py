@@ -1,0 +1,94 @@
+"""Rules that are wrong on purpose, each with the property that must catch it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import array_api_compat
+import torch
+
+from moment_calculus.special import namespace
+from moment_calculus.values import Gaussian
+from tests import cases
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A wrong rule.
+
+    Args:
+        mistake: what is wrong.
+        original: the row of the right rule.
+        case: the row of the wrong rule.
+        check: the property that must fail.
+    """
+
+    mistake: str
+    original: Any
+    case: Any
+    check: Callable[[Any], None]
+
+    @property
+    def id(self) -> str:
+        return f"{self.original.name}-{self.mistake.replace(' ', '_')}"
+
+
+def row(name: str) -> Any:
+    tables = (cases.ACTIVATIONS, cases.LAYERS, cases.LIKELIHOODS, cases.DIVERGENCES)
+    return next(case for table in tables for case in table if case.name == name)
+
+
+# ---------------------------------------------------------------------------------------------
+# Ways to be wrong
+
+
+def detached(array: Any) -> Any:
+    """The same values without a gradient."""
+    return array.detach() if isinstance(array, torch.Tensor) else array
+
+
+def wrong_on_jax(array: Any) -> Any:
+    return array * 1.001 if array_api_compat.is_jax_array(array) else array
+
+
+def mixed_batch(array: Any) -> Any:
+    return array + 0.01 * namespace(array).mean(array)
+
+
+def roughened(array: Any) -> Any:
+    """Loses three digits in single precision, and none that matters in double precision."""
+    return (array + 1e4) - 1e4
+
+
+def altered(value: Gaussian, mean: Any = None, covariance: Any = None) -> Gaussian:
+    """A value with other moments and the same dependence."""
+    return Gaussian(
+        value.mean if mean is None else mean,
+        None,
+        value.joint_covariance() if covariance is None else covariance,
+        axis=-1,
+        sites=value.sites,
+        parents=value.parents,
+        propagation=value.propagation,
+    )
+
+
+def unrelated(value: Gaussian) -> Gaussian:
+    """A value that has forgotten on which sites it depends."""
+    return Gaussian(
+        value.mean,
+        value.variance,
+        value.covariance if value.has_covariance else None,
+        axis=value.axis,
+        sites=frozenset(["another site"]),
+        propagation=value.propagation,
+    )
+
+
+def wrong_rule(mistake: str, check: Callable, name: str, rule: Callable) -> Mutant:
+    """A layer or likelihood with another rule."""
+    original = row(name)
+    return Mutant(mistake, original, dataclasses.replace(original, rule=rule), check)

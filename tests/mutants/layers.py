@@ -1,0 +1,156 @@
+"""Wrong layers."""
+
+from __future__ import annotations
+
+from moment_calculus import operations as ops
+from moment_calculus.arrays import diagonal_matrix
+from moment_calculus.concatenation import concatenate
+from moment_calculus.linear import linear
+from moment_calculus.unary import scale_shift
+from moment_calculus.values import Gaussian
+from tests.mutants import (
+    altered,
+    detached,
+    mixed_batch,
+    roughened,
+    unrelated,
+    wrong_on_jax,
+    wrong_rule,
+)
+from tests.properties import (
+    check_batch_invariance,
+    check_corners,
+    check_float32,
+    check_frameworks,
+    check_gradients,
+    check_oracle,
+    check_zero_variance,
+)
+from tests.row_functions import fixed
+
+
+def without_squared_mean(x, w, b):
+    """Drops S (μ∘μ), the term of the weight's own variance."""
+    y = linear(x, w, b)
+    lost = (x.mean * x.mean) @ w.variance.mT
+    return altered(y, covariance=y.joint_covariance() - diagonal_matrix(lost))
+
+
+def without_input_noise(x, w, b):
+    """Drops S v, the product of the two variances."""
+    y = linear(x, w, b)
+    return altered(y, covariance=y.joint_covariance() - diagonal_matrix(x.variance @ w.variance.mT))
+
+
+def without_off_diagonal(x, w, b):
+    y = linear(x, w, b)
+    return altered(y, covariance=diagonal_matrix(y.variance))
+
+
+def covariance_changed(change):
+    def wrong(*operands):
+        y = linear(*operands)
+        return altered(y, covariance=change(y.joint_covariance()))
+
+    return wrong
+
+
+def mean_changed(change):
+    def wrong(*operands):
+        y = linear(*operands)
+        return altered(y, mean=change(y.mean))
+
+    return wrong
+
+
+def transposed(w):
+    return Gaussian(w.mean.mT, w.variance.mT, sites=w.sites, propagation=w.propagation)
+
+
+def product_without_covariance(x, y):
+    """The formula of independent factors."""
+    z = ops.multiply(unrelated(x), y)
+    return Gaussian(z.mean, z.variance, z.covariance, propagation=z.propagation)
+
+
+def product_without_variances(x, y):
+    z = ops.multiply(x, y)
+    lost = diagonal_matrix(x.variance * y.variance)
+    return altered(z, covariance=z.joint_covariance() - lost)
+
+
+LAYER_MUTANTS = [
+    wrong_rule("no S μ² term", check_oracle, "linear", without_squared_mean),
+    wrong_rule("no S v term", check_oracle, "linear_joint_input", without_input_noise),
+    wrong_rule("no off-diagonal", check_oracle, "linear_joint_input", without_off_diagonal),
+    wrong_rule(
+        "covariance with the wrong sign", check_oracle, "linear", covariance_changed(lambda c: -c)
+    ),
+    wrong_rule(
+        "transposed weight", check_oracle, "linear", lambda x, w, b: linear(x, transposed(w), b)
+    ),
+    wrong_rule("input and weight swapped", check_oracle, "linear", lambda x, w, b: linear(w, x, b)),
+    wrong_rule("certain weight", check_oracle, "linear", lambda x, w, b: linear(x, w.mean, b)),
+    wrong_rule(
+        "certain bias", check_oracle, "linear_certain_input", lambda x, w, b: linear(x, w, b.mean)
+    ),
+    wrong_rule("bias lost", check_oracle, "linear_certain_bias", lambda x, w, b: linear(x, w)),
+    wrong_rule(
+        "standard deviations for variances",
+        check_oracle,
+        "linear_without_bias",
+        covariance_changed(lambda c: abs(c) ** 0.5),
+    ),
+    wrong_rule("jitter", check_zero_variance, "linear", covariance_changed(lambda c: c + 1e-4)),
+    wrong_rule("batch statistics", check_batch_invariance, "linear", mean_changed(mixed_batch)),
+    wrong_rule(
+        "gradient of the covariance lost", check_gradients, "linear", covariance_changed(detached)
+    ),
+    wrong_rule("gradient of the mean lost", check_gradients, "linear", mean_changed(detached)),
+    wrong_rule("overflow", check_corners, "linear", covariance_changed(lambda c: c * 1e20 * 1e-20)),
+    wrong_rule("rounding", check_float32, "linear", mean_changed(roughened)),
+    wrong_rule("one framework differs", check_frameworks, "linear", mean_changed(wrong_on_jax)),
+    wrong_rule("difference for sum", check_oracle, "add", ops.subtract),
+    wrong_rule(
+        "terms taken as independent",
+        check_oracle,
+        "residual",
+        lambda x, w: ops.add(unrelated(x), linear(x, w)),
+    ),
+    wrong_rule(
+        "operands taken as independent",
+        check_oracle,
+        "difference_of_dependent",
+        lambda x: ops.subtract(unrelated(x), fixed(x)),
+    ),
+    wrong_rule("operands swapped", check_oracle, "subtract", lambda x, y: ops.subtract(y, x)),
+    wrong_rule("shift scaled", check_oracle, "affine", lambda x: scale_shift(x, -2.0, -3.0)),
+    wrong_rule(
+        "product of the variances lost", check_oracle, "multiply", product_without_variances
+    ),
+    wrong_rule(
+        "factors taken as independent",
+        check_oracle,
+        "product_of_dependent",
+        lambda x: product_without_covariance(x, fixed(x)),
+    ),
+    wrong_rule(
+        "square of independent copies",
+        check_oracle,
+        "square",
+        lambda x: product_without_covariance(x, x),
+    ),
+    wrong_rule("multiplied", check_oracle, "divide", ops.multiply),
+    wrong_rule(
+        "parts taken as independent",
+        check_oracle,
+        "concatenate",
+        lambda x, y: concatenate([x, unrelated(fixed(x)), y], -1),
+    ),
+    wrong_rule(
+        "parts in another order",
+        check_oracle,
+        "concatenate",
+        lambda x, y: concatenate([y, fixed(x), x], -1),
+    ),
+]

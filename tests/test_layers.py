@@ -1,0 +1,40 @@
+"""Every layer of the case table has every property."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.cases import LAYERS
+from tests.properties import GENERAL, check_extreme, check_oracle, meetings
+
+ratios = st.floats(-1e4, 1e4, width=32)
+exponents = st.floats(-6, 3)
+
+# No row loses covariance, so none may warn that it does.
+pytestmark = pytest.mark.filterwarnings("error")
+
+
+@pytest.mark.parametrize(("check", "case"), meetings([check_oracle, *GENERAL], LAYERS))
+def test_property(check, case):
+    check(case)
+
+
+@pytest.mark.parametrize(
+    "case", [case for case in LAYERS if case.extremes], ids=lambda case: case.name
+)
+@settings(max_examples=15, deadline=None, derandomize=True, database=None)
+@given(st.tuples(ratios, ratios), st.tuples(exponents, exponents))
+def test_single_precision_is_finite_everywhere(case, ratio, exponent):
+    check_extreme(case, np.array(ratio), 10.0 ** np.array(exponent), 0.0)
+
+
+@pytest.mark.parametrize("case", LAYERS, ids=lambda case: case.name)
+def test_covariance_is_symmetric_positive_semi_definite(case):
+    for by in (1e-3, 1.0, 30.0):
+        covariance = case.outputs(*case.shrunk(case.example(), by))["covariance"]
+        np.testing.assert_allclose(covariance, np.swapaxes(covariance, -1, -2), rtol=1e-12)
+        values = np.linalg.eigvalsh(covariance)
+        assert np.all(values[..., 0] >= -1e-6 * values[..., -1])

@@ -1,0 +1,65 @@
+"""Every likelihood and divergence of the case table has every property."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from moment_calculus import divergences, likelihoods
+from tests import cases, oracles
+from tests import row_functions as functions
+from tests.properties import GENERAL, check_extreme, check_oracle, meetings
+
+ratios = st.floats(-1e4, 1e4, width=32)
+exponents = st.floats(-6, 3)
+
+
+@pytest.mark.parametrize(
+    ("check", "case"), meetings([check_oracle, *GENERAL], cases.LIKELIHOODS + cases.DIVERGENCES)
+)
+def test_property(check, case):
+    check(case)
+
+
+@pytest.mark.parametrize(
+    "case", [case for case in cases.LIKELIHOODS if case.extremes], ids=lambda case: case.name
+)
+@settings(max_examples=15, deadline=None, derandomize=True, database=None)
+@given(st.tuples(ratios, ratios), st.tuples(exponents, exponents))
+def test_single_precision_is_finite_everywhere(case, ratio, exponent):
+    check_extreme(case, np.array(ratio), 10.0 ** np.array(exponent), 0.0)
+
+
+def test_predictive_variances_obey_the_law_of_total_variance():
+    """Epistemic + aleatoric variance is the variance of draws y = f + scale·ε, by quadrature."""
+    case = next(case for case in cases.LIKELIHOODS if case.name == "predictive_mean")
+    arrays = case.example()
+    out = case.operands[0].value(arrays, "out", case.propagation)
+    mean, epistemic, aleatoric = (functions.predictive(part)(out) for part in range(3))
+    z, weights = oracles.hermite_grid(24, 3)
+    drawn = arrays[0] + np.einsum("bij,sj->sbi", arrays[1], z[:, :2])
+    draws = drawn[..., 0] + 0.5 * np.exp(drawn[..., 1]) * z[:, 2:]
+    moments = oracles.sample_moments(draws, weights, None)
+    np.testing.assert_allclose(mean, moments["mean"], rtol=1e-10)
+    np.testing.assert_allclose(epistemic + aleatoric, moments["variance"], rtol=1e-8)
+
+
+@pytest.mark.parametrize("name", ["empirical_bayes_variance", "empirical_bayes_log_prior"])
+def test_sets_may_span_several_axes(name):
+    """A set of weights over two axes gives what the same set over one axis gives."""
+    generator = np.random.default_rng(0)
+    mean, variance = generator.normal(size=(2, 3)), generator.random((2, 3))
+    function = getattr(divergences, name)
+    wide = function(mean, variance, 1.0, 10.0, (-2, -1))
+    flat = function(mean.reshape(6), variance.reshape(6), 1.0, 10.0, (-1,))
+    np.testing.assert_allclose(np.squeeze(wide), np.squeeze(flat), rtol=1e-13)
+
+
+def test_unknown_bound_is_refused():
+    case = next(case for case in cases.LIKELIHOODS if case.name == "categorical_delta")
+    scores, mean, factor = case.example()
+    logits = case.operands[1].value((mean, factor), "f", case.propagation)
+    with pytest.raises(ValueError, match="delta, jensen"):
+        likelihoods.categorical(scores.argmax(-1), logits, bound="guess")
