@@ -1,0 +1,1 @@
+"""Families of posteriors, framework-free: parameters to moments, samples and divergences."""

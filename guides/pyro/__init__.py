@@ -1,0 +1,1 @@
+"""Guides, priors and distributions in Pyro's conventions."""

@@ -1,0 +1,43 @@
+"""Sampling-free Bayesian inference for Pyro by analytic moment propagation."""
+
+try:
+    import pyro  # noqa: F401
+    import torch  # noqa: F401
+except ImportError as error:
+    raise ImportError(
+        'pyro_moments needs Pyro and PyTorch: pip install "pyro-moments[pyro]"'
+    ) from error
+
+from guides.pyro.empirical_bayes import EmpiricalBayesNormal
+from guides.pyro.mean_field import DVIGuide
+from moment_calculus.errors import (
+    CovarianceDroppedWarning,
+    DependenceWarning,
+    UnsupportedMoments,
+)
+from moment_calculus.moments import Moments
+from pyro_moments import rules as _rules  # noqa: F401  (registers the rules)
+from pyro_moments.elbo import DeterministicELBO
+from pyro_moments.likelihoods import expected_log_prob
+from pyro_moments.predictive import Prediction, predict
+from pyro_moments.propagate import propagate
+from pyro_moments.rules.table import moment_rule
+from pyro_moments.svi import SVI
+from pyro_moments.tensor import MomentTensor
+
+__all__ = [
+    "SVI",
+    "CovarianceDroppedWarning",
+    "DVIGuide",
+    "DependenceWarning",
+    "DeterministicELBO",
+    "EmpiricalBayesNormal",
+    "MomentTensor",
+    "Moments",
+    "Prediction",
+    "UnsupportedMoments",
+    "expected_log_prob",
+    "moment_rule",
+    "predict",
+    "propagate",
+]

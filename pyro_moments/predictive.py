@@ -1,0 +1,166 @@
+"""Closed-form predictions: moments and log density of what the model observes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyro.distributions as dist
+import torch
+from pyro import poutine
+from pyro.distributions.torch_distribution import ExpandedDistribution
+from pyro.distributions.util import sum_rightmost
+from pyro.poutine.messenger import Messenger
+from pyro.poutine.util import prune_subsample_sites, site_is_subsample
+
+from moment_calculus import likelihoods
+from moment_calculus.errors import UnsupportedMoments
+from moment_calculus.moments import Moments, as_moments
+from moment_calculus.operations import is_value
+from moment_calculus.rulebooks import Propagation
+from moment_calculus.softmax import softmax_moments
+from pyro_moments.elbo import bind
+from pyro_moments.likelihoods import random_logits
+from pyro_moments.messenger import MomentMessenger
+from pyro_moments.tensor import unwrap
+
+
+class Prediction:
+    """Predictive distribution of one site, as moments and a log density.
+
+    For classes the moments are those of the one-hot outcome: ``mean`` holds the probabilities,
+    ``epistemic_variance`` what of p(1 − p) comes from not knowing the weights.
+
+    Args:
+        name: the site.
+        fn: its distribution, with random parameters.
+
+    Raises:
+        UnsupportedMoments: if there are no predictive moments for the distribution.
+    """
+
+    def __init__(self, name: str, fn: Any) -> None:
+        self.name, self.distribution = name, fn
+        base, self._summed = _base(fn)
+        moments = next((PREDICTIVES[t] for t in type(base).__mro__ if t in PREDICTIVES), None)
+        if moments is None:
+            raise UnsupportedMoments(
+                f"site '{name}': no predictive moments for {type(base).__name__}; there are some "
+                f"for {', '.join(kind.__name__ for kind in PREDICTIVES)}",
+                remedy="use pyro.infer.Predictive with the guide to sample predictions",
+            )
+        self.mean, self.epistemic_variance, self.aleatoric_variance, self._log_prob = moments(base)
+
+    @property
+    def variance(self) -> torch.Tensor:
+        """Epistemic plus aleatoric variance, of the mean's shape."""
+        return self.epistemic_variance + self.aleatoric_variance
+
+    @torch.no_grad()  # what is computed lazily would otherwise record gradients
+    def log_prob(self, value: torch.Tensor) -> torch.Tensor:
+        """Log predictive density log E_q[p(value)], of the distribution's batch shape.
+
+        Args:
+            value: observations.
+        """
+        return sum_rightmost(self._log_prob(value), self._summed)
+
+    def __repr__(self) -> str:
+        """Site and shape."""
+        return f"Prediction({self.name!r}, shape={tuple(self.mean.shape)})"
+
+
+def _normal(fn: Any) -> tuple:
+    loc, scale = unwrap(fn.loc), unwrap(fn.scale)
+    matched = loc.gaussian() if is_value(loc) else loc
+    moments = likelihoods.normal_predictive(matched, scale)
+    return *moments, lambda value: likelihoods.normal_log_predictive(value, loc, scale)
+
+
+def _categorical(fn: Any) -> tuple:
+    mean, epistemic = softmax_moments(random_logits(fn))
+    total = mean * (1 - mean)
+    epistemic = torch.minimum(epistemic, total)
+    return mean, epistemic, total - epistemic, dist.Categorical(probs=mean).log_prob
+
+
+# Each gives mean, epistemic variance, aleatoric variance and log predictive density.
+PREDICTIVES: dict[type, Callable[[Any], tuple]] = {
+    torch.distributions.Normal: _normal,
+    torch.distributions.Categorical: _categorical,
+}
+
+
+def _base(fn: Any) -> tuple[Any, int]:
+    summed = 0
+    while isinstance(fn, torch.distributions.Independent | ExpandedDistribution):
+        summed += getattr(fn, "reinterpreted_batch_ndims", 0)
+        fn = fn.base_dist
+    return fn, summed
+
+
+class _Observables(Messenger):
+    """Leaves observable sites undrawn; their value is the mean of a certain placeholder."""
+
+    def __init__(self, latent: frozenset[str]) -> None:
+        super().__init__()
+        self.latent = latent
+
+    def _pyro_sample(self, msg: Any) -> None:
+        if msg["name"] in self.latent or msg["done"] or site_is_subsample(msg):
+            return
+        if msg["value"] is None:
+            shape = msg["fn"].batch_shape + msg["fn"].event_shape
+            msg["value"], msg["done"] = torch.full(shape, torch.nan), True
+
+
+@torch.no_grad()
+def predict(
+    model: Callable,
+    guide: Callable,
+    *args: Any,
+    covariance: str = "full",
+    rules: str = "exact",
+    **kwargs: Any,
+) -> dict[str, Prediction | Moments]:
+    """Predict what the model observes, in closed form and one pass.
+
+    Args:
+        model: Pyro model.
+        guide: trained guide with Gaussian sites.
+        *args: the model's arguments, with new inputs and, usually, without observations.
+        covariance: ``"full"`` or ``"diagonal"``.
+        rules: rulebook, ``"exact"`` or ``"dvi"``.
+        **kwargs: the model's keyword arguments.
+
+    Returns:
+        A :class:`Prediction` for every site that is not latent: ``mean``, ``epistemic_variance``
+        (of the location), ``aleatoric_variance`` (of the noise), ``variance`` and ``log_prob``;
+        :class:`~moment_calculus.moments.Moments` for every ``pyro.deterministic`` site.
+
+    Raises:
+        UnsupportedMoments: if the model leaves the supported operations, or a site's distribution
+            has no predictive moments.
+
+    Source: Wu et al. 2019, eq. 9; see ``softmax_moments`` for classes.
+    """
+    bind(guide, model)
+    propagation = Propagation.named(covariance, rules)
+    with MomentMessenger(propagation):
+        guide_trace = poutine.trace(guide).get_trace(*args, **kwargs)
+    latent = frozenset(guide_trace.stochastic_nodes)
+    with _Observables(latent):
+        replayed = poutine.replay(model, trace=guide_trace)
+        trace = poutine.trace(replayed).get_trace(*args, **kwargs)
+    sites = prune_subsample_sites(trace).nodes.items()
+    return {
+        name: _predicted(name, site)
+        for name, site in sites
+        if site["type"] == "sample" and name not in latent
+    }
+
+
+def _predicted(name: str, site: Any) -> Prediction | Moments:
+    if not (site["infer"] or {}).get("_deterministic"):
+        return Prediction(name, site["fn"])
+    return as_moments(unwrap(site["value"]))

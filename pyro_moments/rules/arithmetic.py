@@ -1,0 +1,94 @@
+"""Sums, differences, products and quotients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from moment_calculus import operations
+from moment_calculus.composites import LogSoftmax, LogSumExp
+from moment_calculus.errors import UnsupportedMoments
+from moment_calculus.values import Value
+from pyro_moments.rules.table import moment_rule, named
+
+
+@moment_rule(*named("add", "__add__", "__radd__"))
+def add(input: Any, other: Any, *, alpha: float = 1) -> Value:
+    """Serve ``+``; dependence enters by the exact cross-covariance."""
+    return operations.add(input, _times(other, alpha))
+
+
+moment_rule(*named("__iadd__"), in_place=True)(add)
+
+
+@moment_rule(*named("sub", "subtract", "__sub__"), takes=(LogSumExp,))
+def subtract(input: Any, other: Any, *, alpha: float = 1) -> Any:
+    """Serve ``-``; logits minus their logsumexp stay recognisable."""
+    for operand in (input, other):
+        if isinstance(operand, LogSumExp):
+            return _normalised(input, operand, alpha)
+    return operations.subtract(input, _times(other, alpha))
+
+
+def _normalised(logits: Any, logsumexp: LogSumExp, alpha: float) -> LogSoftmax:
+    own = operations.is_value(logits) and logits.gaussian() is logsumexp.source
+    return LogSoftmax(logsumexp.source) if own and alpha == 1 else logsumexp.gaussian()
+
+
+@moment_rule(*named("__isub__"), in_place=True)
+def subtract_in_place(input: Any, other: Any) -> Value:
+    """Serve ``-=``."""
+    return operations.subtract(input, other)
+
+
+@moment_rule(*named("rsub", "__rsub__"))
+def reversed_subtract(input: Any, other: Any, *, alpha: float = 1) -> Value:
+    """Serve ``number - random``."""
+    return operations.subtract(other, _times(input, alpha))
+
+
+def _times(operand: Any, alpha: float) -> Any:
+    if alpha == 1:
+        return operand
+    return operations.multiply(operand, alpha) if operations.is_value(operand) else operand * alpha
+
+
+@moment_rule(*named("mul", "multiply", "__mul__", "__rmul__"))
+def multiply(input: Any, other: Any) -> Value:
+    """Serve ``*``."""
+    return operations.multiply(input, other)
+
+
+moment_rule(*named("__imul__"), in_place=True)(multiply)
+
+
+@moment_rule(*named("div", "divide", "true_divide", "__truediv__"))
+def divide(input: Any, other: Any, *, rounding_mode: str | None = None) -> Value:
+    """Serve ``/`` by a certain divisor."""
+    if rounding_mode is not None:
+        raise UnsupportedMoments(
+            f"rounding_mode={rounding_mode!r} of a random value",
+            sites=getattr(input, "sites", ()),
+            remedy="divide without rounding",
+        )
+    return operations.divide(input, other)
+
+
+moment_rule(*named("__itruediv__"), in_place=True)(divide)
+
+
+@moment_rule(*named("__rtruediv__", "__rdiv__"))
+def reversed_divide(input: Any, other: Any) -> Value:
+    """Serve ``number / random``: refused, with the reason."""
+    return operations.divide(other, input)
+
+
+@moment_rule(*named("neg", "negative", "__neg__"))
+def negative(input: Value) -> Value:
+    """Serve unary ``-``."""
+    return operations.scale_shift(input, -1.0)
+
+
+@moment_rule(*named("positive", "__pos__"))
+def positive(input: Value) -> Value:
+    """Serve unary ``+``."""
+    return input

@@ -1,0 +1,74 @@
+"""What distributions do to check their parameters: compare them, here at their mean."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from moment_calculus.composites import Composite
+from moment_calculus.errors import UnsupportedMoments
+from moment_calculus.values import Value
+from pyro_moments.checks import MeanCheck
+from pyro_moments.rules.table import moment_rule, named
+
+
+def _at_mean(operand: Any) -> Any:
+    return getattr(operand, "at_mean", operand)
+
+
+def _comparison(compare: Callable) -> Callable:
+    def rule(input: Any, other: Any) -> MeanCheck:
+        sites = frozenset().union(*(getattr(operand, "sites", ()) for operand in (input, other)))
+        return MeanCheck(compare(_at_mean(input), _at_mean(other)), sites)
+
+    return rule
+
+
+for _name in ("eq", "gt", "ge", "lt", "le"):
+    moment_rule(*named(_name, f"__{_name}__"), takes=(Composite,))(
+        _comparison(getattr(operator, _name))
+    )
+
+
+@moment_rule(*named("all"), takes=(MeanCheck,))
+def all_true(input: MeanCheck, dim: int, keepdim: bool = False) -> MeanCheck:
+    """Serve constraints of vectors, which hold if every component's does."""
+    _require_check(input)
+    return MeanCheck(input.outcome.all(dim, keepdim), input.sites)
+
+
+@moment_rule(torch._is_all_true, takes=(MeanCheck,))
+def is_all_true(input: MeanCheck) -> torch.Tensor:
+    """Serve the validation of distribution parameters."""
+    _require_check(input)
+    return torch._is_all_true(input.outcome)
+
+
+def _require_check(operand: Any) -> None:
+    if not isinstance(operand, MeanCheck):
+        raise UnsupportedMoments(
+            "the truth of a random value is random",
+            sites=operand.sites,
+            remedy="do not branch on random values",
+        )
+
+
+@moment_rule(torch.full_like, takes=(Composite,))
+def full_like(input: Value, fill_value: float, **options: Any) -> torch.Tensor:
+    """Serve log-determinants of transforms: certain numbers of the value's shape."""
+    if hasattr(fill_value, "sites"):
+        raise UnsupportedMoments(
+            "a tensor filled with a random number",
+            sites=fill_value.sites,
+            remedy="expand the random number instead",
+        )
+    return torch.full_like(_at_mean(input), fill_value, **options)
+
+
+@moment_rule(torch.zeros_like, takes=(Composite,))
+def zeros_like(input: Value, **options: Any) -> torch.Tensor:
+    """Serve log-determinants of identity transforms."""
+    return torch.zeros_like(_at_mean(input), **options)

@@ -1,0 +1,120 @@
+"""DVIGuide follows the conventions of Pyro's guides."""
+
+from __future__ import annotations
+
+import io
+
+import pyro
+import pyro.distributions as dist
+import pytest
+import torch
+from pyro.infer import Predictive
+from pyro.infer.autoguide import AutoNormal
+
+from pyro_moments import DeterministicELBO, DVIGuide
+from tests.pyro import models
+
+
+def trained(model, **options):
+    guide = DVIGuide(**options)
+    DeterministicELBO().loss(model, guide, *models.data())
+    return guide
+
+
+def test_lazy_and_bound_guides_are_the_same():
+    x, y = models.data()
+    losses = []
+    for make in (DVIGuide, lambda: DVIGuide(models.plain_function)):
+        pyro.clear_param_store()
+        pyro.set_rng_seed(1)
+        losses.append(DeterministicELBO().loss(models.plain_function, make(), x, y))
+    assert losses[0] == losses[1]
+
+
+def test_unbound_guide_says_what_to_do():
+    with pytest.raises(RuntimeError, match=r"DVIGuide\(model\)"):
+        DVIGuide()(*models.data())
+    with pytest.raises(RuntimeError, match="evaluate an ELBO first"):
+        DVIGuide().median()
+
+
+def test_posterior_samples_median_and_quantiles():
+    guide = trained(models.linear_regression, init_scale=0.5)
+    draws = guide.sample_posterior(4000)
+    assert draws["w"].shape == (4000, 3)
+    assert torch.allclose(draws["w"].std(0), torch.tensor(0.5), atol=0.03)
+    assert torch.equal(guide.median()["w"], guide.locs.w.detach())
+    low, high = guide.quantiles([0.05, 0.95])["b"]
+    assert high - low == pytest.approx(2 * 1.6449 * 0.5, rel=1e-3)
+
+
+def test_host_predictive_draws_the_right_shapes():
+    x, y = models.data()
+    model = models.sequential()
+    guide, host = trained(model), AutoNormal(model)
+    host(x, y)
+    ours, theirs = (Predictive(model, guide=g, num_samples=7)(x) for g in (guide, host))
+    assert {name: draws.shape for name, draws in ours.items()} == {
+        name: draws.shape for name, draws in theirs.items()
+    }
+
+
+def test_initial_scale_and_locations():
+    guide = trained(models.sequential(), init_scale=0.01)
+    low, high = guide.quantiles([0.1587, 0.8413])["network.0.weight"]
+    assert torch.allclose((high - low) / 2, torch.tensor(0.01), rtol=1e-3)
+    median = guide.median()
+    assert 0 < median["network.0.bias"].std() < 1
+    assert 0 < median["network.0.weight"].std() < 1
+
+
+def test_locations_start_within_the_prior():
+    def model(x, y):
+        tight = pyro.sample("tight", dist.Normal(3.0, 1e-3).expand([3]).to_event(1))
+        scalar = pyro.sample("scalar", dist.Normal(-2.0, 1.0))
+        with pyro.plate("data", len(x)):
+            pyro.sample("obs", dist.Normal(x @ tight + scalar, 1.0), obs=y)
+
+    median = trained(model).median()
+    assert torch.allclose(median["tight"], torch.tensor(3.0), atol=0.01)
+    assert median["scalar"] == -2
+
+
+def test_a_custom_initialiser_is_used():
+    def one(site):
+        return torch.ones(site["fn"].shape())
+
+    guide = trained(models.linear_regression, init_loc_fn=one)
+    assert (guide.median()["w"] == 1).all()
+
+
+def test_saved_parameters_restore_the_loss():
+    x, y = models.data()
+    model = models.linear_regression
+    guide, elbo = DVIGuide(init_scale=0.3), DeterministicELBO()
+    loss = elbo.loss(model, guide, x, y)
+    buffer = io.BytesIO()
+    torch.save(guide, buffer)
+    buffer.seek(0)
+    pyro.clear_param_store()
+    restored = torch.load(buffer, weights_only=False)
+    assert elbo.loss(model, restored, x, y) == loss
+    assert guide.model is model
+
+
+def test_transformed_sites_live_on_their_support():
+    def model(x, y):
+        noise = pyro.sample("noise", dist.LogNormal(0.0, 1.0))
+        with pyro.plate("data", len(x)):
+            pyro.sample("obs", dist.Normal(0.0, noise), obs=y)
+
+    guide = trained(model, init_scale=0.4)
+    assert (guide.sample_posterior(100)["noise"] > 0).all()
+    low, middle, high = guide.quantiles([0.1, 0.5, 0.9])["noise"]
+    assert 0 < low < middle < high
+    assert guide.median()["noise"] == middle
+
+
+def test_init_scale_must_be_positive():
+    with pytest.raises(ValueError, match="init_scale=0 must be positive"):
+        DVIGuide(init_scale=0)

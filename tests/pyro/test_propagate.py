@@ -1,0 +1,97 @@
+"""propagate: moments of any function for uncertain inputs, without a model."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from pyro_moments import Moments, UnsupportedMoments, propagate
+
+
+@pytest.fixture
+def network():
+    return nn.Sequential(nn.Linear(3, 5), nn.ReLU(), nn.Linear(5, 2))
+
+
+def moments(seed=0):
+    root = torch.randn(4, 3, 3, generator=torch.Generator().manual_seed(seed))
+    return Moments(torch.ones(4, 3), covariance=root @ root.mT)
+
+
+def test_full_covariance_through_a_linear_map_is_exact():
+    noisy, layer = moments(), nn.Linear(3, 2)
+    result = propagate(layer, noisy, covariance="full")
+    weight = layer.weight
+    assert torch.allclose(result.covariance, weight @ noisy.covariance @ weight.mT, rtol=1e-5)
+    assert torch.allclose(result.mean, layer(noisy.mean))
+
+
+def test_network_against_monte_carlo(network):
+    noisy = moments()
+    result = propagate(network, noisy, covariance="full")
+    draws = torch.distributions.MultivariateNormal(noisy.mean, noisy.covariance)
+    with torch.no_grad():
+        samples = network(draws.sample((200_000,)))
+    error = samples.std(0) / math.sqrt(len(samples))
+    assert ((result.mean - samples.mean(0)).abs() < 5 * error).all()
+    assert torch.allclose(result.variance, samples.var(0), rtol=0.03)
+    centred = samples - samples.mean(0)
+    covariance = torch.einsum("nbi,nbj->bij", centred, centred) / len(samples)
+    assert torch.allclose(result.covariance, covariance, rtol=0.05, atol=0.02)
+
+
+def test_diagonal_is_the_default(network):
+    result = propagate(network, moments())
+    assert result.covariance is None
+    assert result.variance.shape == (4, 2)
+
+
+def test_certain_arguments_and_structures_pass_through():
+    noisy = moments()
+    result = propagate(lambda x, k: {"sum": x + k, "rest": (k, x[..., 0])}, noisy, 2.0)
+    assert torch.allclose(result["sum"].mean, noisy.mean + 2)
+    assert result["rest"][0] == 2.0
+    assert torch.allclose(result["rest"][1].variance, noisy.variance[..., 0])
+
+
+def test_inputs_are_independent_of_each_other():
+    first, second = moments(0), moments(1)
+    result = propagate(lambda a, b: a - b, first, second, covariance="full")
+    assert torch.allclose(result.covariance, first.covariance + second.covariance)
+
+
+def test_moments_checks_its_shapes():
+    with pytest.raises(ValueError, match="exactly one"):
+        Moments(torch.zeros(2))
+    with pytest.raises(ValueError, match=r"variance has shape \(3,\)"):
+        Moments(torch.zeros(2), variance=torch.ones(3))
+    with pytest.raises(ValueError, match=r"needs \(2, 2\)"):
+        Moments(torch.zeros(2), covariance=torch.ones(3, 3))
+
+
+def test_unsupported_operation_names_input_line_and_remedy():
+    with pytest.raises(UnsupportedMoments) as refusal:
+        propagate(torch.sort, moments())
+    message = str(refusal.value)
+    assert "torch.sort" in message
+    assert "test_propagate.py" in message
+    assert "input 0" in message
+    assert "moment_rule" in message
+
+
+def test_vector_inputs_keep_their_covariance():
+    matrix = torch.randn(2, 3)
+    noisy = Moments(torch.ones(3), variance=torch.full((3,), 2.0))
+    result = propagate(lambda x: matrix @ x, noisy, covariance="full")
+    assert torch.allclose(result.covariance, 2 * matrix @ matrix.mT, rtol=1e-5)
+
+
+def test_gradients_reach_the_inputs():
+    mean = torch.ones(3, requires_grad=True)
+    result = propagate(torch.tanh, Moments(mean, variance=torch.ones(3)))
+    result.variance.sum().backward()
+    assert torch.isfinite(mean.grad).all()
+    assert (mean.grad != 0).all()

@@ -1,0 +1,268 @@
+"""Plates, scales, masks, several observations, hand-written guides: Trace_ELBO's semantics."""
+
+from __future__ import annotations
+
+import pyro
+import pyro.distributions as dist
+import pytest
+import torch
+from pyro import poutine
+from pyro.infer import TraceMeanField_ELBO
+from pyro.infer.autoguide import AutoNormal
+
+from moment_calculus.errors import UnsupportedMoments
+from pyro_moments import SVI, DeterministicELBO, DVIGuide
+from tests.pyro import models
+from tests.pyro.monte_carlo import trace_elbo
+
+
+def assert_equals_trace_elbo(model, guide, *args, samples=1500, elbo=None):
+    """Conjugate models: no Gaussian matching is involved, so only the sampling error counts."""
+    loss = (elbo or DeterministicELBO()).loss(model, guide, *args)
+    expected, error = trace_elbo(model, guide, *args, samples=samples)
+    assert abs(loss - expected) < 4 * error
+
+
+def test_scale_handler():
+    x, y = models.data()
+    scaled = poutine.scale(models.linear_regression, 0.1)
+    assert_equals_trace_elbo(scaled, DVIGuide(models.linear_regression), x, y)
+
+
+def test_kl_annealing_on_the_model_alone():
+    x, y = models.data()
+
+    def model(x, y):
+        with poutine.scale(scale=0.3):
+            w = pyro.sample("w", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
+        with pyro.plate("data", len(x)):
+            pyro.sample("obs", dist.Normal(x @ w, 0.5), obs=y)
+
+    def guide(x, y):
+        loc = pyro.param("loc", torch.ones(3))
+        pyro.sample("w", dist.Normal(loc, 0.2).to_event(1))
+
+    assert_equals_trace_elbo(model, guide, x, y)
+
+
+def test_mask_of_observations():
+    x, y = models.data()
+
+    def model(x, y):
+        w = pyro.sample("w", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
+        with pyro.plate("data", len(x)), poutine.mask(mask=y > 0):
+            pyro.sample("obs", dist.Normal(x @ w, 0.5), obs=y)
+
+    assert_equals_trace_elbo(model, DVIGuide(), x, y)
+
+
+def test_masked_distribution():
+    x, y = models.data()
+
+    def model(x, y):
+        w = pyro.sample("w", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
+        with pyro.plate("data", len(x)):
+            pyro.sample("obs", dist.Normal(x @ w, 0.5).mask(y > 0), obs=y)
+
+    assert_equals_trace_elbo(model, DVIGuide(), x, y)
+
+
+def test_subsampled_plate_scales_the_likelihood():
+    x, y = models.data()
+
+    def model(x, y, size):
+        w = pyro.sample("w", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
+        with pyro.plate("data", len(x), subsample_size=size) as index:
+            pyro.sample("obs", dist.Normal(x[index] @ w, 0.5), obs=y[index])
+
+    guide, elbo = DVIGuide(), DeterministicELBO()
+    full = elbo.loss(model, guide, x, y, len(x))
+    batches = torch.tensor([elbo.loss(model, guide, x, y, 5) for _ in range(800)])
+    assert abs(batches.mean() - full) < 4 * batches.std() / 800**0.5
+
+
+def test_local_latents_in_a_subsampled_plate():
+    y = torch.linspace(-1, 1, 12)
+
+    def model(y, size):
+        with pyro.plate("data", len(y), subsample_size=size) as index:
+            z = pyro.sample("z", dist.Normal(0.0, 1.0))
+            pyro.sample("obs", dist.Normal(z, 0.5), obs=y[index])
+
+    guide, elbo = DVIGuide(), DeterministicELBO()
+    full = elbo.loss(model, DVIGuide(), y, 12)
+    batches = torch.tensor([elbo.loss(model, guide, y, 4) for _ in range(800)])
+    assert abs(batches.mean() - full) < 4 * batches.std() / 800**0.5
+    assert guide.median()["z"].shape == (12,)
+
+
+def test_several_observed_sites():
+    x, y = models.data()
+
+    def model(x, y):
+        w = pyro.sample("w", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
+        shift = pyro.sample("shift", dist.Normal(0.0, 1.0))
+        with pyro.plate("data", len(x)):
+            pyro.sample("first", dist.Normal(x @ w, 0.5), obs=y)
+            pyro.sample("second", dist.Normal(x @ w + shift, 0.2), obs=2 * y)
+
+    assert_equals_trace_elbo(model, DVIGuide(), x, y)
+
+
+def test_event_dimensions_of_observations():
+    x, y = models.data()
+    targets = torch.stack([y, -y], dim=-1)
+
+    def model(x, y):
+        w = pyro.sample("w", dist.Normal(0.0, 1.0).expand([3, 2]).to_event(2))
+        with pyro.plate("data", len(x)):
+            pyro.sample("obs", dist.Normal(x @ w, 0.5).to_event(1), obs=y)
+
+    assert_equals_trace_elbo(model, DVIGuide(), x, targets)
+
+
+def test_hierarchy_with_gaussian_group_means():
+    y = torch.randn(4, 6)
+
+    def model(y):
+        centre = pyro.sample("centre", dist.Normal(0.0, 2.0))
+        with pyro.plate("groups", 4, dim=-2):
+            mean = pyro.sample("mean", dist.Normal(centre, 0.7))
+            with pyro.plate("data", 6, dim=-1):
+                pyro.sample("obs", dist.Normal(mean, 1.0), obs=y)
+
+    assert_equals_trace_elbo(model, DVIGuide(init_scale=0.3), y)
+
+
+def test_log_scale_site_drives_the_noise():
+    x, y = models.data()
+
+    def model(x, y):
+        w = pyro.sample("w", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
+        log_scale = pyro.sample("log_scale", dist.Normal(0.0, 1.0))
+        with pyro.plate("data", len(x)):
+            pyro.sample("obs", dist.Normal(x @ w, torch.exp(log_scale)), obs=y)
+
+    assert_equals_trace_elbo(model, DVIGuide(init_scale=0.3), x, y, samples=4000)
+
+
+def test_autonormal_guide():
+    x, y = models.data()
+    model = models.linear_regression
+    guide = AutoNormal(model, init_scale=0.3)
+    assert_equals_trace_elbo(model, guide, x, y)
+
+
+def test_equals_trace_mean_field_where_that_is_exact():
+    """The KL part alone: a likelihood without latent parameters has no sampling noise."""
+
+    def model():
+        pyro.sample("w", dist.Normal(1.0, 2.0).expand([3, 2]).to_event(2))
+
+    guide = DVIGuide(init_scale=0.3)
+    loss = DeterministicELBO().loss(model, guide)
+    assert loss == pytest.approx(TraceMeanField_ELBO().loss(model, guide), rel=1e-5)
+
+
+@pytest.mark.parametrize("make_guide", [DVIGuide, AutoNormal], ids=lambda g: g.__name__)
+@pytest.mark.parametrize(
+    "prior",
+    [dist.LogNormal(0.0, 1.0), dist.HalfNormal(1.0), dist.Gamma(2.0, 1.0), dist.Uniform(0.1, 2.0)],
+    ids=lambda fn: type(fn).__name__,
+)
+def test_positive_sites_stay_analytic(prior, make_guide):
+    x, y = models.data()
+
+    def model(x, y):
+        w = pyro.sample("w", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
+        noise = pyro.sample("noise", prior)
+        with pyro.plate("data", len(x)):
+            pyro.sample("obs", dist.Normal(x @ w, noise), obs=y)
+
+    guide = make_guide(model, init_scale=0.2)
+    if make_guide is AutoNormal and isinstance(prior, dist.Uniform):
+        with pytest.raises(UnsupportedMoments, match="no moment rule"):
+            DeterministicELBO().loss(model, guide, x, y)
+        return
+    assert_equals_trace_elbo(model, guide, x, y, samples=3000)
+
+
+def test_named_sites_are_sampled():
+    x, y = models.data()
+
+    def model(x, y):
+        w = pyro.sample("w", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
+        precision = pyro.sample("precision", dist.Gamma(2.0, 1.0))
+        with pyro.plate("data", len(x)):
+            pyro.sample("obs", dist.Normal(x @ w, precision.rsqrt()), obs=y)
+
+    guide = DVIGuide(init_scale=0.3)
+    elbo = DeterministicELBO(sample_sites=["precision"], num_particles=300)
+    svi = SVI(model, guide, elbo)
+    assert svi.step(x, y) > 0
+    estimates = torch.tensor([elbo.loss(model, guide, x, y) for _ in range(10)])
+    expected, error = trace_elbo(model, guide, x, y, samples=3000)
+    tolerance = 4 * (error**2 + estimates.var().item() / 10) ** 0.5
+    assert abs(estimates.mean().item() - expected) < tolerance
+
+
+def test_non_gaussian_guide_sites_are_refused_with_the_remedy():
+    def model(y):
+        rate = pyro.sample("rate", dist.Gamma(2.0, 1.0))
+        pyro.sample("obs", dist.Normal(0.0, rate), obs=y)
+
+    def guide(y):
+        pyro.sample("rate", dist.Gamma(2.0, 1.0))
+
+    with pytest.raises(UnsupportedMoments, match=r"'rate' has a Gamma.*(?s:.)*sample_sites"):
+        DeterministicELBO().loss(model, guide, torch.tensor(0.3))
+
+
+def test_guide_that_is_not_mean_field_is_refused():
+    def model(y):
+        a = pyro.sample("a", dist.Normal(0.0, 1.0))
+        pyro.sample("b", dist.Normal(a, 1.0))
+
+    def guide(y):
+        a = pyro.sample("a", dist.Normal(0.0, 1.0))
+        pyro.sample("b", dist.Normal(a, 1.0))
+
+    with pytest.raises(UnsupportedMoments, match="'b' depends on another latent site"):
+        DeterministicELBO().loss(model, guide, None)
+
+
+def test_latent_site_missing_from_the_guide_is_refused():
+    def model(y):
+        a = pyro.sample("a", dist.Normal(0.0, 1.0))
+        pyro.sample("obs", dist.Normal(a, 1.0), obs=y)
+
+    refused = pytest.raises(UnsupportedMoments, match=r"'a' .* not in the guide")
+    with pytest.warns(UserWarning, match="guide"), refused:
+        DeterministicELBO().loss(model, lambda y: None, torch.tensor(0.3))
+
+
+def test_unknown_likelihood_is_refused_with_the_candidates():
+    def model(y):
+        a = pyro.sample("a", dist.Normal(0.0, 1.0))
+        pyro.sample("obs", dist.Cauchy(a, 1.0), obs=y)
+
+    with pytest.raises(UnsupportedMoments, match=r"'obs'.*Cauchy.*Categorical.*Normal"):
+        DeterministicELBO().loss(model, DVIGuide(), torch.tensor(0.3))
+
+
+def test_gaussian_scale_is_refused():
+    def model(y):
+        a = pyro.sample("a", dist.Normal(1.0, 1.0))
+        pyro.sample("obs", dist.Normal(0.0, 2 * a), obs=y)
+
+    with pytest.raises(UnsupportedMoments, match="not positive"):
+        DeterministicELBO().loss(model, DVIGuide(), torch.tensor(0.3))
+
+
+def test_unknown_options_name_the_candidates():
+    with pytest.raises(ValueError, match="full, diagonal"):
+        DeterministicELBO(covariance="banded")
+    with pytest.raises(ValueError, match="exact, dvi"):
+        DeterministicELBO(rules="mean_field")
+    with pytest.raises(ValueError, match="delta, jensen"):
+        DeterministicELBO(categorical="taylor")
