@@ -16,10 +16,9 @@ def init_to_network(site: dict | None = None) -> object:
 
     The noise of matrices has standard deviation √(2 / (rows + columns)), which breaks the symmetry
     between hidden units whichever axis is the input; that of vectors ½, because units whose kinks
-    all start at zero keep a network nearly linear until its noise has absorbed what it cannot fit
-    (energy data set: −0.7 instead of −1.1 nats of test log-likelihood). Neither exceeds the prior's
-    standard deviation. Scalars start at the prior mean, sites with constrained support where their
-    unconstrained value is zero.
+    all start at zero keep a network nearly linear until its noise has absorbed what it cannot fit.
+    Neither exceeds the prior's standard deviation. Scalars start at the prior mean, sites with
+    constrained support where their unconstrained value is zero.
 
     Args:
         site: Pyro sample site; without one the function itself is returned, as Pyro's
