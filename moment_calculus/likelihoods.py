@@ -61,7 +61,8 @@ def normal(value: Any, loc: Any, scale: Any) -> Array:
 
     Closed form for a certain scale and for scale = k·exp(h) with h Gaussian and jointly Gaussian
     with the location; for any other positive function of one Gaussian by 32-node Gauss-Hermite
-    quadrature over it (relative error below 1e-8 for softplus and standard deviations up to 1).
+    quadrature over it (measured relative error for a softplus: 1e-14 at standard deviations of
+    that Gaussian up to 1, 3e-8 at 2).
 
     Args:
         value: observation, array or value.
@@ -210,7 +211,8 @@ def categorical(value: Array, logits: Any, *, bound: str = "delta") -> Array:
     """E[log softmax(f)_y] for Gaussian logits f.
 
     ``"delta"`` is the second-order expansion m_y − lse(m) − ½(Σ p_c v_c − pᵀCp) around the mean:
-    an approximation, not a bound (relative error about 1e-2 at logit variances of 1).
+    an approximation, not a bound (measured error with four classes, any label: up to 0.001, 0.05
+    and 0.4 nats at logit variances of 0.1, 1 and 4).
     ``"jensen"`` replaces E[lse(f)] by lse(m + ½v), which keeps the ELBO a lower bound.
 
     Args:

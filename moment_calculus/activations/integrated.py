@@ -29,8 +29,9 @@ def _rule() -> tuple[np.ndarray, np.ndarray]:
 class Integrated(Activation):
     """An elementwise function without closed form, by 96-node quadrature over the Gaussian.
 
-    The relative error of the moments is below 1e-8 for smooth functions that vary on the scale
-    of the Gaussian, and up to 1e-3 where the function has a kink.
+    Measured relative errors of mean and variance, |μ| ≤ 3σ: tanh(tanh(x)) 1e-13 and 2e-12 at
+    σ = 0.3, 1e-8 and 2e-7 at σ = 1, 2e-4 and 3e-3 at σ = 3, 7e-3 and 7e-2 at σ = 10; where the
+    function has a kink (|x|) 1e-3 and 8e-3, where it jumps 1e-2 and 8e-2.
 
     Args:
         function: elementwise function of an array.
