@@ -71,6 +71,21 @@ def safe_scale(variance: Array) -> Array:
     return namespace(variance).where(variance > TINY_VARIANCE, variance, TINY_VARIANCE) ** 0.5
 
 
+def stop_gradient(array: Array) -> Array:
+    """The same numbers, held fixed by differentiation.
+
+    Args:
+        array: any array.
+    """
+    if array_api_compat.is_torch_array(array):
+        return array.detach()
+    if array_api_compat.is_jax_array(array):
+        import jax
+
+        return jax.lax.stop_gradient(array)
+    return array
+
+
 def _dispatch(of_scipy: str, of_torch: str, of_jax: str) -> Callable[[Array], Array]:
     """Function of one array that looks its implementation up by the array's framework."""
 

@@ -1,4 +1,4 @@
-"""The properties that every row of ``tests/cases.py`` must have; each raises AssertionError.
+"""The properties that every row of ``tests/cases/`` must have; each raises AssertionError.
 
 A check takes a case; what a case offers is described in ``tests/kinds.py``.
 """

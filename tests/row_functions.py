@@ -1,4 +1,4 @@
-"""Functions that rows of ``tests/cases.py`` name: programs on values, and the same on tensors."""
+"""Functions that rows of ``tests/cases/`` name: programs on values, and the same on tensors."""
 
 from __future__ import annotations
 

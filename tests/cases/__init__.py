@@ -1,0 +1,12 @@
+"""The case table: one row for every rule. A row brings all properties of ``tests/properties.py``.
+
+A row names the rule and the plain function of which it gives the moments; the tests integrate the
+plain function by themselves, so that no formula is written twice.
+"""
+
+from tests.cases.activations import ACTIVATIONS
+from tests.cases.divergences import DIVERGENCES
+from tests.cases.layers import LAYERS
+from tests.cases.likelihoods import LIKELIHOODS
+
+__all__ = ["ACTIVATIONS", "DIVERGENCES", "LAYERS", "LIKELIHOODS"]
