@@ -65,7 +65,7 @@ class DeterministicELBO(ELBO):
 
     def _get_trace(self, model: Any, guide: Any, args: tuple, kwargs: dict) -> tuple[Trace, Trace]:
         bind(guide, model)
-        with MomentMessenger(self.propagation, self.sample_sites):
+        with MomentMessenger(self.propagation, self.sample_sites, guide):
             guide_trace = poutine.trace(guide).get_trace(*args, **kwargs)
             replayed = poutine.replay(model, trace=guide_trace)
             model_trace = poutine.trace(replayed).get_trace(*args, **kwargs)
@@ -125,5 +125,5 @@ def _elbo(model_trace: Trace, guide_trace: Trace) -> Any:
             total = total + latent_term(name, site, guide_trace)
     for name, site in guide_trace.nodes.items():
         if site["type"] == "sample" and name not in model_trace.nodes:
-            total = total + auxiliary_term(site)
+            total = total + auxiliary_term(name, site)
     return total

@@ -146,7 +146,7 @@ def predict(
     """
     bind(guide, model)
     propagation = Propagation.named(covariance, rules)
-    with MomentMessenger(propagation):
+    with MomentMessenger(propagation, guide=guide):
         guide_trace = poutine.trace(guide).get_trace(*args, **kwargs)
     latent = frozenset(guide_trace.stochastic_nodes)
     with _Observables(latent):
