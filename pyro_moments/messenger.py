@@ -46,7 +46,7 @@ class MomentMessenger(Messenger):
     def _pyro_sample(self, msg: Any) -> None:
         if msg["is_observed"] or msg["done"] or msg["value"] is not None or site_is_subsample(msg):
             return
-        name, fn = _model_site(msg), msg["fn"]
+        name, fn = model_site(msg), msg["fn"]
         if isinstance(without_wrappers(fn), dist.Delta):
             return
         parts = parts_of(self.guide, name) if msg["infer"].get("is_auxiliary") else ()
@@ -83,8 +83,12 @@ class MomentMessenger(Messenger):
         return value
 
 
-def _model_site(msg: Any) -> str:
-    """The model's site behind one that only the guide has, by which users know it."""
+def model_site(msg: Any) -> str:
+    """The model's site behind one that only the guide has, by which users know it.
+
+    Args:
+        msg: message or trace node of the guide's site.
+    """
     name = msg["name"]
     for suffix in _AUXILIARY_SUFFIXES if msg["infer"].get("is_auxiliary") else ():
         name = name.removesuffix(suffix)
