@@ -99,9 +99,7 @@ def _named_arguments(model: Callable, args: tuple, kwargs: dict) -> dict[str, An
         return {**{f"argument {i}": argument for i, argument in enumerate(args)}, **kwargs}
 
 
-def _refuse_weights_in_plates(
-    model: Callable, args: tuple, kwargs: dict, error: Exception
-) -> None:
+def _refuse_weights_in_plates(model: Callable, args: tuple, kwargs: dict, error: Exception) -> None:
     plates: dict[str, list[str]] = {}
     for name, plate in _weights_in_plates(model, args, kwargs):
         plates.setdefault(plate, []).append(name)

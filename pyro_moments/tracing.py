@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Any
 
+import torch
 from pyro import poutine
 from pyro.poutine import Trace
 from pyro.poutine.util import prune_subsample_sites, site_is_subsample
@@ -42,8 +43,11 @@ def moment_traces(
     """
     messenger = MomentMessenger(propagation, sample_sites, guide)
     unwrapped: Any = poutine.unwrap(guide)
+    interleaved = isinstance(unwrapped, poutine.messenger.Messenger)
+    if interleaved:
+        _make_parameters(unwrapped, args, kwargs)
     with diagnosed(model, args, kwargs), messenger:
-        if isinstance(unwrapped, poutine.messenger.Messenger):
+        if interleaved:
             guide(*args, **kwargs)  # it runs the model itself
             model_trace, guide_trace = unwrapped.get_traces()
         else:
@@ -53,6 +57,13 @@ def moment_traces(
     if sample_sites:
         _check_known(sample_sites, guide_trace)
     return prune_subsample_sites(model_trace), prune_subsample_sites(guide_trace)
+
+
+def _make_parameters(guide: Any, args: tuple, kwargs: dict) -> None:
+    """Run a guide messenger once on samples: it initialises its parameters from the priors."""
+    if isinstance(guide, torch.nn.Module) and next(guide.parameters(), None) is None:
+        with poutine.block():
+            guide(*args, **kwargs)
 
 
 def _check_known(sample_sites: Collection[str], guide_trace: Trace) -> None:
