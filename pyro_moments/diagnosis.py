@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import torch
@@ -120,11 +120,9 @@ def _headline(error: Exception) -> str:
 def _weights_in_plates(model: Callable, args: tuple, kwargs: dict) -> Iterator[tuple[str, str]]:
     """Matrices, and vectors that a module holds as PyroSample, with the plate they are inside."""
     recorder = _Recorder()
-    with poutine.block(), recorder, torch.no_grad():
-        try:
-            model(*args, **kwargs)
-        except Exception:  # the run that failed; the sites until then are what counts
-            pass
+    # It is the run that failed: the sites until then are what counts.
+    with suppress(Exception), poutine.block(), recorder, torch.no_grad():
+        model(*args, **kwargs)
     in_module = isinstance(poutine.unwrap(model), PyroModule)
     for msg in recorder.sites:
         plates = [frame.name for frame in msg["cond_indep_stack"] if frame.vectorized]

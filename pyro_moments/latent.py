@@ -105,7 +105,8 @@ def _entropy(name: str, value: Any, guide_site: Any) -> torch.Tensor:
         return -fn.log_prob(value)
     if isinstance(fn, dist.Delta):
         return -_mean(fn.log_density)
-    return entropy(value.value, fn)
+    moments: Any = value.value
+    return entropy(moments, fn)
 
 
 def _mean(log_density: torch.Tensor) -> torch.Tensor:

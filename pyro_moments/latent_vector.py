@@ -81,7 +81,7 @@ class LatentVector:
         sampled: Collection[str],
         propagation: Propagation,
     ) -> None:
-        normal, _ = gaussian_base(fn)
+        normal: Any = gaussian_base(fn)[0]
         self.shape = fn.batch_shape + fn.event_shape
         self.loc, self.scale = (p.expand(self.shape) for p in (normal.loc, normal.scale))
         self.propagation = propagation

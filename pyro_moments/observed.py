@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -34,5 +35,5 @@ def observed_term(name: str, site: Any) -> torch.Tensor:
     except UnsupportedMoments as refusal:
         raise refusal.at_site(name) from None
     if is_validation_enabled():
-        check_site_shape({**site, "log_prob": log_prob}, float("inf"))
+        check_site_shape({**site, "log_prob": log_prob}, math.inf)  # type: ignore[arg-type]
     return scaled_sum(log_prob, site)

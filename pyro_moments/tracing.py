@@ -67,7 +67,7 @@ def _make_parameters(guide: Any, args: tuple, kwargs: dict) -> None:
 
 
 def _check_known(sample_sites: Collection[str], guide_trace: Trace) -> None:
-    sites = {
+    sites: dict[str, Any] = {
         name: site
         for name, site in guide_trace.nodes.items()
         if site["type"] == "sample" and not site["is_observed"] and not site_is_subsample(site)
