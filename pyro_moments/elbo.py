@@ -11,7 +11,7 @@ from pyro import poutine
 from pyro.infer.elbo import ELBO
 from pyro.infer.util import is_validation_enabled, torch_item
 from pyro.poutine import Trace
-from pyro.util import check_model_guide_match, warn_if_nan
+from pyro.util import check_model_guide_match, warn_if_inf, warn_if_nan
 
 from moment_calculus.rulebooks import Propagation
 from pyro_moments.diagnosis import refuse_infinite_inputs
@@ -108,6 +108,7 @@ class DeterministicELBO(ELBO):
                 loss.backward(retain_graph=self.retain_graph)
         value = torch_item(loss)
         warn_if_nan(value, "loss")
+        warn_if_inf(value, "loss")
         return value
 
 
