@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from pyro import poutine
 from pyro.nn import PyroModule
+from pyro.poutine import Trace
 from pyro.poutine.messenger import Messenger
 from pyro.poutine.util import site_is_subsample
 
@@ -60,17 +61,35 @@ def refuse_infinite_inputs(
 ) -> None:
     """Refuse certain inputs that are NaN or infinite; arguments as in :func:`diagnosed`."""
     for name, tensor in _tensors(model, args, kwargs):
-        refuse_infinite(f"input '{name}' of the model", tensor, error)
+        _refuse_infinite(f"input '{name}' of the model", tensor, error)
 
 
-def refuse_infinite(what: str, data: Any, error: Exception | None = None) -> None:
-    """Refuse data that is NaN or infinite.
+def refuse_infinite_data(name: str, site: Any) -> None:
+    """Refuse observations that are NaN or infinite.
 
     Args:
-        what: the data, for the message.
-        data: any object; other than floating-point tensors pass.
-        error: what the data led to, if it did.
+        name: the observed site.
+        site: its node in the model's trace.
     """
+    _refuse_infinite(f"the data of observed site '{name}'", site["value"])
+
+
+def explain_infinite_loss(trace: Trace, model: Callable, args: tuple, kwargs: dict) -> None:
+    """Refuse the data or the inputs that made a loss infinite or NaN, if they did.
+
+    Args:
+        trace: the model's trace.
+        model: Pyro model.
+        args: its arguments.
+        kwargs: its keyword arguments.
+    """
+    for name, site in trace.nodes.items():
+        if site["type"] == "sample" and site["is_observed"]:
+            refuse_infinite_data(name, site)
+    refuse_infinite_inputs(model, args, kwargs)
+
+
+def _refuse_infinite(what: str, data: Any, error: Exception | None = None) -> None:
     if not isinstance(data, torch.Tensor) or isinstance(data, MomentTensor):
         return
     if not data.is_floating_point() or bool(torch.isfinite(data).all()):

@@ -14,7 +14,7 @@ from pyro.poutine import Trace
 from pyro.util import check_model_guide_match, warn_if_inf, warn_if_nan
 
 from moment_calculus.rulebooks import Propagation
-from pyro_moments.diagnosis import refuse_infinite_inputs
+from pyro_moments.diagnosis import explain_infinite_loss
 from pyro_moments.latent import auxiliary_term, latent_term
 from pyro_moments.observed import observed_term
 from pyro_moments.precision import full_precision
@@ -92,7 +92,7 @@ class DeterministicELBO(ELBO):
             with full_precision():
                 total = total + _elbo(model_trace, guide_trace)
         if is_validation_enabled() and not math.isfinite(torch_item(total)):
-            refuse_infinite_inputs(model, args, kwargs)
+            explain_infinite_loss(model_trace, model, args, kwargs)
         return -total / self.num_particles
 
     def loss(self, model: Any, guide: Any, *args: Any, **kwargs: Any) -> float:

@@ -57,7 +57,9 @@ class MomentMessenger(Messenger):
         msg["done"] = True
 
     def _is_drawn(self, own: str, name: str, parts: tuple[Part, ...]) -> bool:
-        if {own, name} & self.sample_sites:
+        if not self.sample_sites:
+            return False
+        if own in self.sample_sites or name in self.sample_sites:
             return True
         return bool(parts) and self.sample_sites.issuperset(part.name for part in parts)
 

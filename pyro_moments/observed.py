@@ -6,11 +6,12 @@ import math
 from typing import Any
 
 import torch
+from pyro.distributions.torch_distribution import MaskedDistribution
 from pyro.infer.util import is_validation_enabled
 from pyro.util import check_site_shape
 
 from moment_calculus.errors import UnsupportedMoments
-from pyro_moments.diagnosis import refuse_infinite
+from pyro_moments.diagnosis import refuse_infinite_data
 from pyro_moments.latent import scaled_sum
 from pyro_moments.likelihoods import evaluate
 
@@ -28,8 +29,9 @@ def observed_term(name: str, site: Any) -> torch.Tensor:
         ValueError: Pyro's, if the shape of observations and distribution together is not that of
             the site's plates.
     """
-    if is_validation_enabled():
-        refuse_infinite(f"the data of observed site '{name}'", site["value"])
+    masked = site["mask"] is not None or isinstance(site["fn"], MaskedDistribution)
+    if masked and is_validation_enabled():
+        refuse_infinite_data(name, site)  # it does not show in the loss, only in its gradients
     try:
         log_prob = evaluate(name, site["fn"], site["value"])
     except UnsupportedMoments as refusal:

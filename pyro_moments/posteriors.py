@@ -83,9 +83,9 @@ def without_wrappers(fn: Any) -> Any:
     return fn
 
 
-def _check_certain(name: str, *parameters: Any) -> None:
-    random = [p for p in parameters if isinstance(p, MomentTensor)]
-    if random:
+def _check_certain(name: str, loc: Any, spread: Any) -> None:
+    if isinstance(loc, MomentTensor) or isinstance(spread, MomentTensor):
+        random = [p for p in (loc, spread) if isinstance(p, MomentTensor)]
         others = frozenset().union(*(p.value.sites for p in random))
         raise UnsupportedMoments(
             f"guide site '{name}' depends on another latent site ({', '.join(sorted(others))}): "

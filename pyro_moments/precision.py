@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any
 
 import torch
 
 _DEVICES = ("cpu", "cuda", "mps", "xpu")
+_NOTHING = nullcontext()
 _REDUCED = (torch.bfloat16, torch.float16)
 
 
+def full_precision() -> AbstractContextManager:
+    """Switch autocast off, in a ``with`` statement, on every device where it is on."""
+    return _without_autocast() if torch._C._is_any_autocast_enabled() else _NOTHING
+
+
 @contextmanager
-def full_precision() -> Iterator[None]:
-    """Switch autocast off on every device where it is on."""
+def _without_autocast() -> Iterator[None]:
     with ExitStack() as stack:
-        for device in _DEVICES if torch._C._is_any_autocast_enabled() else ():
-            if torch.is_autocast_enabled(device):
-                stack.enter_context(torch.autocast(device, enabled=False))
+        for device in filter(torch.is_autocast_enabled, _DEVICES):
+            stack.enter_context(torch.autocast(device, enabled=False))
         yield
 
 

@@ -10,6 +10,7 @@ import pyro
 import pyro.distributions as dist
 import pytest
 import torch
+from pyro import poutine
 from pyro.nn import PyroModule
 from torch import nn
 
@@ -94,6 +95,12 @@ def sums(x, y):
         pyro.sample("obs", dist.Normal((w + x)[:, 0], 1.0), obs=y)
 
 
+def masked(x, y):
+    w = pyro.sample("w", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
+    with pyro.plate("data", len(x)), poutine.mask(mask=~y.isnan()):
+        pyro.sample("obs", dist.Normal(x @ w, 1.0), obs=y)
+
+
 class Refusal(NamedTuple):
     """A program, and what its refusal has to say: cause, latent sites, remedy."""
 
@@ -162,6 +169,9 @@ REFUSALS = {
         loss(models.linear_regression, y=with_nan(Y, 3)),
         r"site 'obs' has 1 NaN or infinite element\(s\) of 20, the first at index \(3,\)",
         "impute",
+    ),
+    "NaN observations behind a mask": Refusal(
+        loss(masked, y=with_nan(Y, 3)), r"site 'obs' has 1 NaN.*\(3,\)", "torch.nan_to_num"
     ),
     "NaN inputs": Refusal(
         loss(models.sequential(), x=with_nan(X, 2, 1)), r"input 'x'.*index \(2, 1\)", "impute"
