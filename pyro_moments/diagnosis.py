@@ -122,6 +122,8 @@ def _refuse_weights_in_plates(model: Callable, args: tuple, kwargs: dict, error:
     plates: dict[str, list[str]] = {}
     for name, plate in _weights_in_plates(model, args, kwargs):
         plates.setdefault(plate, []).append(name)
+    if isinstance(error, UnsupportedMoments):  # which knows its sites: others are not the cause
+        plates = {plate: names for plate, names in plates.items() if {*names} & {*error.sites}}
     for plate, names in plates.items():
         raise UnsupportedMoments(
             f"latent site(s) {', '.join(names)} were sampled inside plate '{plate}', which gives "

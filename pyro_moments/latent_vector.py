@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -34,6 +34,16 @@ class Part(NamedTuple):
     event_dim: int
 
 
+def modules_of(guide: Any) -> Iterable[torch.nn.Module]:
+    """The modules of a guide; none for a function.
+
+    Args:
+        guide: the guide, possibly inside Pyro's handlers.
+    """
+    unwrapped = poutine.unwrap(guide)
+    return unwrapped.modules() if isinstance(unwrapped, torch.nn.Module) else ()
+
+
 def parts_of(guide: Any, name: str) -> tuple[Part, ...]:
     """The sites that an automatic guide packs into one latent vector.
 
@@ -44,8 +54,7 @@ def parts_of(guide: Any, name: str) -> tuple[Part, ...]:
     Returns:
         The parts in their order; none if the guide has no such vector.
     """
-    unwrapped = poutine.unwrap(guide)
-    for module in unwrapped.modules() if isinstance(unwrapped, torch.nn.Module) else ():
+    for module in modules_of(guide):
         if isinstance(module, AutoContinuous) and name == f"_{module._pyro_name}_latent":
             return tuple(_parts(module))
     return ()

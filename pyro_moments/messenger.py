@@ -6,12 +6,13 @@ from collections.abc import Collection
 from typing import Any
 
 import pyro.distributions as dist
+from pyro.infer.autoguide import AutoStructured
 from pyro.poutine.messenger import Messenger
 from pyro.poutine.util import site_is_subsample
 
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.rulebooks import Propagation
-from pyro_moments.latent_vector import LatentVector, Part, parts_of
+from pyro_moments.latent_vector import LatentVector, Part, modules_of, parts_of
 from pyro_moments.posteriors import (
     DISCRETE_REMEDY,
     MEAN_FIELD_GUIDES,
@@ -49,10 +50,13 @@ class MomentMessenger(Messenger):
         name, fn = model_site(msg), msg["fn"]
         if isinstance(without_wrappers(fn), dist.Delta):
             return
-        parts = parts_of(self.guide, name) if msg["infer"].get("is_auxiliary") else ()
+        auxiliary = msg["infer"].get("is_auxiliary")
+        parts = parts_of(self.guide, name) if auxiliary else ()
         if self._is_drawn(msg["name"], name, parts):
             _check_reparameterised(name, fn)
             return
+        if auxiliary:
+            _check_structure(self.guide, name)
         msg["value"] = self._vector(name, fn, parts) if parts else self._tensor(name, fn)
         msg["done"] = True
 
@@ -106,6 +110,20 @@ def _check_reparameterised(name: str, fn: Any) -> None:
         sites=[name],
         remedy=DISCRETE_REMEDY,
     )
+
+
+def _check_structure(guide: Any, name: str) -> None:
+    """The joint conditionals of AutoStructured multiply a column of latents by a matrix."""
+    for module in modules_of(guide):
+        conditionals: Any = getattr(module, "conditionals", None)
+        if isinstance(module, AutoStructured) and conditionals.get(name) == "mvn":
+            raise UnsupportedMoments(
+                f"guide site '{name}' has the conditional 'mvn' of AutoStructured: its components "
+                "are dependent in a way that is not followed",
+                sites=[name],
+                remedy="use conditionals='normal', or AutoMultivariateNormal; or draw the site by "
+                "naming it in DeterministicELBO(sample_sites=...)",
+            )
 
 
 def _check_vectors(name: str, fn: Any, parts: tuple[Part, ...], remedy: str) -> None:

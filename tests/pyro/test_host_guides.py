@@ -187,6 +187,22 @@ def test_full_rank_guides_are_refused_where_correlations_would_be_lost():
         DeterministicELBO().loss(network, AutoMultivariateNormal(network), x, y)
 
 
+def test_structured_guides_are_exact_while_their_conditionals_are_normal():
+    x, y = models.data()
+    names = ["w", "b"]
+    guide = AutoStructured(linear, conditionals="normal", dependencies="linear")
+    guide(x, y)
+    with torch.no_grad():
+        for parameter in guide.parameters():
+            parameter.add_(0.3 * torch.randn(parameter.shape))
+    expected, error = trace_elbo(linear, guide, x, y, samples=1000)
+    assert abs(DeterministicELBO().loss(linear, guide, x, y) - expected) < 4 * error
+    joint = AutoStructured(linear, conditionals="mvn")
+    with pytest.raises(UnsupportedMoments, match=r"'w' has the conditional 'mvn'.*(?s:.)*'normal'"):
+        DeterministicELBO().loss(linear, joint, x, y)
+    assert DeterministicELBO(sample_sites=names).loss(linear, joint, x, y) > 0
+
+
 def test_flows_are_refused_or_drawn_whole():
     x, y = models.data()
     guide = AutoIAFNormal(linear, hidden_dim=[8])

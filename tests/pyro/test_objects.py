@@ -169,7 +169,7 @@ def test_fixed_sites_are_certain():
 
 
 def test_a_conditioned_guide_is_refused_by_pyro():
-    """A conditioned guide site is observed there: Pyro refuses to replay it, as for its own ELBOs."""
+    """The site is observed in the guide, and Pyro replays no such site, for its own ELBOs too."""
     x, y = models.data()
     model = models.linear_regression
     guide = DVIGuide(model)
