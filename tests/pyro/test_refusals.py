@@ -78,7 +78,12 @@ def two_levels(x, y):
 
 def chained_guide(x, y):
     a = pyro.sample("a", dist.Normal(0.0, 1.0))
-    pyro.sample("b", dist.Normal(a, 1.0))
+    pyro.sample("b", dist.Normal(0.0, torch.exp(a)))
+
+
+def curved_guide(x, y):
+    a = pyro.sample("a", dist.Normal(0.0, 1.0))
+    pyro.sample("b", dist.Normal(torch.relu(a), 1.0))
 
 
 def hidden_discrete_guide(x, y):
@@ -152,8 +157,14 @@ REFUSALS = {
     ),
     "guide that is not mean-field": Refusal(
         loss(two_levels, chained_guide),
-        r"'b' depends on another latent site \(a\): the guide is not mean-field",
-        "parameters of every guide site certain",
+        r"'b' has a scale that depends on other latent sites \(a\): the guide is neither",
+        "scales of guide sites certain",
+        ("a", "b"),
+    ),
+    "guide with a non-linear location": Refusal(
+        loss(two_levels, curved_guide),
+        r"'b' has a non-linear location that depends on other latent sites \(a\)",
+        "linear in other sites",
         ("a", "b"),
     ),
     "posterior without moments": Refusal(
