@@ -30,6 +30,12 @@ class DeterministicELBO(ELBO):
     the result equals Pyro's ``Trace_ELBO`` in expectation. Beyond the first random layer the
     activations are matched by Gaussians, which is the approximation of the source paper.
 
+    Guides may be hand-written or Pyro's own, as long as every site is Gaussian, an elementwise
+    transform of a Gaussian, a point estimate, or linear in such sites: ``DVIGuide``,
+    ``AutoNormal``, ``AutoDiagonalNormal``, ``AutoNormalMessenger``, ``AutoStructured`` with normal
+    conditionals, ``AutoDelta``, lists of these; multivariate Normals of scalars and vectors with
+    full covariance. Under autocast the moments stay in full precision.
+
     Args:
         covariance: ``"full"`` carries the covariance over the feature axis, ``"diagonal"`` the
             variances only (O(d) instead of O(d²) memory for each element of the batch).
