@@ -153,5 +153,5 @@ def _elbo(model_trace: Trace, guide_trace: Trace) -> Any:
             total = total + latent_term(name, site, guide_trace)
     for name, site in guide_trace.nodes.items():
         if site["type"] == "sample" and name not in model_trace.nodes:
-            total = total + auxiliary_term(name, site)
+            total = total + auxiliary_term(site)
     return total
