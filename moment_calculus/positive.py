@@ -135,7 +135,11 @@ def exponential(base: Any, value: Value) -> Value:
             sites=value.sites,
             remedy="use a positive base",
         )
-    return apply(Exp(), scale_shift(value, math.log(base) if number else _log(base)))
+    if number and base == 1:
+        return scale_shift(value, 0.0, 1.0)
+    if number:  # a function of the same Gaussian, so that it fuses with others
+        return apply(_exponential_of(math.log(base)), value)
+    return apply(Exp(), scale_shift(value, _log(base)))
 
 
 def is_positive(value: Any) -> bool:

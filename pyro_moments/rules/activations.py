@@ -85,6 +85,11 @@ def certain(**parameters: Any) -> dict[str, Any]:
     Args:
         **parameters: numbers or tensors of one element.
     """
+    _refuse_random(**parameters)
+    return {name: None if p is None else float(p) for name, p in parameters.items()}
+
+
+def _refuse_random(**parameters: Any) -> None:
     for name, parameter in parameters.items():
         if is_value(parameter):
             raise UnsupportedMoments(
@@ -92,7 +97,6 @@ def certain(**parameters: Any) -> dict[str, Any]:
                 sites=parameter.sites,
                 remedy=f"make {name} certain",
             )
-    return {name: None if p is None else float(p) for name, p in parameters.items()}
 
 
 def _with(kind: str, input: Value, **parameters: Any) -> Value:
@@ -108,8 +112,7 @@ def leaky_relu(input: Value, negative_slope: float = 0.01, inplace: bool = False
 @serves("prelu")
 def prelu_(input: Value, weight: Any) -> Value:
     """Serve ``F.prelu`` and ``nn.PReLU``: one slope, or one for each channel (axis 1)."""
-    if is_value(weight):
-        certain(weight=weight)
+    _refuse_random(weight=weight)
     trailing = len(input.shape) - 2
     channels = weight.reshape(-1, *[1] * max(trailing, 0)) if weight.numel() > 1 else weight
     return prelu(input, channels)
@@ -178,10 +181,8 @@ def clamp(input: Value, min: Any = None, max: Any = None) -> Value:
     """Serve ``clamp`` with certain bounds, numbers or tensors."""
     if min is None and max is None:
         raise RuntimeError("torch.clamp: At least one of 'min' or 'max' must not be None")
-    if not is_value(input) or any(getattr(bound, "ndim", 0) for bound in (min, max)):
-        for name, bound in (("min", min), ("max", max)):
-            if is_value(bound) or not is_value(input):
-                certain(**{name: bound})
+    _refuse_random(min=min, max=max)
+    if any(getattr(bound, "ndim", 0) for bound in (min, max)):
         lower = input if min is None else at_least(input, min)
         return lower if max is None else at_most(lower, max)
     return _with("clamp", input, low=min, high=max)
