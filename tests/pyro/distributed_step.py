@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pyro
 import pyro.distributions as dist
 import torch
@@ -63,7 +65,7 @@ def _gradients(guide: nn.Module) -> dict[str, torch.Tensor]:
 def run(rank: int, size: int, meeting: str, x: torch.Tensor, y: torch.Tensor, path: str) -> None:
     """Entry point of a spawned process; the first one saves what it found."""
     options = {"init_method": f"file://{meeting}", "rank": rank, "world_size": size}
-    distributed.init_process_group("gloo", **options)
+    distributed.init_process_group("gloo", timeout=timedelta(minutes=2), **options)
     result = train(x, y, rank, size)
     if rank == 0:
         torch.save(result, path)
