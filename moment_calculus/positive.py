@@ -110,7 +110,9 @@ def power(value: Value, exponent: float) -> Value:
     found = _exponential(value)
     if found is not None:
         base, rate, factor = found
-        return scale_shift(Deferred(base, _exponential_of(rate * exponent)), factor**exponent)
+        result = Deferred(base, _exponential_of(rate * exponent))
+        unscaled = isinstance(factor, int | float) and factor == 1
+        return result if unscaled else scale_shift(result, factor**exponent)
     if exponent > 0 and float(exponent).is_integer() and exponent <= LARGEST_POWER:
         return apply(Power(int(exponent)), value)
     source = _require(value, f"the power {exponent:g}", zero=exponent > 0)
@@ -162,11 +164,11 @@ def _exponential_of(rate: float) -> Any:
 def _exponential(value: Value) -> tuple[Gaussian, float, Any] | None:
     """The base x, the rate r and the factor c > 0 of c e^{rx}, if the value is one."""
     factor: Any = 1.0
-    if isinstance(value, AffineDeferred):
+    while isinstance(value, AffineDeferred):
         zero_shift = isinstance(value.shift, int | float) and value.shift == 0
         if not (zero_shift and value.bounds.positive):
             return None
-        factor, value = value.scale, value.source
+        factor, value = factor * value.scale, value.source
     if type(value) is not Deferred:
         return None
     kind = value.activation

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from moment_calculus.activations.base import Array
 from moment_calculus.activations.smooth import Smooth, in_double
+from moment_calculus.activations.smooth_rectifier import SmoothRectifier
 from moment_calculus.normal import cdf, pdf
 from moment_calculus.normal_square import square_excess
 from moment_calculus.special import expit, namespace
@@ -64,7 +65,7 @@ class GELU(Smooth):
 
 
 @dataclass(frozen=True)
-class TanhGELU(Smooth):
+class TanhGELU(SmoothRectifier):
     """½x (1 + tanh(√(2/π) (x + 0.044715 x³))), the approximation of GELU."""
 
     name = "gelu_tanh"

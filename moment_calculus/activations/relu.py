@@ -26,8 +26,13 @@ from moment_calculus.normal import (
 from moment_calculus.special import TINY_VARIANCE, elementwise, namespace, safe_scale
 
 
-def _rectified(mean: Array, variance: Array) -> tuple[Array, Array]:
-    """Both moments from the tail moments at t = |μ|/σ, with no difference of large terms."""
+def rectified(mean: Array, variance: Array) -> tuple[Array, Array]:
+    """Mean and variance of max(x, 0), by tail moments: no difference of large terms.
+
+    Args:
+        mean: mean of x.
+        variance: variance of x.
+    """
     xp = namespace(mean)
     scale = safe_scale(variance)
     ratio = mean / scale
@@ -39,7 +44,13 @@ def _rectified(mean: Array, variance: Array) -> tuple[Array, Array]:
     return xp.where(above, mean, xp.zeros_like(mean)) + scale * first, variance * share
 
 
-def _rectified_slopes(mean: Array, variance: Array) -> Any:
+def rectified_slopes(mean: Array, variance: Array) -> Any:
+    """Derivatives of both moments by the mean and by the variance.
+
+    Args:
+        mean: mean of x.
+        variance: variance of x.
+    """
     xp = namespace(mean)
     scale = safe_scale(variance)
     ratio = mean / scale
@@ -55,7 +66,7 @@ def _rectified_slopes(mean: Array, variance: Array) -> Any:
     )
 
 
-_relu_moments = elementwise(_rectified, _rectified_slopes)
+_relu_moments = elementwise(rectified, rectified_slopes)
 
 
 def _threshold(mean: Array, variance: Array) -> Array:

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
-from moment_calculus.activations import Rescaled, activation
+from moment_calculus.activations import Integrated, Rescaled, activation
+from moment_calculus.special import namespace
 from tests.kinds import ActivationCase
 
 
@@ -84,6 +85,12 @@ ACTIVATIONS = [
     row("cos", torch.cos, variant=True, **OSCILLATING),
     row("power", torch.square, 2, label="squared", variant=True),
     row("power", lambda x: x**3, 3, label="cube"),
+    ActivationCase(
+        "chain",
+        Integrated(lambda x: namespace(x).tanh(2 * namespace(x).tanh(x))),
+        lambda x: torch.tanh(2 * torch.tanh(x)),
+        **SERIES,
+    ),
     ActivationCase(
         "mirrored",
         Rescaled(activation("elu"), -2.0, -3.0, 0.5),
