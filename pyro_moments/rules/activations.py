@@ -80,12 +80,18 @@ for _kind, _names in PLAIN.items():
 
 
 def certain(**parameters: Any) -> dict[str, Any]:
-    """Parameters as numbers; random ones are refused.
+    """Parameters as numbers; random ones and learnt ones are refused.
 
     Args:
         **parameters: numbers or tensors of one element.
     """
     _refuse_random(**parameters)
+    for name, parameter in parameters.items():
+        if getattr(parameter, "requires_grad", False):
+            raise UnsupportedMoments(
+                f"no gradient flows to the parameter {name}",
+                remedy=f"pass {name} as a number",
+            )
     return {name: None if p is None else float(p) for name, p in parameters.items()}
 
 
@@ -182,10 +188,15 @@ def clamp(input: Value, min: Any = None, max: Any = None) -> Value:
     if min is None and max is None:
         raise RuntimeError("torch.clamp: At least one of 'min' or 'max' must not be None")
     _refuse_random(min=min, max=max)
-    if any(getattr(bound, "ndim", 0) for bound in (min, max)):
+    if any(_is_array(bound) for bound in (min, max)):
         lower = input if min is None else at_least(input, min)
         return lower if max is None else at_most(lower, max)
     return _with("clamp", input, low=min, high=max)
+
+
+def _is_array(bound: Any) -> bool:
+    """Whether a bound is an array, or a number that a gradient flows to."""
+    return bool(getattr(bound, "ndim", 0)) or getattr(bound, "requires_grad", False)
 
 
 @serves("clamp_min")

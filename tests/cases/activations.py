@@ -29,6 +29,7 @@ ACTIVATIONS = [
         "leaky_relu", lambda x: F.leaky_relu(x, -0.5), -0.5, label="leaky_relu_steep", variant=True
     ),
     row("heaviside", lambda x: torch.heaviside(x, 0 * x), dvi_error=2e-2),
+    row("identity", lambda x: x, variant=True, kinks=()),
     row("abs", torch.abs, variant=True),
     row("relu6", F.relu6, variant=True, kinks=(0.0, 6.0)),
     row("hardtanh", F.hardtanh, variant=True, kinks=(-1.0, 1.0)),

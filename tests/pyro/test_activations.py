@@ -175,6 +175,14 @@ def test_slopes_of_prelu_get_their_gradient():
     torch.testing.assert_close(gradient, difference, rtol=1e-5, atol=1e-6)
 
 
+def test_bounds_of_clamp_get_their_gradient():
+    low = torch.tensor(-0.2, dtype=torch.float64, requires_grad=True)
+    result = propagate(lambda h: torch.clamp(h, min=low), NOISY)
+    (gradient,) = torch.autograd.grad(result.mean.sum(), low)
+    reach = torch.special.ndtr((-0.2 - MEAN) / SCALE).sum()
+    torch.testing.assert_close(gradient, reach)
+
+
 def test_channels_of_prelu_are_the_second_axis():
     image = Moments(MEAN[None, :, :, None], variance=SCALE[None, :, :, None] ** 2)
     result = propagate(lambda h: F.prelu(h, slopes[:2]), image)
@@ -183,7 +191,11 @@ def test_channels_of_prelu_are_the_second_axis():
     torch.testing.assert_close(result.variance[0, 1, :, 0], alone.variance[1])
 
 
+learnt = torch.tensor(0.3, requires_grad=True)
 REFUSED = {
+    "alpha": (lambda h: F.elu(h, h), "alpha is random"),
+    "learnt alpha": (lambda h: F.elu(h, learnt), "no gradient flows to the parameter alpha"),
+    "learnt exponent": (lambda h: torch.exp(h) ** learnt, "no gradient flows"),
     "slope": (lambda h: F.leaky_relu(h, h), "negative_slope is random"),
     "weight": (lambda h: F.prelu(h, h[0]), "weight is random"),
     "bound": (lambda h: torch.clamp(h, min=h), "min is random"),
@@ -210,7 +222,7 @@ def test_refusals(name):
     function, message = REFUSED[name]
     with pytest.raises(UnsupportedMoments, match=message) as refusal:
         propagate(function, NOISY)
-    assert "input 0" in str(refusal.value)
+    assert "input 0" in str(refusal.value) or "learnt" in name
     assert "remedy: " in str(refusal.value)
 
 
