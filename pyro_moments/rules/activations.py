@@ -105,6 +105,16 @@ def _refuse_random(**parameters: Any) -> None:
             )
 
 
+def _require_range(input: Value, *, above: float, **parameters: Any) -> None:
+    for name, number in certain(**parameters).items():
+        if not number > above:
+            raise UnsupportedMoments(
+                f"{name}={number:g} is not above {above:g}",
+                sites=input.sites,
+                remedy=f"choose a larger {name}",
+            )
+
+
 def _with(kind: str, input: Value, **parameters: Any) -> Value:
     return apply(activation(kind, **certain(**parameters)), input)
 
@@ -132,7 +142,8 @@ def elu(input: Value, alpha: float = 1.0, inplace: bool = False) -> Value:
 
 @serves("celu")
 def celu(input: Value, alpha: float = 1.0, inplace: bool = False) -> Value:
-    """Serve ``F.celu`` and ``nn.CELU``."""
+    """Serve ``F.celu`` and ``nn.CELU`` for a positive alpha."""
+    _require_range(input, alpha=alpha, above=0.0)
     return _with("celu", input, alpha=alpha)
 
 
@@ -147,24 +158,22 @@ def gelu(input: Value, *, approximate: str = "none") -> Value:
 @serves("softplus")
 def softplus(input: Value, beta: float = 1.0, threshold: float = 20.0) -> Value:
     """Serve ``F.softplus``; beyond the threshold torch is linear, which is 2e-9 off at most."""
-    if certain(threshold=threshold)["threshold"] < 20:
-        raise UnsupportedMoments(
-            f"threshold={threshold} of softplus",
-            sites=input.sites,
-            remedy="leave threshold at 20 or above: a smaller one is another function",
-        )
+    _require_range(input, threshold=threshold, above=19.0)  # below it is another function
+    _require_range(input, beta=beta, above=0.0)
     return _with("softplus", input, beta=beta)
 
 
 @serves("softshrink")
 def softshrink(input: Value, lambd: float = 0.5) -> Value:
     """Serve ``F.softshrink``."""
+    _require_range(input, lambd=lambd, above=0.0)
     return _with("softshrink", input, threshold=lambd)
 
 
 @serves("hardshrink")
 def hardshrink(input: Value, lambd: float = 0.5) -> Value:
     """Serve ``F.hardshrink``."""
+    _require_range(input, lambd=lambd, above=0.0)
     return _with("hardshrink", input, threshold=lambd)
 
 
