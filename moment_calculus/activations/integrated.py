@@ -36,6 +36,7 @@ class Integrated(Activation):
     function: Callable[[Array], Array]
     knots: tuple[Any, ...] = field(default=(0.0,), compare=False)
     name = "integrated"
+    fast = True  # for all that is known
 
     def __call__(self, x: Array) -> Array:
         """Evaluate the plain function."""

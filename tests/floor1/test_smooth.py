@@ -10,7 +10,7 @@ import torch
 from numpy.testing import assert_allclose
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from moment_calculus.activations import Smooth, activation
+from moment_calculus.activations import PiecewiseLinear, Smooth, activation
 from moment_calculus.activations.smooth import CHUNK
 from moment_calculus.quadrature import nodes
 from moment_calculus.special import namespace
@@ -87,3 +87,17 @@ def test_nodes_of_a_knot_that_is_nowhere_are_finite():
     assert np.isfinite(points).all()
     assert_allclose(weights.sum(0), 1.0, rtol=1e-12)
     assert_allclose((weights * points**2).sum(0), mean**2 + variance, rtol=1e-10)
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [((1.0, 0.0), (0.0, 1.0, 0.0)), ((0.0,), (1.0,)), ((0.0,), (1.0, 0.0), 0.0, (1.0, 1.0))],
+)
+def test_pieces_that_do_not_fit_are_refused(parts):
+    with pytest.raises(ValueError, match="have to ascend"):
+        PiecewiseLinear(*parts)
+
+
+def test_an_unknown_activation_lists_the_candidates():
+    with pytest.raises(ValueError, match="'swish' is not one of abs, celu, clamp"):
+        activation("swish")
