@@ -63,9 +63,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--compiled", action="store_true", help="compiled=True too (a minute)")
     parser.add_argument("--check", action="store_true", help=f"fail above {LIMIT:g} live tensors")
-    parser.add_argument(
-        "--out", type=Path, help="write the numbers to this JSON file"
-    )
+    parser.add_argument("--out", type=Path, help="write the numbers to this JSON file")
     return parser.parse_args(arguments)
 
 

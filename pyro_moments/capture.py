@@ -15,6 +15,8 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from pyro_moments.precision import full_precision
+
 Backend = Callable[[GraphModule, Sequence[torch.Tensor]], Callable[..., Any]]
 
 
@@ -146,7 +148,8 @@ def joint_graph(
         if not differentiable or not total.requires_grad:
             return [total.detach()]
         chosen = [inputs[place] for place in differentiable]
-        gradients = torch.autograd.grad(total, chosen, allow_unused=True)
+        with full_precision():
+            gradients = torch.autograd.grad(total, chosen, allow_unused=True)
         found = [(i, g) for i, g in zip(differentiable, gradients, strict=True) if g is not None]
         used.extend(place for place, _ in found)
         return [total.detach(), *(gradient.contiguous() for _, gradient in found)]

@@ -13,6 +13,7 @@ from pyro.poutine.trace_messenger import TraceMessenger
 from moment_calculus.errors import CaptureWarning
 from moment_calculus.notices import warn_user
 from pyro_moments.capture import Backend, Uncapturable, inductor, replay
+from pyro_moments.precision import full_precision
 from pyro_moments.program import Differentiable, Loss, Program, metadata_of
 from pyro_moments.surroundings import PLAIN
 
@@ -119,7 +120,7 @@ class CompiledLoss:
         """Compile and try a graph; replay it where there is no working compiler."""
         try:
             run = self.backend(graph, inputs)
-            with torch.no_grad():
+            with torch.no_grad(), full_precision():
                 run(*(tensor.detach() for tensor in inputs))
         except Exception as error:  # whatever a compiler raises
             headline = str(error).strip().partition("\n")[0]

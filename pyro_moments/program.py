@@ -18,6 +18,7 @@ from pyro_moments.capture import (
     joint_graph,
     outside_tensors,
 )
+from pyro_moments.precision import full_precision
 from pyro_moments.surroundings import Surroundings
 
 Loss = Callable[..., Any]
@@ -72,8 +73,7 @@ class Program:
 
     def _shared(self, examples: Sequence[torch.Tensor]) -> frozenset[int]:
         """Results that share their memory with another result or an input."""
-        with torch.no_grad():
-            results = self.run(*(tensor.detach() for tensor in examples))
+        results = self._results([tensor.detach() for tensor in examples])
         memory = {tensor.untyped_storage().data_ptr() for tensor in examples}
         shared = set()
         for place, result in enumerate(results):
@@ -115,9 +115,13 @@ class Program:
                 parameter()
 
     @torch.no_grad()
+    def _results(self, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        with full_precision():  # the casts of autocast are in the graph already
+            return list(self.run(*inputs))
+
     def __call__(self, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """The loss and the gradients of the inputs in use, none of which share memory."""
-        results = list(self.run(*inputs))
+        results = self._results(inputs)
         for place in self.shared:
             results[place] = results[place].clone()
         return results

@@ -211,3 +211,27 @@ def test_deterministic_parameters(local):
                 leaf.grad = None
     assert len(slopes[0]) == 6
     torch.testing.assert_close(*slopes)
+
+
+def test_data_that_are_not_finite_are_named():
+    x, y = models.data()
+    elbo, guide = make(), DVIGuide()
+    elbo.loss_and_grads(subsampled, guide, x, y)
+    with pytest.raises(UnsupportedMoments, match="data of observed site 'obs' has 1 NaN"):
+        elbo.loss_and_grads(subsampled, guide, x, torch.where(y == y[3], torch.nan, y))
+
+
+def test_autocast():
+    """The casts that autocast makes are captured; what is captured is not cast again."""
+    x, y = models.data()
+    model, guide, front = models.sequential(), DVIGuide(), nn.Linear(3, 3)
+
+    def deep(x, y):
+        return model(front(x), y)
+
+    elbo, eager = make(), DeterministicELBO()
+    plain = eager.loss(deep, guide, x, y)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert_same(elbo, eager, deep, guide, x, y)
+        assert elbo.loss(deep, guide, x, y) != plain
+    assert elbo.loss(deep, guide, x, y) == pytest.approx(plain, rel=1e-6)
