@@ -21,6 +21,7 @@ Array = Any
 
 __all__ = [
     "TINY_VARIANCE",
+    "affine",
     "constants",
     "elementwise",
     "erf",
@@ -84,7 +85,7 @@ def safe_scale(variance: Array) -> Array:
     Args:
         variance: variances, zero allowed; there the gradient is zero.
     """
-    return namespace(variance).where(variance > TINY_VARIANCE, variance, TINY_VARIANCE) ** 0.5
+    return namespace(variance).clip(variance, min=TINY_VARIANCE) ** 0.5
 
 
 def stop_gradient(array: Array) -> Array:
@@ -143,6 +144,28 @@ def ndtr(x: Array) -> Array:
         x: any array.
     """
     return 0.5 * erfc(x * -math.sqrt(0.5))
+
+
+def affine(inputs: Array, matrix: Array, shift: Array | None = None) -> Array:
+    """M x + c over the trailing axis of x, as one operation where the framework has it.
+
+    Args:
+        inputs: x, [..., in].
+        matrix: M, [..., out, in].
+        shift: c, [out] or broadcastable with the result, or None.
+    """
+    alike = len(matrix.shape) == 2 and (shift is None or len(shift.shape) == 1)
+    if alike and array_api_compat.is_torch_array(matrix):
+        return _torch_linear()(inputs, matrix, shift)
+    mapped = inputs @ matrix.mT
+    return mapped if shift is None else mapped + shift
+
+
+@functools.cache
+def _torch_linear() -> Callable[..., Array]:
+    import torch
+
+    return torch.nn.functional.linear
 
 
 def logsumexp(x: Array, *, axis: int = -1) -> Array:
