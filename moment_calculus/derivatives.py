@@ -106,10 +106,59 @@ def _torch_elementwise(function: Callable[..., Any], partials: Partials) -> Call
     return Elementwise.apply
 
 
+def economical(function: Callable[..., Array]) -> Callable[..., Array]:
+    """Let an elementwise function keep none of its steps for its gradient, if arrays are large.
+
+    Large torch tensors are computed piece by piece, and once more in the backward pass. All other
+    arrays are passed through.
+
+    Args:
+        function: elementwise function of k arrays of one shape.
+    """
+
+    @functools.cache
+    def for_torch() -> Callable[..., Array]:
+        return _torch_economical(function)
+
+    @functools.wraps(function)
+    def wrapped(*arrays: Array) -> Array:
+        if not array_api_compat.is_torch_array(arrays[0]):
+            return function(*arrays)
+        large = arrays[0].numel() > 2 * PIECE and _are_plain(arrays)
+        return for_torch()(*arrays) if large else function(*arrays)
+
+    return wrapped
+
+
+def _torch_economical(function: Callable[..., Array]) -> Callable[..., Array]:
+    import torch
+
+    def pulled_back(*parts: Array) -> tuple[Array, ...]:
+        *arrays, slope = parts
+        with torch.enable_grad():
+            arrays = [array.detach().requires_grad_() for array in arrays]
+            return torch.autograd.grad(function(*arrays), arrays, slope)
+
+    class Economical(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, *arrays: Array) -> Array:
+            ctx.save_for_backward(*arrays)
+            return _in_pieces(function, arrays)
+
+        @staticmethod
+        def backward(ctx: Any, gradient: Array) -> tuple[Array, ...]:
+            arrays = ctx.saved_tensors
+            if torch.is_grad_enabled():  # the gradient is to be differentiated itself
+                return torch.autograd.grad(function(*arrays), arrays, gradient, create_graph=True)
+            return _in_pieces(pulled_back, (*arrays, gradient))
+
+    return Economical.apply
+
+
 def _in_pieces(function: Callable[..., Any], tensors: Sequence[Any]) -> Any:
     """An elementwise function of torch tensors, of large ones piece by piece to save memory."""
     shape = tensors[0].shape
-    if tensors[0].numel() <= 2 * PIECE or not _may_be_cut(tensors):
+    if not _may_be_cut(tensors):
         return function(*tensors)
     results: list[Any] = []
     pieces = zip(*(tensor.view(-1).split(PIECE) for tensor in tensors), strict=True)
@@ -125,13 +174,19 @@ def _in_pieces(function: Callable[..., Any], tensors: Sequence[Any]) -> Any:
 
 
 def _may_be_cut(tensors: Sequence[Any]) -> bool:
+    """Whether tensors are large, and no graph is made of what is done with them."""
+    import torch
+
+    return tensors[0].numel() > 2 * PIECE and not torch.is_grad_enabled() and _are_plain(tensors)
+
+
+def _are_plain(tensors: Sequence[Any]) -> bool:
     """Whether all tensors are alike in shape and layout, and plain eager execution goes on."""
     import torch
 
     first = tensors[0]
     return (
-        not torch.is_grad_enabled()
-        and torch._C._len_torch_dispatch_stack() == 0
+        torch._C._len_torch_dispatch_stack() == 0
         and torch._C._functorch.peek_interpreter_stack() is None
         and all(t is not None and t.shape == first.shape and t.is_contiguous() for t in tensors)
     )

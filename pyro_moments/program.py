@@ -139,9 +139,13 @@ class Differentiable(torch.autograd.Function):
         return loss
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         """Scale the gradients."""
+        if torch.is_grad_enabled():
+            raise RuntimeError(
+                "a compiled loss can be differentiated once; leave compiled=True out for "
+                "create_graph=True"
+            )
         results: list[torch.Tensor | None] = [None] * ctx.count
         for place, slope in zip(ctx.used, ctx.saved_tensors, strict=True):
             results[place] = gradient * slope

@@ -57,8 +57,8 @@ class Surroundings:
     """Places from which programs can read, and what was there.
 
     Modules, functions with their closures and globals, methods, handlers, and the lists,
-    dictionaries and objects they hold are searched. Attributes of Python modules and of classes
-    outside the program, and the contents of NumPy arrays, are not.
+    dictionaries and objects they hold are searched. Attributes of Python modules, the contents of
+    NumPy arrays, and objects of other packages are not.
 
     Args:
         roots: the model and the guide.
@@ -133,7 +133,8 @@ class Surroundings:
         for kind, visit in _VISITS:
             if isinstance(item, kind):
                 return visit(self, item, own)
-        self._attributes(item, vars(item).keys() if hasattr(item, "__dict__") else ())
+        if hasattr(item, "__dict__") and not _is_foreign(type(item)):
+            self._attributes(item, vars(item).keys())
 
     def _function(self, function: types.FunctionType, own: bool) -> None:
         own, cells = not _of_library(function), function.__closure__ or ()
@@ -215,8 +216,21 @@ def _filled(cell: types.CellType) -> bool:
 
 def _of_library(item: Any) -> bool:
     """Whether a function or class belongs to this library, its hosts or Python itself."""
-    package = (getattr(item, "__module__", None) or "").partition(".")[0]
+    package = _package(item)
     return package in _LIBRARIES or package in _STANDARD
+
+
+def _is_foreign(kind: type) -> bool:
+    """Whether a class is neither the user's own nor a part of the hosts, such as a data frame."""
+    package = _package(kind)
+    if package in _LIBRARIES or package in _STANDARD:
+        return package in _STANDARD
+    file = getattr(sys.modules.get(kind.__module__), "__file__", None) or ""
+    return "site-packages" in file or "dist-packages" in file
+
+
+def _package(item: Any) -> str:
+    return (getattr(item, "__module__", None) or "").partition(".")[0]
 
 
 def _names(code: types.CodeType) -> Iterator[str]:

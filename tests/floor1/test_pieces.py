@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from moment_calculus import derivatives
+from moment_calculus.activations.dvi import dvi_rectifier, dvi_step
 from moment_calculus.normal import rectifier_covariance, tail_moments
 
 SIZE = 7
@@ -31,21 +32,22 @@ def pairs(*shape):
     return a, b, torch.tanh(rho)
 
 
-def with_gradients(arrays):
+def with_gradients(arrays, function=rectifier_covariance):
     arrays = [array.detach().requires_grad_() for array in arrays]
     weights = torch.arange(arrays[0].numel(), dtype=torch.float64).reshape(arrays[0].shape)
-    result = rectifier_covariance(*arrays)
+    result = function(*arrays)
     return result, *torch.autograd.grad((weights * result).sum(), arrays)
 
 
+@pytest.mark.parametrize("function", [rectifier_covariance, dvi_rectifier, dvi_step])
 @pytest.mark.parametrize("shape", [(15,), (3, 7), (4, 5, 6)])
-def test_pieces_equal_the_whole(shape):
+def test_pieces_equal_the_whole(shape, function):
     arrays = pairs(*shape)
     for piecewise, at_once in zip(
-        with_gradients(arrays), whole(with_gradients, arrays), strict=True
+        with_gradients(arrays, function), whole(with_gradients, arrays, function), strict=True
     ):
         assert piecewise.shape == shape
-        torch.testing.assert_close(piecewise, at_once, rtol=0, atol=0)
+        torch.testing.assert_close(piecewise, at_once, rtol=1e-14, atol=1e-16)
 
 
 def test_the_pieces_are_small(monkeypatch):
@@ -82,6 +84,7 @@ def test_several_results_and_unused_gradients():
 def test_second_derivatives_and_vmap():
     arrays = [array.requires_grad_() for array in pairs(20)]
     assert torch.autograd.gradgradcheck(rectifier_covariance, arrays)
+    assert torch.autograd.gradgradcheck(dvi_rectifier, arrays)
     rows = pairs(5, 20)
     mapped = torch.func.vmap(rectifier_covariance)(*rows)
     torch.testing.assert_close(mapped, rectifier_covariance(*rows))
