@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
 
 from moment_calculus.composites import Composite
 from moment_calculus.errors import UnsupportedMoments
-from moment_calculus.values import Deferred, Gaussian
 from pyro_moments.checks import MeanCheck
 
 RULES: dict[Callable, Callable] = {}
@@ -56,9 +55,9 @@ def _checked(rule: Callable, takes: tuple[type, ...]) -> Callable:
 
     @functools.wraps(rule)
     def checked(*args: Any, **kwargs: Any) -> Any:
-        for argument in (*args, *kwargs.values()):
-            if type(argument) not in _HARMLESS:
-                _refuse_without_moments(argument, takes)
+        for operand in _without_moments((*args, *kwargs.values())):
+            if not isinstance(operand, takes):
+                operand.gaussian()  # which refuses
         try:
             return rule(*args, **kwargs)
         except TypeError as error:
@@ -69,16 +68,12 @@ def _checked(rule: Callable, takes: tuple[type, ...]) -> Callable:
     return checked
 
 
-# Operands of almost all calls, which have moments or are certain.
-_HARMLESS = frozenset([Gaussian, Deferred, torch.Tensor, torch.nn.Parameter, int, float, bool, str])
-
-
-def _refuse_without_moments(operand: Any, takes: tuple[type, ...]) -> None:
-    if isinstance(operand, tuple | list):
-        for part in operand:
-            _refuse_without_moments(part, takes)
-    elif isinstance(operand, Composite | MeanCheck) and not isinstance(operand, takes):
-        operand.gaussian()  # which refuses
+def _without_moments(operands: Iterable[Any]) -> Iterator[Composite | MeanCheck]:
+    for operand in operands:
+        if isinstance(operand, Composite | MeanCheck):
+            yield operand
+        elif isinstance(operand, tuple | list):
+            yield from _without_moments(operand)
 
 
 def _rejected(signature: inspect.Signature, args: tuple, kwargs: dict, error: TypeError):
