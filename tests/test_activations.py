@@ -22,11 +22,11 @@ def test_property(check, case):
 
 
 @pytest.mark.parametrize("case", ACTIVATIONS, ids=lambda case: case.name)
-@settings(max_examples=60, deadline=None, derandomize=True, database=None)
+@settings(max_examples=25, deadline=None, derandomize=True, database=None)
 @given(st.tuples(ratios, ratios), st.tuples(exponents, exponents), st.floats(-1, 1))
 def test_single_precision_is_finite_everywhere(case, ratio, exponent, rho):
     check_extreme(case, np.array(ratio), 10.0 ** np.array(exponent), rho)
 
 
 def test_no_activation_lacks_a_row():
-    assert {case.activation.name for case in ACTIVATIONS} == set(SHIPPED)
+    assert set(SHIPPED) <= {case.activation.name for case in ACTIVATIONS}

@@ -26,8 +26,13 @@ from moment_calculus.normal import (
 from moment_calculus.special import TINY_VARIANCE, elementwise, namespace, safe_scale
 
 
-def _rectified(mean: Array, variance: Array) -> tuple[Array, Array]:
-    """Both moments from the tail moments at t = |μ|/σ, with no difference of large terms."""
+def rectified(mean: Array, variance: Array) -> tuple[Array, Array]:
+    """Mean and variance of max(x, 0), by tail moments: no difference of large terms.
+
+    Args:
+        mean: mean of x.
+        variance: variance of x.
+    """
     xp = namespace(mean)
     scale = safe_scale(variance)
     ratio = mean / scale
@@ -39,7 +44,13 @@ def _rectified(mean: Array, variance: Array) -> tuple[Array, Array]:
     return xp.clip(mean, min=0.0) + scale * first, variance * share
 
 
-def _rectified_slopes(mean: Array, variance: Array) -> Any:
+def rectified_slopes(mean: Array, variance: Array) -> Any:
+    """Derivatives of both moments by the mean and by the variance.
+
+    Args:
+        mean: mean of x.
+        variance: variance of x.
+    """
     xp = namespace(mean)
     scale = safe_scale(variance)
     ratio = mean / scale
@@ -53,7 +64,7 @@ def _rectified_slopes(mean: Array, variance: Array) -> Any:
     )
 
 
-_relu_moments = elementwise(_rectified, _rectified_slopes)
+_relu_moments = elementwise(rectified, rectified_slopes)
 
 
 def _threshold(mean: Array, variance: Array) -> Array:
@@ -70,12 +81,18 @@ class LeakyReLU(Activation):
     Source: [FUP] eqs. 36 and 38; its summary table misprints the variance.
     """
 
-    negative_slope: float = 0.01
+    negative_slope: Any = 0.01
     name = "leaky_relu"
 
     def __call__(self, x: Array) -> Array:
         """Evaluate the plain function."""
         return namespace(x).where(x > 0, x, self.negative_slope * x)
+
+    def preimages(self, level: Any) -> tuple[tuple[Any, Any], ...]:
+        """On the upper branch, and on the lower one if it is not flat."""
+        low = self.negative_slope
+        flat = isinstance(low, int | float) and low == 0
+        return ((level, 1.0),) if flat else ((level, 1.0), (level / low, 1 / abs(low)))
 
     def moments(self, mean: Array, variance: Array) -> tuple[Array, Array]:
         """Exact mean and variance."""
@@ -128,8 +145,9 @@ class ReLU(LeakyReLU):
     Source: [DVI] appendix A, [FUP] appendix C.5.
     """
 
-    negative_slope: float = 0.0
+    negative_slope: Any = 0.0
     name = "relu"
+    bounds = (0.0, math.inf)
 
     def __call__(self, x: Array) -> Array:
         """Evaluate the plain function."""
@@ -148,6 +166,7 @@ class Heaviside(Activation):
     """
 
     name = "heaviside"
+    bounds = (0.0, 1.0)
 
     def __call__(self, x: Array) -> Array:
         """Evaluate the plain function."""
