@@ -41,7 +41,7 @@ def rectified(mean: Array, variance: Array) -> tuple[Array, Array]:
     above = ratio > 0
     t = xp.clip(t, max=1e15)  # its product with a tail moment, which is then zero, stays finite
     share = xp.where(above, 1 - second - 2 * t * first, second) - first * first
-    return xp.where(above, mean, xp.zeros_like(mean)) + scale * first, variance * share
+    return xp.clip(mean, min=0.0) + scale * first, variance * share
 
 
 def rectified_slopes(mean: Array, variance: Array) -> Any:
@@ -54,11 +54,9 @@ def rectified_slopes(mean: Array, variance: Array) -> Any:
     xp = namespace(mean)
     scale = safe_scale(variance)
     ratio = mean / scale
-    t, above, density = xp.clip(xp.abs(ratio), max=LIMIT), ratio > 0, pdf(ratio)
-    beyond = cdf(-t)
-    reach, rest = xp.where(above, 1 - beyond, beyond), xp.where(above, beyond, 1 - beyond)
-    # The mean over σ; it cancels where it is negligible, which slopes may.
-    unit = xp.where(above, ratio, xp.zeros_like(ratio)) + density - t * beyond
+    ratio = xp.clip(ratio, min=-LIMIT, max=LIMIT)
+    density, reach, rest = pdf(ratio), cdf(ratio), cdf(-ratio)
+    unit = ratio * reach + density  # the mean over σ; it cancels where it is negligible
     by_scale = xp.where(variance > TINY_VARIANCE, density / (2 * scale), xp.zeros_like(scale))
     return (
         (reach, by_scale),
