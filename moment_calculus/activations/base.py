@@ -172,28 +172,34 @@ def _triangle(size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return rows, columns, place.ravel()
 
 
-def over_pairs(function: Any, threshold: Array, matrix: Array) -> Array:
+def over_pairs(function: Any, features: Any, matrix: Array) -> Array:
     """Evaluate a symmetric function of (a_i, a_j, M_ij) once for every pair i < j.
 
     Args:
-        function: elementwise function of three arrays, symmetric in the first two.
-        threshold: a, [..., d].
+        function: elementwise function of three arguments, symmetric in the first two.
+        features: a, [..., d], or a tuple of such arrays, which is what the function then gets.
         matrix: M, symmetric, [..., d, d].
 
     Returns:
         The symmetric matrix of values [..., d, d]; its diagonal is unspecified.
     """
-    size, xp = threshold.shape[-1], namespace(threshold)
+    size, xp = matrix.shape[-1], namespace(matrix)
     if size < 2:
         return 0 * matrix
     rows, columns, place = (_index(index, matrix) for index in _triangle(size))
     flat = xp.reshape(matrix, (*matrix.shape[:-2], size * size))
     values = function(
-        xp.take(threshold, rows, axis=-1),
-        xp.take(threshold, columns, axis=-1),
+        _chosen(features, rows),
+        _chosen(features, columns),
         xp.take(flat, rows * size + columns, axis=-1),
     )
     return xp.reshape(xp.take(values, place, axis=-1), (*values.shape[:-1], size, size))
+
+
+def _chosen(features: Any, index: Array) -> Any:
+    if isinstance(features, tuple):
+        return tuple(_chosen(part, index) for part in features)
+    return namespace(features).take(features, index, axis=-1)
 
 
 def _index(index: np.ndarray, like: Array) -> Array:
