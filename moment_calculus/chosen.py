@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from moment_calculus.special import namespace
@@ -13,12 +14,12 @@ def places(mask: Array) -> tuple[Array, Array, Array]:
     """Where a mask is set: among the pairs, the first variables and the second variables.
 
     Args:
-        mask: [..., d, e].
+        mask: [..., d, e], or anything if only the first of the results is wanted.
 
     Returns:
         Indices into the flattened mask, into flattened [..., d] and into flattened [..., e].
     """
-    rows, columns = mask.shape[-2:]
+    rows, columns = mask.shape[-2:] if mask.ndim > 1 else (1, math.prod(mask.shape))
     xp = namespace(mask)
     flat = xp.nonzero(xp.reshape(mask, (-1,)))[0]
     batch = flat // (rows * columns)

@@ -6,6 +6,7 @@ Cov(f̂(x_i), f̂(x_j)) − Σ ρⁿ ĝ_n ĝ_n, n = 1 … order. Or the whole co
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from moment_calculus.activations.base import Activation, Surrogate, correlation
@@ -23,6 +24,7 @@ from moment_calculus.mehler import (
 from moment_calculus.special import namespace, safe_scale, stop_gradient
 
 Array = Any
+Meet = Callable[[Array, Array], Array]
 
 
 class Operand(NamedTuple):
@@ -30,22 +32,39 @@ class Operand(NamedTuple):
 
     Args:
         activation: f.
-        mean: means of x, [..., d].
-        variance: variances of x, [..., d].
-        spread: variances of f(x), [..., d], where they are known already.
+        mean: means of x, in the layout in which f takes x.
+        variance: variances of x, of the same shape.
+        arranged: brings arrays of that layout to [..., d].
     """
 
     activation: Activation
     mean: Array
     variance: Array
-    spread: Array | None = None
+    arranged: Callable[[Array], Array] = lambda array: array
 
     def deviation(self) -> Array:
         """Standard deviation of f(x), without gradient."""
-        spread = self.spread
-        if spread is None:
-            spread = self.activation.moments(self.mean, self.variance)[1]
-        return stop_gradient(spread) ** 0.5
+        return stop_gradient(self.moments()[1]) ** 0.5
+
+    def moments(self) -> tuple[Array, Array]:
+        """Mean and variance of f(x), arranged."""
+        mean, variance = self.activation.moments(self.mean, self.variance)
+        return self.arranged(mean), self.arranged(variance)
+
+    def arguments(self) -> tuple[Array, Array]:
+        """Mean and variance of x, arranged."""
+        return self.arranged(self.mean), self.arranged(self.variance)
+
+    def hermite(self, order: int) -> list[Array]:
+        """Hermite coefficients, arranged."""
+        found = self.activation.hermite(self.mean, self.variance, order)
+        return [self.arranged(coefficient) for coefficient in found]
+
+    @property
+    def uniform(self) -> bool:
+        """Whether f is the same of every component: none of its parameters is an array."""
+        single = namespace(self.mean).zeros_like(self.mean[(0,) * self.mean.ndim])[None]
+        return tuple(self.activation(single).shape) == (1,)
 
 
 def by_surrogate(
@@ -77,7 +96,7 @@ def by_surrogate(
         verdict = truth(namespace(rho).any(doubtful))
         if verdict is False:
             break
-    total = series(coefficients, coefficients, rho)
+    total = series(coefficients, coefficients, rho, outer)
     if not verdict:
         return total
     return total + _rest(surrogate, mean, variance, rho, doubtful, terms)
@@ -113,7 +132,9 @@ def _rest(
     return put(rest - known, doubtful, xp.zeros_like(rest[0]), symmetric=True)
 
 
-def integrated(first: Operand, second: Operand, covariance: Array, order: int) -> Array:
+def integrated(
+    first: Operand, second: Operand, covariance: Array, order: int, meet: Meet = outer
+) -> Array:
     """The series of as many terms as are needed, up to 2 · order, and quadrature beyond.
 
     Under a tracer, and for functions with parameters that are arrays, the series of 2 · order
@@ -125,52 +146,60 @@ def integrated(first: Operand, second: Operand, covariance: Array, order: int) -
             diagonal is then unspecified.
         covariance: Cov(x, y), [..., d, e].
         order: number of terms to begin with.
+        meet: how x and y meet: :func:`outer`, or :func:`alike` for x_i with y_i alone; the
+            covariance and the result then are [..., d].
 
     Returns:
-        [..., d, e].
+        Of the shape of the covariance.
     """
     xp, symmetric = namespace(covariance), first is second
-    scales = outer(safe_scale(first.variance), safe_scale(second.variance))
-    rho = xp.clip(covariance / scales, min=-1.0, max=1.0)
+    scales = (safe_scale(operand.arguments()[1]) for operand in (first, second))
+    rho = xp.clip(covariance / meet(*scales), min=-1.0, max=1.0)
     deviations = first.deviation(), second.deviation()
     for terms in (order, 2 * order):
-        left, right = _coefficients(first, second, terms)
-        total = series(left, right, rho)
-        rest = outer(gaps(deviations[0] ** 2, left) ** 0.5, gaps(deviations[1] ** 2, right) ** 0.5)
-        bound = xp.abs(stop_gradient(rho)) ** (terms + 1) * rest
-        doubtful = beyond_residue(total, bound, outer(*deviations))
+        left = first.hermite(terms)
+        right = left if symmetric else second.hermite(terms)
+        total = series(left, right, rho, meet)
+        rest = (gaps(d**2, g) ** 0.5 for d, g in zip(deviations, (left, right), strict=True))
+        bound = xp.abs(stop_gradient(rho)) ** (terms + 1) * meet(*rest)
+        doubtful = beyond_residue(total, bound, meet(*deviations))
         if symmetric:
             doubtful = doubtful & above_diagonal(first.mean)
         verdict = truth(xp.any(doubtful))
         if verdict is False:
             return total
-    if verdict is None or not (_uniform(first) and _uniform(second)):
+    if verdict is None or not (first.uniform and second.uniform):
         return total
-    return _replaced(first, second, covariance, total, doubtful)
+    return _replaced(first, second, covariance, total, doubtful, meet)
 
 
-def _coefficients(first: Operand, second: Operand, order: int) -> tuple[list[Array], list[Array]]:
-    left = first.activation.hermite(first.mean, first.variance, order)
-    if first is second:
-        return left, left
-    return left, second.activation.hermite(second.mean, second.variance, order)
+def alike(left: Array, right: Array) -> Array:
+    """How components meet of which each has one partner, beside :func:`outer`.
 
-
-def _uniform(operand: Operand) -> bool:
-    """Whether the function is the same of every component: none of its parameters is an array."""
-    single = namespace(operand.mean).zeros_like(operand.mean[(0,) * operand.mean.ndim])[None]
-    return tuple(operand.activation(single).shape) == (1,)
+    Args:
+        left: [..., d].
+        right: [..., d].
+    """
+    return left * right
 
 
 def _replaced(
-    first: Operand, second: Operand, covariance: Array, total: Array, doubtful: Array
+    first: Operand,
+    second: Operand,
+    covariance: Array,
+    total: Array,
+    doubtful: Array,
+    meet: Meet,
 ) -> Array:
     """The doubtful pairs integrated, the others from the series."""
-    *batch, rows, columns = doubtful.shape
     flat, left, right = places(doubtful)
+    heads, tails = doubtful.shape[:-1], (*doubtful.shape[:-2], doubtful.shape[-1])
+    if meet is alike:
+        left = right = flat
+        heads = tails = doubtful.shape
     mean, variance = (
-        (take(one, (*batch, rows), left), take(two, (*batch, columns), right))
-        for one, two in ((first.mean, second.mean), (first.variance, second.variance))
+        (take(one, heads, left), take(two, tails, right))
+        for one, two in zip(first.arguments(), second.arguments(), strict=True)
     )
     chosen = take(covariance, doubtful.shape, flat)
     values = numeric_covariance(first.activation, second.activation, mean, variance, chosen)

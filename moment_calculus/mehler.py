@@ -30,17 +30,18 @@ def precision(array: Array) -> str:
     return "single" if is_single(array) else "double"
 
 
-def series(left: Sequence[Array], right: Sequence[Array], rho: Array) -> Array:
+def series(left: Sequence[Array], right: Sequence[Array], rho: Array, meet: Any) -> Array:
     """The sum of ρⁿ g_n h_n, n ≥ 1, over all coefficients given.
 
     Args:
         left: Hermite coefficients g_n of the first variables, each [..., d].
         right: those of the second, h_n, each [..., e].
         rho: correlations [..., d, e].
+        meet: how the arrays of the two sides meet, such as the outer product.
     """
     total = 0.0
     for first, second in zip(reversed(left), reversed(right), strict=True):
-        total = rho * (total + outer(first, second))
+        total = rho * (total + meet(first, second))
     return total
 
 

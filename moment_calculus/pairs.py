@@ -8,7 +8,7 @@ import numpy as np
 
 from moment_calculus.activations.base import Activation, correlation
 from moment_calculus.arrays import diagonal, outer
-from moment_calculus.completion import Operand, by_surrogate, integrated
+from moment_calculus.completion import Operand, alike, by_surrogate, integrated
 from moment_calculus.mehler import series
 from moment_calculus.normal import is_single
 from moment_calculus.special import constants, namespace
@@ -68,7 +68,7 @@ def covariance(
     elif result is NotImplemented:
         surrogate = activation.surrogate(is_single(mean))
         if surrogate is None:
-            operand = Operand(activation, mean, variance, exact)
+            operand = Operand(activation, mean, variance)
             result = integrated(operand, operand, covariance, order)
         else:
             result = by_surrogate(activation, surrogate, mean, covariance, exact, order)
@@ -102,7 +102,7 @@ def mehler(activation: Activation, mean: Array, covariance: Array, *, order: int
     """
     variance = diagonal(covariance)
     coefficients = activation.hermite(mean, variance, order)
-    return series(coefficients, coefficients, correlation(variance, covariance))
+    return series(coefficients, coefficients, correlation(variance, covariance), outer)
 
 
 def mehler_certificate(
@@ -196,6 +196,5 @@ def cross_elementwise(
     Returns:
         [..., d].
     """
-    left = Operand(first, mean_x[..., None], variance_x[..., None])
-    right = Operand(second, mean_y[..., None], variance_y[..., None])
-    return integrated(left, right, covariance_xy[..., None, None], order)[..., 0, 0]
+    left, right = Operand(first, mean_x, variance_x), Operand(second, mean_y, variance_y)
+    return integrated(left, right, covariance_xy, order, alike)
