@@ -76,19 +76,21 @@ def _edge_count(activation: Activation) -> range:
     return range(len(_knots(activation)) * (2 * len(DISTANCES) - 1 + 2 * len(BLURS)))
 
 
-def _knots(activation: Activation) -> tuple[float, ...]:
-    return tuple(getattr(activation, "knots", (0.0,)))
+def _knots(activation: Activation) -> list[tuple[Any, Any]]:
+    """Places and the scale at which the function changes there, by default one."""
+    knots = getattr(activation, "knots", (0.0,))
+    return [knot if isinstance(knot, tuple) else (knot, 1.0) for knot in knots]
 
 
 def _edges(activation: Activation, mean: Array, share: Array, blur: Array) -> list[Array]:
     """Ends of panels over w around the knots of the activation of mean + share · w + blur · e."""
     xp = namespace(mean)
-    offsets = [sign * distance for distance in DISTANCES[1:] for sign in (-1, 1)]
+    offsets = [0.0, *(sign * distance for distance in DISTANCES[1:] for sign in (-1, 1))]
     blurs = [sign * distance * blur for distance in BLURS for sign in (-1, 1)]
     return [
         xp.clip((knot - mean + offset) / share, min=-REACH, max=REACH)
-        for knot in _knots(activation)
-        for offset in (0.0, *offsets, *blurs)
+        for knot, stretch in _knots(activation)
+        for offset in (*(stretch * offset for offset in offsets), *blurs)
     ]
 
 
