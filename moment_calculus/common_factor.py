@@ -18,7 +18,14 @@ import numpy as np
 
 from moment_calculus.activations.base import Activation
 from moment_calculus.normal import is_single
-from moment_calculus.special import constants, namespace, recomputed, safe_scale, stop_gradient
+from moment_calculus.special import (
+    constants,
+    double,
+    namespace,
+    recomputed,
+    safe_scale,
+    stop_gradient,
+)
 
 Array = Any
 
@@ -66,10 +73,12 @@ def numeric_covariance(
     points = POINTS[is_single(covariance)]
     step = max(1, CHUNK // (points * (len(_edge_count(first)) + len(_edge_count(second)) + 13)))
     run = recomputed(lambda *arrays: _integrated(first, second, points, *arrays))
-    parts = (*mean, *variance, covariance)
+    # in double precision, where there is one: f less its mean rounds on a plateau of f
+    parts = [double(part) for part in (*mean, *variance, covariance)]
     starts = range(0, covariance.shape[0], step)
     results = [run(*(part[start : start + step] for part in parts)) for start in starts]
-    return results[0] if len(results) == 1 else xp.concat(results)
+    total = results[0] if len(results) == 1 else xp.concat(results)
+    return xp.astype(total, covariance.dtype, copy=False)
 
 
 def _edge_count(activation: Activation) -> range:
