@@ -20,6 +20,7 @@ from typing import Any
 
 from moment_calculus.arrays import Array, diagonal, diagonal_matrix
 from moment_calculus.layout import Jacobian, features_last, from_features_last
+from moment_calculus.memory import check_memory
 from moment_calculus.rulebooks import Propagation
 
 _serials = itertools.count()
@@ -125,6 +126,7 @@ class Gaussian:
     def covariance(self) -> Array | None:
         """Covariance over the feature axis, ``batch + [d, d]``; None: independent components."""
         if callable(self._covariance):
+            check_memory(self)
             self._covariance = self._covariance()
         return self._covariance
 
@@ -140,6 +142,7 @@ class Gaussian:
         if self.has_covariance:
             return self.covariance
         if callable(self._joint):
+            check_memory(self)
             self._joint = self._joint()
         if self._joint is not None:
             return self._joint

@@ -34,7 +34,7 @@ class _SquaredDeviation(Activation):
         return (self.function(x) - self.centre) ** 2
 
     @property
-    def knots(self) -> tuple[Any, ...]:
+    def knots(self) -> tuple[Any, ...]:  # type: ignore[override]
         """Those of f."""
         return getattr(self.function, "knots", (0.0,))
 

@@ -1,6 +1,14 @@
 """Moment rules of the Pyro front end: one file per group of torch functions."""
 
-from pyro_moments.rules import activations, arithmetic, composites, linear, shapes, validation
+from pyro_moments.rules import (
+    activations,
+    arithmetic,
+    composites,
+    linear,
+    powers,
+    shapes,
+    validation,
+)
 from pyro_moments.rules.table import RULES, moment_rule, named
 
 __all__ = [
@@ -11,6 +19,7 @@ __all__ = [
     "linear",
     "moment_rule",
     "named",
+    "powers",
     "shapes",
     "validation",
 ]
