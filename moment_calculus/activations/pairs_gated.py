@@ -68,7 +68,7 @@ class GatedMixture(Mixture):
         return width * widths * (rectified + rho * linear)
 
 
-GELU = GatedMixture((1.0,), (1.0,))
+GATE = GatedMixture((1.0,), (1.0,))
 # SiLU to 2e-9 |x|: its pairs are so accurate only where |μ| is below 10 or σ is not small.
 SILU = GatedMixture(LOGISTIC.weights, LOGISTIC.slopes)
 

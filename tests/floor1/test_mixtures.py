@@ -9,13 +9,13 @@ from torch.nn.functional import gelu, silu, softplus
 
 from moment_calculus import normal
 from moment_calculus.activations.mixture import StepMixture
-from moment_calculus.activations.pairs_gated import GELU, SILU, silu_surrogate
+from moment_calculus.activations.pairs_gated import GATE, SILU, silu_surrogate
 from moment_calculus.activations.pairs_rectifier import SOFTPLUS, softplus_surrogate
 from tests import oracles
 from tests.kinds import on_numpy
 
 FUNCTIONS = {
-    "gelu": (GELU, gelu),
+    "gelu": (GATE, gelu),
     "silu": (SILU, silu),
     "softplus": (SOFTPLUS, lambda x: softplus(x, threshold=40.0)),
     "ndtr": (StepMixture((1.0,), (1.0,)), torch.special.ndtr),
@@ -54,7 +54,7 @@ def gelu_pairs():
 
 def test_gelu_is_exact(gelu_pairs):
     mean, covariance, true = gelu_pairs
-    result = matrices(GELU, mean, covariance)
+    result = matrices(GATE, mean, covariance)
     np.testing.assert_allclose(result[:, 0, 1], true, rtol=1e-7)
     np.testing.assert_array_equal(result[:, 0, 1], result[:, 1, 0])
 
@@ -72,7 +72,7 @@ def test_gelu_in_single_precision(gelu_pairs):
     size = np.repeat(
         [(one["variance"] * two["variance"]) ** 0.5 for one, two in variance], len(RHOS)
     )
-    single = matrices(GELU, mean.astype(np.float32), covariance.astype(np.float32))[:, 0, 1]
+    single = matrices(GATE, mean.astype(np.float32), covariance.astype(np.float32))[:, 0, 1]
     # the rounding of ρ to single precision alone moves it by 1e-7/√(1 − ρ²)
     assert np.max(np.abs(single - true) / size) < 1e-4
 
