@@ -69,7 +69,7 @@ ACTIVATIONS = [
     row("hardswish", F.hardswish, kinks=(-3.0, 3.0), **SERIES),
     row("softsign", F.softsign, **SERIES),
     row("tanhshrink", F.tanhshrink, **SERIES),
-    row("gelu", F.gelu, **SERIES),
+    row("gelu", F.gelu),
     row("gelu_tanh", lambda x: F.gelu(x, approximate="tanh"), **SERIES),
     row("elu", lambda x: F.elu(x, 0.7), 0.7, **SERIES),
     row("celu", lambda x: F.celu(x, 1.5), 1.5, variant=True, **SERIES),
