@@ -92,7 +92,8 @@ def by_surrogate(
     rho = correlation(variance, covariance)
     for terms in (order, 2 * order):
         coefficients = activation.hermite(mean, variance, terms)
-        doubtful = beyond_tolerance(stop_gradient(spread), coefficients, rho)
+        fixed = stop_gradient(spread)
+        doubtful = beyond_tolerance(fixed, coefficients, rho, absolute=surrogate.absolute)
         verdict = truth(namespace(rho).any(doubtful))
         if verdict is False:
             break

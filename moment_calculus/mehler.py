@@ -9,7 +9,7 @@ import numpy as np
 
 from moment_calculus.arrays import outer
 from moment_calculus.normal import is_single
-from moment_calculus.special import constants, namespace, stop_gradient
+from moment_calculus.special import TINY_VARIANCE, constants, namespace, stop_gradient
 
 Array = Any
 
@@ -81,17 +81,22 @@ def gaps(spread: Array, coefficients: Sequence[Array]) -> Array:
     return xp.clip(gap, min=0.0)
 
 
-def beyond_tolerance(spread: Array, coefficients: Sequence[Array], rho: Array) -> Array:
+def beyond_tolerance(
+    spread: Array, coefficients: Sequence[Array], rho: Array, *, absolute: bool
+) -> Array:
     """Pairs i < j of which the certificate exceeds TOLERANCE [..., d, d]; or one False for all.
 
     Args:
         spread: variances of f(x), [..., d].
         coefficients: Hermite coefficients, each [..., d].
         rho: correlations [..., d, d].
+        absolute: whether the number in TOLERANCE passes too, or only the share.
     """
     xp = namespace(spread)
     least, share, _ = TOLERANCE[precision(spread)]
-    excess = gaps(spread, coefficients) / xp.clip(share * spread, min=least)
+    excess = gaps(spread, coefficients) / xp.clip(
+        share * spread, min=least if absolute else TINY_VARIANCE
+    )
     negligible = xp.all(excess <= 1)
     if truth(negligible):
         return ~negligible

@@ -23,6 +23,8 @@ from moment_calculus.special import constants, namespace, safe_scale
 class GatedMixture(Mixture):
     """Σ p x Φ(s x) = Σ p E[x; x > z/s] with standard normal z."""
 
+    absolute = False
+
     def hermite(self, mean: Array, variance: Array, order: int) -> list[Array]:
         """μ c_n + σ (√(n+1) c_{n+1} + √n c_{n−1}) of the coefficients c_n of Σ p Φ(s x)."""
         scale = safe_scale(variance)

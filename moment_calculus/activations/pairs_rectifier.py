@@ -16,6 +16,8 @@ from moment_calculus.special import constants, namespace, safe_scale
 class RectifierMixture(Mixture):
     """Σ p E[(x − z/s)₊] with standard normal z, the integral of Σ p Φ(s x)."""
 
+    absolute = False
+
     def hermite(self, mean: Array, variance: Array, order: int) -> list[Array]:
         """σ Σ p Φ(h), then Σ p σ (σd)ⁿ⁻¹ (−1)ⁿ He_{n−2}(h) φ(h) / √n!, n = 2 … order."""
         xp = namespace(mean)

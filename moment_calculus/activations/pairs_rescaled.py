@@ -21,6 +21,11 @@ class RescaledSurrogate(Surrogate):
     inner: float
     outer: float
 
+    @property
+    def absolute(self) -> bool:  # type: ignore[override]
+        """As of f̂."""
+        return self.surrogate.absolute
+
     def hermite(self, mean: Array, variance: Array, order: int) -> list[Array]:
         """Hermite coefficients; their sign alternates where b is negative."""
         sign = 1 if self.inner > 0 else -1
