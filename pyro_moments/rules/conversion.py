@@ -77,7 +77,7 @@ def _certain(function: Any) -> Any:
                 ],
                 remedy="expand the random number instead",
             )
-        plain = _example(input).detach().new_empty(1).expand(tuple(input.shape))
+        plain = _example(input).detach().new_empty(()).expand(tuple(input.shape))
         return function(plain, *args, **options)
 
     rule.__doc__ = f"Serve ``{function.__name__}``: a certain tensor, made like a random one."
