@@ -13,6 +13,7 @@ from typing import Any
 
 from moment_calculus import pairs
 from moment_calculus.arrays import Array
+from moment_calculus.chains import Bounds, bounds_of, chain_knots, merged, through
 from moment_calculus.gaussian import Gaussian
 from moment_calculus.layout import features_last, gain_map
 from moment_calculus.rulebooks import Propagation
@@ -57,6 +58,19 @@ class Deferred:
     def __call__(self, points: Array) -> Array:
         """Evaluate the function at given values of its base."""
         return self.activation(points)
+
+    @property
+    def bounds(self) -> Bounds:
+        """Bounds of the function, as far as they are known."""
+        return bounds_of(self.activation)
+
+    def preimages(self, level: Any) -> tuple[tuple[Any, Any], ...]:
+        """Where the function takes a value, as :meth:`Activation.preimages`.
+
+        Args:
+            level: the value, a number or an array.
+        """
+        return self.activation.preimages(level)
 
     def gaussian(self) -> Gaussian:
         """Match the moments once; every later use shares the result, and so its identity."""
@@ -119,6 +133,16 @@ class AffineDeferred(Deferred):
         """Evaluate the function at given values of its base."""
         return self.source(points) * self.scale + self.shift
 
+    @property
+    def bounds(self) -> Bounds:
+        """Those of the source, mapped."""
+        return self.source.bounds.affine(self.scale, self.shift)
+
+    def preimages(self, level: Any) -> tuple[tuple[Any, Any], ...]:
+        """Those of the source."""
+        found = self.source.preimages((level - self.shift) / self.scale)
+        return tuple((place, stretch / abs(self.scale)) for place, stretch in found)
+
     def _rebased(self, move: Callable[[Any], Any]) -> Deferred:
         scale, shift = (self._moved_part(part, move) for part in (self.scale, self.shift))
         return AffineDeferred(self.source.moved(move), scale, shift, self.match)
@@ -138,14 +162,26 @@ class ComposedDeferred(Deferred):
     Args:
         outer: activation of f(x).
         source: the Deferred f(x).
-        integrated: turns an elementwise function of arrays into an activation.
+        integrated: turns an elementwise function of arrays, and its knots, into an activation.
     """
 
     __slots__ = ("integrated", "outer", "source")
 
-    def __init__(self, outer: Any, source: Deferred, integrated: Callable[[Callable], Any]) -> None:
-        super().__init__(source.base, integrated(lambda points: outer(source(points))))
+    def __init__(
+        self, outer: Any, source: Deferred, integrated: Callable[[Callable, tuple], Any]
+    ) -> None:
+        knots = chain_knots(outer, source)
+        super().__init__(source.base, integrated(lambda points: outer(source(points)), knots))
         self.outer, self.source, self.integrated = outer, source, integrated
+
+    @property
+    def bounds(self) -> Bounds:
+        """Those of the outer function."""
+        return bounds_of(self.outer)
+
+    def preimages(self, level: Any) -> tuple[tuple[Any, Any], ...]:
+        """Through both functions."""
+        return through(self.outer.preimages(level), self.source)
 
     def _rebased(self, move: Callable[[Any], Any]) -> Deferred:
         return ComposedDeferred(self.outer, self.source.moved(move), self.integrated)
@@ -158,7 +194,7 @@ class FusedDeferred(Deferred):
         combine: elementwise function of two arrays.
         left: Deferred f(x), or x itself.
         right: Deferred g(x) of the same base and shape, or x itself.
-        integrated: turns an elementwise function of arrays into an activation.
+        integrated: turns an elementwise function of arrays, and its knots, into an activation.
     """
 
     __slots__ = ("combine", "integrated", "left", "right")
@@ -168,9 +204,12 @@ class FusedDeferred(Deferred):
         combine: Callable[[Array, Array], Array],
         left: Gaussian | Deferred,
         right: Gaussian | Deferred,
-        integrated: Callable[[Callable], Any],
+        integrated: Callable[[Callable, tuple], Any],
     ) -> None:
-        activation = integrated(lambda points: combine(_at(left, points), _at(right, points)))
+        knots = merged(*(v.activation.knots for v in (left, right) if isinstance(v, Deferred)))
+        activation = integrated(
+            lambda points: combine(_at(left, points), _at(right, points)), knots
+        )
         super().__init__(base_of(left), activation)
         self.combine, self.left, self.right, self.integrated = combine, left, right, integrated
 

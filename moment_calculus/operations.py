@@ -14,6 +14,7 @@ from moment_calculus.arrays import Array, outer, transpose
 from moment_calculus.deferred import FusedDeferred, base_of, root_of
 from moment_calculus.errors import DependenceWarning, UnsupportedMoments
 from moment_calculus.notices import warn_user
+from moment_calculus.positive import is_positive, power
 from moment_calculus.shapes import broadcast, broadcast_shape
 from moment_calculus.special import namespace
 from moment_calculus.unary import apply, is_value, leaf, scale_shift, shape_of
@@ -232,12 +233,14 @@ def _product_covariance(first: Gaussian, second: Gaussian) -> Array:
 
 
 def divide(left: Any, right: Any) -> Value:
-    """Quotient by a certain divisor.
+    """Quotient by a certain divisor, or by a positive function of a Gaussian.
 
     Raises:
-        UnsupportedMoments: if the divisor is random: the moments of 1/x do not exist for a
+        UnsupportedMoments: if the divisor may be zero: the moments of 1/x do not exist for a
             Gaussian x.
     """
+    if is_positive(right):
+        return multiply(left, power(right, -1.0))
     if is_value(right):
         raise UnsupportedMoments(
             "division by a random value has no moments (those of 1/x do not exist)",

@@ -30,17 +30,50 @@ def _legendre() -> tuple[np.ndarray, np.ndarray]:
     return np.polynomial.legendre.leggauss(POINTS)
 
 
+def _near(knot: Any, mean: Array, scale: Array) -> list[Array]:
+    """Edges around a knot, in standard deviations from the mean."""
+    xp = namespace(mean)
+    place, width = knot if isinstance(knot, tuple) else (knot, 1.0)
+    offsets = [
+        sign * distance for distance in DISTANCES for sign in ((-1, 1) if distance else (1,))
+    ]
+    found = [(place + offset * width - mean) / scale for offset in offsets]
+    # a knot that is nowhere (NaN, from an inverse that does not exist) goes to the end
+    return [xp.clip(xp.where(edge == edge, edge, REACH), min=-REACH, max=REACH) for edge in found]
+
+
 def _edges(mean: Array, scale: Array, knots: Sequence[Any]) -> Array:
     """Ends of the panels in standard deviations from the mean, ascending on a new leading axis."""
     xp = namespace(mean)
     fixed = [xp.zeros_like(mean) + edge for edge in DEVIATIONS]
-    near = [
-        xp.clip((knot + sign * distance - mean) / scale, min=-REACH, max=REACH)
-        for knot in knots
-        for distance in DISTANCES
-        for sign in ((-1, 1) if distance else (1,))
-    ]
+    near = [edge for knot in knots for edge in _near(knot, mean, scale)]
     return xp.sort(xp.stack(fixed + near, axis=0), axis=0)
+
+
+def steps(mean: Array, scale: Array, knots: Sequence[Any] = (0.0,)) -> tuple[Array, Array]:
+    """Steps z and weights w with E[f(x)] = Σ w f(μ + σz) for x ~ N(μ, σ²); no gradients.
+
+    Args:
+        mean: mean of x.
+        scale: standard deviation of x, of the same shape, positive.
+        knots: as in :func:`nodes`.
+
+    Returns:
+        Steps and weights, nodes on a new leading axis.
+
+    Source: the universal rule, Gauss-Legendre on panels.
+    """
+    xp = namespace(mean)
+    edges = stop_gradient(_edges(mean, scale, knots))
+    half = (edges[1:] - edges[:-1])[:, None] / 2
+    centre = (edges[1:] + edges[:-1])[:, None] / 2
+    places, weights = (
+        constants(part.reshape((1, -1) + (1,) * len(mean.shape)), mean) for part in _legendre()
+    )
+    flat = (-1, *mean.shape)
+    found = xp.reshape(centre + half * places, flat)
+    mass = xp.reshape(half * weights, flat) * xp.exp(-0.5 * found**2) / math.sqrt(2 * math.pi)
+    return found, mass
 
 
 def nodes(mean: Array, variance: Array, knots: Sequence[Any] = (0.0,)) -> tuple[Array, Array]:
@@ -53,22 +86,14 @@ def nodes(mean: Array, variance: Array, knots: Sequence[Any] = (0.0,)) -> tuple[
         mean: mean of x.
         variance: variance of x, of the same shape; zero puts all points at the mean.
         knots: places, numbers or arrays broadcastable to the mean, around which f changes at
-            the scale of one: where it bends, jumps, or leaves its asymptotes.
+            the scale of one: where it bends, jumps, or leaves its asymptotes; a pair is a place
+            and another scale.
 
     Returns:
         Points and weights, nodes on a new leading axis.
 
     Source: the universal rule, Gauss-Legendre on panels.
     """
-    xp = namespace(mean)
     scale = safe_scale(variance)
-    edges = _edges(stop_gradient(mean), stop_gradient(scale), knots)
-    half = (edges[1:] - edges[:-1])[:, None] / 2
-    centre = (edges[1:] + edges[:-1])[:, None] / 2
-    places, weights = (
-        constants(part.reshape((1, -1) + (1,) * len(mean.shape)), mean) for part in _legendre()
-    )
-    flat = (-1, *mean.shape)
-    steps = xp.reshape(centre + half * places, flat)
-    mass = xp.reshape(half * weights, flat) * xp.exp(-0.5 * steps**2) / math.sqrt(2 * math.pi)
-    return mean + scale * steps, mass
+    found, mass = steps(mean, scale, knots)
+    return mean + scale * found, mass

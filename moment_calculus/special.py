@@ -71,6 +71,34 @@ def safe_scale(variance: Array) -> Array:
     return namespace(variance).where(variance > TINY_VARIANCE, variance, TINY_VARIANCE) ** 0.5
 
 
+def double(array: Array) -> Array:
+    """The same numbers in double precision, where the framework and the device have it.
+
+    Args:
+        array: floating-point numbers.
+    """
+    xp = namespace(array)
+    if array_api_compat.is_jax_array(array):
+        import jax
+
+        return xp.astype(array, jax.dtypes.canonicalize_dtype(np.float64))
+    if getattr(array_api_compat.device(array), "type", "") == "mps":
+        return array
+    return xp.astype(array, xp.float64, copy=False)
+
+
+def settled(array: Array, like: Array) -> Array:
+    """The same numbers in the precision of another array, held within its finite range.
+
+    Args:
+        array: floating-point numbers.
+        like: the array to imitate; beyond a quarter of its range the gradient is zero.
+    """
+    xp = namespace(array)
+    largest = float(xp.finfo(like.dtype).max) / 4
+    return xp.astype(xp.clip(array, min=-largest, max=largest), like.dtype, copy=False)
+
+
 def stop_gradient(array: Array) -> Array:
     """The same numbers, held fixed by differentiation.
 

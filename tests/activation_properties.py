@@ -15,6 +15,7 @@ from tests.properties import needs, to_torch
 
 RELATIVE = 1e-6
 SERIES = 5e-7  # rounding of a series, as a correlation
+SMALLEST = 1e-37  # below it single precision loses digits
 RATIOS = (-8.0, -3.0, -0.4, 0.0, 1.0, 5.0, 8.0)
 SCALES = (1e-3, 0.1, 0.6, 3.0, 20.0, 100.0)
 # μ/σ, σ and ρ
@@ -46,6 +47,25 @@ def check_moments(case: Any) -> None:
             assert_allclose(centre[i], true["mean"], RELATIVE, size, err_msg=f"mean, {where}")
             assert_allclose(spread[i], true["variance"], RELATIVE, err_msg=f"variance, {where}")
             assert_allclose(gain[i], true["gain"], RELATIVE, size / scale, err_msg=f"gain, {where}")
+
+
+def check_single_precision(case: Any) -> None:
+    """Single precision is within 1e-4 of double precision in the same range.
+
+    A mean that crosses zero gets the slack of its terms.
+    """
+    for scale in (s for s in SCALES if s <= case.largest_scale):
+        mean, variance = to_torch((scale * np.array(RATIOS), [scale * scale] * 7), torch.float32)
+        double = mean.double(), variance.double()
+        true, spread = case.activation.moments(*double)
+        ours, ours_spread = case.activation.moments(mean, variance)
+        crossing = true.abs() < 0.01 * (true**2 + spread) ** 0.5
+        size = (double[0].abs() + scale) * case.activation.gain(*double).abs()
+        slack = torch.where(crossing, 1e-6 * size, SMALLEST)
+        where = f"σ={scale}: {ours} instead of {true}"
+        assert ((ours - true).abs() <= 1e-4 * true.abs() + slack).all(), f"mean, {where}"
+        error = (ours_spread - spread).abs()
+        assert (error <= 1e-4 * spread + SMALLEST).all(), f"variance, {where}"
 
 
 def check_hermite(case: Any) -> None:
@@ -124,6 +144,7 @@ def check_positive_semi_definite(case: Any) -> None:
 
 ACTIVATION = [
     check_moments,
+    check_single_precision,
     check_hermite,
     check_pairs,
     check_certificate,

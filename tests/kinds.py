@@ -45,6 +45,8 @@ class ActivationCase:
         largest_scale: largest standard deviation of the accuracy check.
         growth: 1 for exponential growth, which tilts the Gaussian.
         dvi_error: largest error of the [DVI] form in units of the standard deviations.
+        variant: whether another row has the same class with other numbers; it is not compiled
+            by JAX once more.
     """
 
     name: str
@@ -55,6 +57,7 @@ class ActivationCase:
     largest_scale: float = 100.0
     growth: float = 0.0
     dvi_error: float | None = None
+    variant: bool = False
     extremes: bool = True
     batched: tuple[int, ...] = (0, 1)
     status: str = "exact"

@@ -29,4 +29,4 @@ def test_single_precision_is_finite_everywhere(case, ratio, exponent, rho):
 
 
 def test_no_activation_lacks_a_row():
-    assert {case.activation.name for case in ACTIVATIONS} == set(SHIPPED)
+    assert set(SHIPPED) <= {case.activation.name for case in ACTIVATIONS}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any
 
 import array_api_compat
@@ -57,6 +58,11 @@ class Activation(ABC):
     """
 
     name: str
+    # Places around which f changes at the scale of one, for quadrature.
+    knots: tuple[Any, ...] = (0.0,)
+    # Bounds of f; open if f comes near a finite one exponentially at most, and never reaches it.
+    bounds: tuple[float, float] = (-math.inf, math.inf)
+    open_ended: bool = False
 
     @abstractmethod
     def __call__(self, x: Array) -> Array:
@@ -112,6 +118,16 @@ class Activation(ABC):
         """
         return NotImplemented
 
+    def preimages(self, level: Any) -> tuple[tuple[Any, Any], ...]:
+        """Where f takes a value, as far as it is known, and |dx/df| there.
+
+        Chains look here for the knots of their outer function; superfluous places do no harm.
+
+        Args:
+            level: the value, a number or an array.
+        """
+        return ()
+
     def dvi_covariance(self, mean: Array, variance: Array, covariance: Array) -> Array:
         """Approximate covariance of every pair by [DVI], where the paper has one; else the exact.
 
@@ -132,6 +148,25 @@ class Activation(ABC):
             single: whether single precision will do.
         """
         return None
+
+
+def inverse_at(
+    level: Any, bounds: tuple[float, float], inverse: Callable, slope: Callable
+) -> tuple[tuple[Any, Any], ...]:
+    """Preimages under an increasing function; none of a number outside its bounds.
+
+    Args:
+        level: the value, a number or an array.
+        bounds: of the function.
+        inverse: x as a function of the namespace and the value.
+        slope: its derivative, likewise.
+    """
+    if not isinstance(level, int | float):
+        xp = namespace(level)
+        return ((inverse(xp, level), slope(xp, level)),)
+    if not bounds[0] < level < bounds[1]:
+        return ()
+    return ((float(inverse(np, np.float64(level))), float(slope(np, np.float64(level)))),)
 
 
 def normal_hermite(threshold: Array, density: Array, order: int) -> list[Array]:
@@ -172,28 +207,34 @@ def _triangle(size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return rows, columns, place.ravel()
 
 
-def over_pairs(function: Any, threshold: Array, matrix: Array) -> Array:
+def over_pairs(function: Any, features: Any, matrix: Array) -> Array:
     """Evaluate a symmetric function of (a_i, a_j, M_ij) once for every pair i < j.
 
     Args:
-        function: elementwise function of three arrays, symmetric in the first two.
-        threshold: a, [..., d].
+        function: elementwise function of three arguments, symmetric in the first two.
+        features: a, [..., d], or a tuple of such arrays, which is what the function then gets.
         matrix: M, symmetric, [..., d, d].
 
     Returns:
         The symmetric matrix of values [..., d, d]; its diagonal is unspecified.
     """
-    size, xp = threshold.shape[-1], namespace(threshold)
+    size, xp = matrix.shape[-1], namespace(matrix)
     if size < 2:
         return 0 * matrix
     rows, columns, place = (_index(index, matrix) for index in _triangle(size))
     flat = xp.reshape(matrix, (*matrix.shape[:-2], size * size))
     values = function(
-        xp.take(threshold, rows, axis=-1),
-        xp.take(threshold, columns, axis=-1),
+        _chosen(features, rows),
+        _chosen(features, columns),
         xp.take(flat, rows * size + columns, axis=-1),
     )
     return xp.reshape(xp.take(values, place, axis=-1), (*values.shape[:-1], size, size))
+
+
+def _chosen(features: Any, index: Array) -> Any:
+    if isinstance(features, tuple):
+        return tuple(_chosen(part, index) for part in features)
+    return namespace(features).take(features, index, axis=-1)
 
 
 def _index(index: np.ndarray, like: Array) -> Array:

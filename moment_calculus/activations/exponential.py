@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from moment_calculus.activations.base import Activation, Array
+from moment_calculus.activations.base import Activation, Array, inverse_at
 from moment_calculus.special import namespace, safe_scale
 
 
@@ -34,10 +34,16 @@ class Exp(Activation):
     """eˣ, whose image is log-normal; moments beyond the range of the dtype are held finite."""
 
     name = "exp"
+    bounds = (0.0, math.inf)
+    open_ended = True
 
     def __call__(self, x: Array) -> Array:
         """Evaluate the plain function."""
         return capped_exp(x)
+
+    def preimages(self, level: Any) -> tuple[tuple[Any, Any], ...]:
+        """The logarithm."""
+        return inverse_at(level, (0.0, math.inf), lambda xp, y: xp.log(y), lambda xp, y: 1 / y)
 
     def moments(self, mean: Array, variance: Array) -> tuple[Array, Array]:
         """Exact mean and variance: e^{μ+v/2} and e^{2μ+v}(e^v − 1)."""
@@ -63,3 +69,29 @@ class Exp(Activation):
         exponent = mean + variance / 2
         up, growth = _growth(covariance)
         return capped_exp(exponent[..., :, None] + exponent[..., None, :] + up) * growth
+
+
+@dataclass(frozen=True)
+class Expm1(Exp):
+    """eˣ − 1, whose mean is relatively accurate near zero."""
+
+    name = "expm1"
+    bounds = (-1.0, math.inf)
+
+    def __call__(self, x: Array) -> Array:
+        """Evaluate the plain function."""
+        return _capped_expm1(x)
+
+    def preimages(self, level: Any) -> tuple[tuple[Any, Any], ...]:
+        """log(1 + y)."""
+        return super().preimages(level + 1)
+
+    def moments(self, mean: Array, variance: Array) -> tuple[Array, Array]:
+        """Exact mean and variance."""
+        return _capped_expm1(mean + variance / 2), super().moments(mean, variance)[1]
+
+
+def _capped_expm1(x: Array) -> Array:
+    """eˣ − 1, held where eˣ is."""
+    xp = namespace(x)
+    return xp.where(x < 1, xp.expm1(xp.clip(x, max=1.0)), capped_exp(x) - 1)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from moment_calculus.activations.base import Activation, Array, Surrogate
+from moment_calculus.activations.base import Activation, Array, Surrogate, inverse_at
 from moment_calculus.activations.mixture import LOGISTIC, logistic_surrogate
 from moment_calculus.normal import cdf, pdf
 from moment_calculus.special import (
@@ -61,8 +61,12 @@ def _coefficients() -> np.ndarray:
     return np.stack(columns, axis=-1)
 
 
-def _mills(t: Array) -> Array:
-    """Φ(−t) / φ(t)."""
+def mills(t: Array) -> Array:
+    """Φ(−t) / φ(t).
+
+    Args:
+        t: non-negative array.
+    """
     return math.sqrt(math.pi / 2) * erfcx(t * math.sqrt(0.5))
 
 
@@ -75,9 +79,9 @@ def _half_line_exponentials(mean: Array, scale: Array) -> Array:
     above = low > 0
     exponent = xp.where(above, xp.zeros_like(low), steps * (threshold + steps / 2))
     density = pdf(threshold)
-    inner = density * _mills(xp.where(above, low, xp.zeros_like(low)))
+    inner = density * mills(xp.where(above, low, xp.zeros_like(low)))
     left = xp.where(above, inner, xp.exp(exponent) * cdf(-low))
-    return xp.concat([left, density * _mills(steps - threshold)], axis=-1)
+    return xp.concat([left, density * mills(steps - threshold)], axis=-1)
 
 
 def _wide(mean: Array, scale: Array) -> tuple[Array, ...]:
@@ -209,10 +213,18 @@ class Sigmoid(Activation):
     """
 
     name = "sigmoid"
+    bounds = (0.0, 1.0)
+    open_ended = True
 
     def __call__(self, x: Array) -> Array:
         """Evaluate the plain function."""
         return expit(x)
+
+    def preimages(self, level: Any) -> tuple[tuple[Any, Any], ...]:
+        """The logit."""
+        return inverse_at(
+            level, self.bounds, lambda xp, y: xp.log(y / (1 - y)), lambda xp, y: 1 / (y * (1 - y))
+        )
 
     def moments(self, mean: Array, variance: Array) -> tuple[Array, Array]:
         """Exact mean and variance."""
@@ -236,10 +248,18 @@ class Tanh(Activation):
     """The hyperbolic tangent, 2 S(2x) − 1."""
 
     name = "tanh"
+    bounds = (-1.0, 1.0)
+    open_ended = True
 
     def __call__(self, x: Array) -> Array:
         """Evaluate the plain function."""
         return namespace(x).tanh(x)
+
+    def preimages(self, level: Any) -> tuple[tuple[Any, Any], ...]:
+        """The inverse hyperbolic tangent."""
+        return inverse_at(
+            level, self.bounds, lambda xp, y: xp.atanh(y), lambda xp, y: 1 / (1 - y * y)
+        )
 
     def moments(self, mean: Array, variance: Array) -> tuple[Array, Array]:
         """Exact mean and variance."""

@@ -72,12 +72,18 @@ class LeakyReLU(Activation):
     Source: [FUP] eqs. 36 and 38; its summary table misprints the variance.
     """
 
-    negative_slope: float = 0.01
+    negative_slope: Any = 0.01
     name = "leaky_relu"
 
     def __call__(self, x: Array) -> Array:
         """Evaluate the plain function."""
         return namespace(x).where(x > 0, x, self.negative_slope * x)
+
+    def preimages(self, level: Any) -> tuple[tuple[Any, Any], ...]:
+        """On the upper branch, and on the lower one if it is not flat."""
+        low = self.negative_slope
+        flat = isinstance(low, int | float) and low == 0
+        return ((level, 1.0),) if flat else ((level, 1.0), (level / low, 1 / abs(low)))
 
     def moments(self, mean: Array, variance: Array) -> tuple[Array, Array]:
         """Exact mean and variance."""
@@ -130,8 +136,9 @@ class ReLU(LeakyReLU):
     Source: [DVI] appendix A, [FUP] appendix C.5.
     """
 
-    negative_slope: float = 0.0
+    negative_slope: Any = 0.0
     name = "relu"
+    bounds = (0.0, math.inf)
 
     def __call__(self, x: Array) -> Array:
         """Evaluate the plain function."""
@@ -150,6 +157,7 @@ class Heaviside(Activation):
     """
 
     name = "heaviside"
+    bounds = (0.0, 1.0)
 
     def __call__(self, x: Array) -> Array:
         """Evaluate the plain function."""

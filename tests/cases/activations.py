@@ -2,18 +2,92 @@
 
 from __future__ import annotations
 
-import torch
-from torch.nn.functional import leaky_relu
+from collections.abc import Callable
+from typing import Any
 
-from moment_calculus.activations import Exp, Heaviside, LeakyReLU, ReLU, Sigmoid, Tanh
+import torch
+from torch.nn import functional as F
+
+from moment_calculus.activations import Rescaled, activation
 from tests.kinds import ActivationCase
 
+
+def row(name: str, plain: Callable, *parameters: Any, label: str = "", **options) -> ActivationCase:
+    """An activation with its parameters, by its name in the table."""
+    return ActivationCase(label or name, activation(name, *parameters), plain, **options)
+
+
+EXPONENTIAL = {"kinks": (), "largest_scale": 3.0, "growth": 1.0}
+OSCILLATING = {"kinks": (), "largest_scale": 3.0}
+SERIES = {"exact_pairs": False}  # pairs by Mehler's series
+
 ACTIVATIONS = [
-    ActivationCase("relu", ReLU(), torch.relu, dvi_error=2e-3),
-    ActivationCase("leaky_relu", LeakyReLU(0.1), lambda x: leaky_relu(x, 0.1), dvi_error=2e-3),
-    ActivationCase("leaky_relu_steep", LeakyReLU(-0.5), lambda x: leaky_relu(x, -0.5)),
-    ActivationCase("heaviside", Heaviside(), lambda x: torch.heaviside(x, 0 * x), dvi_error=2e-2),
-    ActivationCase("sigmoid", Sigmoid(), torch.sigmoid, exact_pairs=False),
-    ActivationCase("tanh", Tanh(), torch.tanh, exact_pairs=False),
-    ActivationCase("exp", Exp(), torch.exp, kinks=(), largest_scale=3.0, growth=1.0),
+    row("relu", torch.relu, dvi_error=2e-3),
+    row("leaky_relu", lambda x: F.leaky_relu(x, 0.1), 0.1, dvi_error=2e-3),
+    row(
+        "leaky_relu", lambda x: F.leaky_relu(x, -0.5), -0.5, label="leaky_relu_steep", variant=True
+    ),
+    row("heaviside", lambda x: torch.heaviside(x, 0 * x), dvi_error=2e-2),
+    row("abs", torch.abs, variant=True),
+    row("relu6", F.relu6, variant=True, kinks=(0.0, 6.0)),
+    row("hardtanh", F.hardtanh, variant=True, kinks=(-1.0, 1.0)),
+    row("clamp", lambda x: x.clamp(-0.3, 0.8), -0.3, 0.8, kinks=(-0.3, 0.8)),
+    row(
+        "clamp",
+        lambda x: x.clamp(max=0.5),
+        None,
+        0.5,
+        label="clamp_max",
+        variant=True,
+        kinks=(0.5,),
+    ),
+    row("hardsigmoid", F.hardsigmoid, variant=True, kinks=(-3.0, 3.0)),
+    row("softshrink", F.softshrink, variant=True, kinks=(-0.5, 0.5)),
+    row("hardshrink", F.hardshrink, kinks=(-0.5, 0.5), **SERIES),
+    row(
+        "threshold",
+        lambda x: F.threshold(x, 0.3, -2),
+        0.3,
+        -2.0,
+        variant=True,
+        kinks=(0.3,),
+        **SERIES,
+    ),
+    row("sigmoid", torch.sigmoid, **SERIES),
+    row("tanh", torch.tanh, **SERIES),
+    row("logsigmoid", F.logsigmoid, variant=True, **SERIES),
+    row("softplus", F.softplus, **SERIES),
+    ActivationCase(
+        "softplus_beta",
+        activation("softplus", 2.5),
+        lambda x: F.softplus(x, 2.5),
+        variant=True,
+        **SERIES,
+    ),
+    row("silu", F.silu, **SERIES),
+    row("mish", F.mish, **SERIES),
+    row("hardswish", F.hardswish, kinks=(-3.0, 3.0), **SERIES),
+    row("softsign", F.softsign, **SERIES),
+    row("tanhshrink", F.tanhshrink, **SERIES),
+    row("gelu", F.gelu, **SERIES),
+    row("gelu_tanh", lambda x: F.gelu(x, approximate="tanh"), **SERIES),
+    row("elu", lambda x: F.elu(x, 0.7), 0.7, **SERIES),
+    row("celu", lambda x: F.celu(x, 1.5), 1.5, variant=True, **SERIES),
+    row("selu", F.selu, variant=True, **SERIES),
+    row("ndtr", torch.special.ndtr),
+    row("erf", torch.erf, variant=True),
+    row("erfc", torch.erfc),
+    row("exp", torch.exp, **EXPONENTIAL),
+    row("exp2", torch.exp2, variant=True, **EXPONENTIAL),
+    row("expm1", torch.expm1, **EXPONENTIAL),
+    row("sin", torch.sin, **OSCILLATING),
+    row("cos", torch.cos, variant=True, **OSCILLATING),
+    row("power", torch.square, 2, label="squared", variant=True),
+    row("power", lambda x: x**3, 3, label="cube"),
+    ActivationCase(
+        "mirrored",
+        Rescaled(activation("elu"), -2.0, -3.0, 0.5),
+        lambda x: 0.5 - 3 * F.elu(-2 * x),
+        **SERIES,
+    ),
 ]

@@ -19,6 +19,7 @@ from tests.activation_properties import (
     check_moments,
     check_pairs,
     check_positive_semi_definite,
+    check_single_precision,
 )
 from tests.mutants import Mutant, detached, mixed_batch, roughened, row, wrong_on_jax
 from tests.properties import (
@@ -174,6 +175,12 @@ MOMENTS = [
         "quotient of two underflows", check_corners, "relu", moments=truncated_normal
     ),
     activation_mutant("rounding", check_float32, "tanh", moments=first(roughened)),
+    activation_mutant(
+        "rounding of a small variance",
+        check_single_precision,
+        "gelu",
+        moments=second(lambda m, v: (v + 1) - 1),
+    ),
     activation_mutant(
         "one framework differs", check_frameworks, "exp", moments=first(wrong_on_jax)
     ),

@@ -1,0 +1,86 @@
+"""GELU, xΦ(x): closed form, and its tanh approximation, by the universal rule."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from moment_calculus.activations.base import Array
+from moment_calculus.activations.smooth import Smooth, in_double
+from moment_calculus.normal import cdf, pdf
+from moment_calculus.normal_square import square_excess
+from moment_calculus.special import expit, namespace
+
+
+def _gelu_moments(mean: Array, variance: Array) -> tuple[Array, Array]:
+    """By Stein's lemma on xΦ and x²Φ², every product of means taken off where it belongs.
+
+    With k = E[φ], h = μ/√(1+v): Var = (μ² + v) Var[Φ] + vΦ(h)² + 2μv (E[ΦΦ′] + Cov(Φ, Φ′))
+    + v² (E[(Φ²)″] − k²).
+    """
+    wide = 1 + variance
+    threshold, share = mean / wide**0.5, variance / wide
+    reach, density = cdf(threshold), pdf(threshold) / wide**0.5
+    inner = threshold / (1 + 2 * variance) ** 0.5
+    beyond = cdf(inner)
+    bend = mean / wide * beyond + share / (1 + share) ** 0.5 * pdf(inner)
+    squared = pdf(mean / (0.5 + variance) ** 0.5) / ((0.5 + variance) ** 0.5 * math.sqrt(math.pi))
+    spread = (
+        (mean * mean + variance) * square_excess(threshold, share)
+        + variance * reach * reach
+        + 2 * mean * variance * density * (2 * beyond - reach)
+        + variance * variance * (squared - 2 * density * bend - density * density)
+    )
+    centre = mean * reach + variance * density
+    return centre, namespace(mean).clip(spread, min=0.0)
+
+
+@dataclass(frozen=True)
+class GELU(Smooth):
+    """xΦ(x) with the normal distribution function Φ.
+
+    Source: Stein's lemma; E[Φ²] is a bivariate normal probability.
+    """
+
+    name = "gelu"
+
+    def __call__(self, x: Array) -> Array:
+        """Evaluate the plain function."""
+        return x * cdf(x)
+
+    def derivative(self, x: Array) -> Array:
+        """Φ(x) + xφ(x)."""
+        return cdf(x) + x * pdf(x)
+
+    def moments(self, mean: Array, variance: Array) -> tuple[Array, Array]:
+        """Exact mean and variance in closed form."""
+        return in_double(_gelu_moments)(mean, variance)
+
+    def gain(self, mean: Array, variance: Array) -> Array:
+        """Φ(h) + μ/(1+v) · E[φ]."""
+        wide = 1 + variance
+        threshold = mean / wide**0.5
+        return cdf(threshold) + threshold / wide * pdf(threshold)
+
+
+@dataclass(frozen=True)
+class TanhGELU(Smooth):
+    """½x (1 + tanh(√(2/π) (x + 0.044715 x³))), the approximation of GELU."""
+
+    name = "gelu_tanh"
+
+    def _inner(self, x: Array) -> Array:
+        # clipped where tanh is ±1 already: the cube would overflow
+        x = namespace(x).clip(x, min=-30.0, max=30.0)
+        return math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x)
+
+    def __call__(self, x: Array) -> Array:
+        """Evaluate the plain function; 1 + tanh u = 2 S(2u) does not cancel."""
+        return x * expit(2 * self._inner(x))
+
+    def derivative(self, x: Array) -> Array:
+        """f/x + 2x u′ S(2u) S(−2u)."""
+        inner = self._inner(x)
+        reach = expit(2 * inner)
+        slope = math.sqrt(2 / math.pi) * (1 + 3 * 0.044715 * x * x)
+        return reach + 2 * x * slope * reach * expit(-2 * inner)

@@ -1,0 +1,107 @@
+"""What is known of a chain of elementwise functions: the knots and the bounds of the whole."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from moment_calculus.special import namespace
+
+Knots = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Bounds of a function.
+
+    Args:
+        low: no value is below.
+        high: no value is above.
+        open_ended: whether the function never reaches a finite bound, and comes near it
+            exponentially at most, so that powers of the distance have moments.
+    """
+
+    low: float = -math.inf
+    high: float = math.inf
+    open_ended: bool = False
+
+    @property
+    def positive(self) -> bool:
+        """Whether the function, and with it its reciprocal, is positive."""
+        return self.low > 0 or (self.low == 0 and self.open_ended)
+
+    def affine(self, scale: Any, shift: Any) -> Bounds:
+        """Bounds of scale · f + shift.
+
+        Args:
+            scale: number or array.
+            shift: likewise.
+        """
+        scales, shifts = _extremes(scale), _extremes(shift)
+        if scales is None or shifts is None:
+            return Bounds()
+        ends = [s * end if s else 0.0 for s in scales for end in (self.low, self.high)]
+        # f is zero times an infinite bound nowhere: a scale of zero leaves the shift alone
+        open_ended = self.open_ended and 0 not in scales
+        return Bounds(min(ends) + shifts[0], max(ends) + shifts[1], open_ended)
+
+
+def _extremes(part: Any) -> tuple[float, float] | None:
+    """Smallest and largest entry; None for an array that is traced, and has no values yet."""
+    if isinstance(part, int | float):
+        return float(part), float(part)
+    xp = namespace(part)
+    try:
+        return float(xp.min(part)), float(xp.max(part))
+    except (RuntimeError, TypeError):  # of torch and of JAX
+        return None
+
+
+def bounds_of(function: Any) -> Bounds:
+    """Bounds that an activation declares.
+
+    Args:
+        function: an activation.
+    """
+    low, high = function.bounds
+    return Bounds(low, high, function.open_ended)
+
+
+def merged(*knots: Knots) -> Knots:
+    """Knots of two functions; equal numbers once.
+
+    Args:
+        knots: of each function.
+    """
+    found: dict[Any, Any] = {}
+    for knot in (knot for part in knots for knot in part):
+        place, width = knot if isinstance(knot, tuple) else (knot, 1.0)
+        plain = isinstance(place, int | float) and isinstance(width, int | float)
+        found.setdefault((place, width) if plain else id(knot), knot)
+    return tuple(found.values())
+
+
+def chain_knots(outer: Any, source: Any) -> Knots:
+    """Knots of outer(f(x)): those of f, and where f takes the values that are knots of outer.
+
+    Args:
+        outer: an activation.
+        source: f, with ``activation`` and ``preimages``.
+    """
+    levels = tuple(knot if isinstance(knot, tuple) else (knot, 1.0) for knot in outer.knots)
+    return merged(source.activation.knots, through(levels, source))
+
+
+def through(levels: Knots, source: Any) -> Knots:
+    """Places where f takes given values, with |dx/d level| times the width that came with them.
+
+    Args:
+        levels: pairs of a value and a width.
+        source: f, with ``preimages``.
+    """
+    return tuple(
+        (place, stretch * width)
+        for level, width in levels
+        for place, stretch in source.preimages(level)
+    )

@@ -1,0 +1,203 @@
+"""Logarithms and powers of positive functions of a Gaussian: chains, integrated once.
+
+Of a Gaussian itself they are refused: they are not defined for the negative values it takes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from moment_calculus.activations import Exp, Integrated, Power, Rescaled, Sigmoid, activation
+from moment_calculus.arrays import Array
+from moment_calculus.errors import UnsupportedMoments
+from moment_calculus.special import namespace
+from moment_calculus.unary import apply, scale_shift
+from moment_calculus.values import AffineDeferred, ComposedDeferred, Deferred, Gaussian, Value
+
+LARGEST_POWER = 32
+
+
+@dataclass(frozen=True)
+class OfPositive:
+    """What a chain applies to a positive function; it has no moments of its own.
+
+    Args:
+        function: elementwise function of positive arrays.
+        bounds: as of an activation.
+        open_ended: as of an activation.
+    """
+
+    function: Callable[[Array], Array]
+    bounds: tuple[float, float] = (-math.inf, math.inf)
+    open_ended: bool = False
+    knots = ()
+
+    def __call__(self, x: Array) -> Array:
+        """Evaluate the plain function."""
+        return self.function(x)
+
+    def preimages(self, level: Any) -> tuple[tuple[Any, Any], ...]:
+        """None: the functions of this file are smooth, and what follows them hardly bends."""
+        return ()
+
+
+def log(value: Value) -> Value:
+    """Logarithm of a positive function of a Gaussian.
+
+    log eˣ, log S(x) and log(1 + eˣ) are recognised; the rest is integrated.
+
+    Args:
+        value: a positive Deferred.
+
+    Raises:
+        UnsupportedMoments: if the value may be zero or negative.
+    """
+    found = _exponential(value)
+    if found is not None:
+        base, rate, factor = found
+        shift = math.log(factor) if isinstance(factor, float | int) else _log(factor)
+        return scale_shift(base, rate, shift)
+    source = _require(value, "log")
+    if type(source) is Deferred and isinstance(source.activation, Sigmoid):
+        return Deferred(source.base, activation("logsigmoid"))
+    if _is_one_plus_exp(source):
+        return Deferred(source.base, activation("softplus"))
+    return ComposedDeferred(OfPositive(_log), source, Integrated)
+
+
+def log1p(value: Value) -> Value:
+    """Logarithm of one plus a function of a Gaussian that is above −1.
+
+    log(1 + eˣ) is recognised as the softplus.
+
+    Args:
+        value: a Deferred.
+
+    Raises:
+        UnsupportedMoments: if one plus the value may be zero or negative.
+    """
+    if type(value) is Deferred and type(value.activation) is Exp:
+        return Deferred(value.base, activation("softplus"))
+    source = value if isinstance(value, Deferred) else _refuse(value, "log1p")
+    bounds = source.bounds.affine(1.0, 1.0)
+    if not bounds.positive:
+        _refuse(value, "log1p")
+    plain = OfPositive(lambda x: namespace(x).log1p(x), (_log_bound(bounds.low), math.inf))
+    return ComposedDeferred(plain, source, Integrated)
+
+
+def _log_bound(low: float) -> float:
+    return math.log(low) if low > 0 else -math.inf
+
+
+def power(value: Value, exponent: float) -> Value:
+    """A certain power of a value: any of a positive one, natural ones of any.
+
+    Powers of eˣ are exponentials.
+
+    Args:
+        value: a value; positive, unless the exponent is natural.
+        exponent: a number but zero.
+
+    Raises:
+        UnsupportedMoments: if the value may be negative (or zero, for a negative exponent).
+    """
+    if exponent == 1:
+        return value
+    found = _exponential(value)
+    if found is not None:
+        base, rate, factor = found
+        return scale_shift(Deferred(base, _exponential_of(rate * exponent)), factor**exponent)
+    if exponent > 0 and float(exponent).is_integer() and exponent <= LARGEST_POWER:
+        return apply(Power(int(exponent)), value)
+    source = _require(value, f"the power {exponent:g}", zero=exponent > 0)
+    plain = OfPositive(lambda x: x**exponent, (0.0, math.inf), source.bounds.positive)
+    return ComposedDeferred(plain, source, Integrated)
+
+
+def exponential(base: Any, value: Value) -> Value:
+    """A certain positive base to the power of a value.
+
+    Args:
+        base: number or array, positive.
+        value: the exponent.
+
+    Raises:
+        UnsupportedMoments: if the base is not positive.
+    """
+    number = isinstance(base, int | float)
+    if not (base > 0 if number else bool(namespace(base).all(base > 0))):
+        raise UnsupportedMoments(
+            "a random power of a number that is not positive",
+            sites=value.sites,
+            remedy="use a positive base",
+        )
+    if number and base == 1:
+        return scale_shift(value, 0.0, 1.0)
+    if number:  # a function of the same Gaussian, so that it fuses with others
+        return apply(_exponential_of(math.log(base)), value)
+    return apply(Exp(), scale_shift(value, _log(base)))
+
+
+def is_positive(value: Any) -> bool:
+    """Whether a value is known to be positive, and its reciprocal to have moments.
+
+    Args:
+        value: anything.
+    """
+    return isinstance(value, Deferred) and value.bounds.positive
+
+
+def _log(x: Array) -> Array:
+    return namespace(x).log(x)
+
+
+def _exponential_of(rate: float) -> Any:
+    return Exp() if rate == 1 else Rescaled(Exp(), rate, name="exponential")
+
+
+def _exponential(value: Value) -> tuple[Gaussian, float, Any] | None:
+    """The base x, the rate r and the factor c > 0 of c e^{rx}, if the value is one."""
+    factor: Any = 1.0
+    if isinstance(value, AffineDeferred):
+        zero_shift = isinstance(value.shift, int | float) and value.shift == 0
+        if not (zero_shift and value.bounds.positive):
+            return None
+        factor, value = value.scale, value.source
+    if type(value) is not Deferred:
+        return None
+    kind = value.activation
+    if isinstance(kind, Rescaled) and kind.name == "exponential":
+        return value.base, kind.inner, factor
+    return (value.base, 1.0, factor) if type(kind) is Exp else None
+
+
+def _is_one_plus_exp(value: Value) -> bool:
+    if not isinstance(value, AffineDeferred) or type(value.source) is not Deferred:
+        return False
+    parts = [part for part in (value.scale, value.shift) if isinstance(part, int | float)]
+    return parts == [1, 1] and type(value.source.activation) is Exp
+
+
+def _require(value: Value, what: str, *, zero: bool = False) -> Deferred:
+    """The value, which has to be positive; or zero, where that is allowed."""
+    if isinstance(value, Deferred) and (value.bounds.positive or (zero and value.bounds.low >= 0)):
+        return value
+    return _refuse(value, what)
+
+
+def _refuse(value: Value, what: str) -> NoReturn:
+    if isinstance(value, Deferred):
+        low = value.bounds.low
+        cause = f"{what} of a function that may be negative or close to zero (it is ≥ {low:g})"
+    else:
+        cause = f"{what} of a Gaussian is not defined: it takes negative values"
+    raise UnsupportedMoments(
+        cause,
+        sites=value.sites,
+        remedy="make it positive first, e.g. by torch.exp or torch.nn.functional.softplus, or "
+        "parametrise the result itself",
+    )

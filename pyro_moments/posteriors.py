@@ -1,0 +1,148 @@
+"""The moments of a guide site, read from its distribution."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from pyro.distributions.torch_distribution import ExpandedDistribution
+from pyro.distributions.util import sum_rightmost
+
+from guides.families import mean_field
+from moment_calculus import divergences
+from moment_calculus.errors import UnsupportedMoments
+from moment_calculus.operations import add, leaf
+from moment_calculus.rulebooks import Propagation
+from moment_calculus.values import Deferred, Gaussian, Value
+from pyro_moments.tensor import MomentTensor, unwrap
+from pyro_moments.transformed import expected_log_slope, gaussian_base, transformed
+
+SAMPLE_REMEDY = "name it in DeterministicELBO(sample_sites=...) to draw it by reparameterisation"
+DISCRETE_REMEDY = (
+    "sum it out in the model, e.g. by a mixture distribution, or use Pyro's TraceEnum_ELBO; hide "
+    "it from an automatic guide only if the model enumerates it"
+)
+MEAN_FIELD_GUIDES = "use DVIGuide, AutoNormal or AutoDiagonalNormal"
+_FULL_RANK = (
+    torch.distributions.MultivariateNormal,
+    torch.distributions.LowRankMultivariateNormal,
+)
+_WRAPPERS = (torch.distributions.Independent, ExpandedDistribution)
+
+
+def posterior_value(name: str, fn: Any, propagation: Propagation, remedy: str = "") -> Value:
+    """The live value of a latent site with a given posterior.
+
+    A Normal may be centred at another latent value: x ~ N(m, s²) with a random m is m plus an
+    independent N(0, s²), which is exact where m is Gaussian.
+
+    Args:
+        name: the site.
+        fn: its distribution in the guide: a Normal with components that are independent given its
+            location, an elementwise transform of one, or (with full covariance) a multivariate
+            Normal.
+        propagation: how randomness flows from the site.
+        remedy: what to do where the posterior is none of these; by default to sample the site.
+
+    Raises:
+        UnsupportedMoments: if the posterior is none of these, is discrete, or has other random
+            parameters; or if it is a multivariate Normal and only variances are propagated.
+    """
+    base, transforms = gaussian_base(fn)
+    if base is not None:
+        gaussian = _normal(name, fn, base, propagation)
+        return Deferred(gaussian, transformed(transforms)) if transforms else gaussian
+    inner = without_wrappers(fn)
+    if isinstance(inner, _FULL_RANK) and fn.event_dim == 1:
+        return _full_rank(name, fn, inner, propagation)
+    raise _no_moments(name, fn, remedy)
+
+
+def entropy(value: Value, fn: Any) -> torch.Tensor:
+    """−E_q[log q] of a site given those before it, of its batch shape.
+
+    Args:
+        value: the site's value, from :func:`posterior_value`.
+        fn: its distribution in the guide.
+    """
+    normal, _ = gaussian_base(fn)
+    if normal is None:
+        return fn.entropy()
+    variance = (normal.scale * normal.scale).expand(fn.batch_shape + fn.event_shape)
+    result = divergences.gaussian_entropy(variance)
+    if isinstance(value, Deferred):
+        result = result + expected_log_slope(fn, value.base)
+    return sum_rightmost(result, fn.event_dim)
+
+
+def without_wrappers(fn: Any) -> Any:
+    """The distribution inside expansions and independent dimensions.
+
+    Args:
+        fn: a distribution.
+    """
+    while isinstance(fn, _WRAPPERS):
+        fn = fn.base_dist
+    return fn
+
+
+def _normal(name: str, fn: Any, base: Any, propagation: Propagation) -> Gaussian:
+    """A Normal site; with a random location, that location and independent noise."""
+    loc, scale = base.loc, base.scale
+    if isinstance(scale, MomentTensor):
+        raise _dependent(name, "scale", scale)
+    shape = fn.batch_shape + fn.event_shape
+    centred = isinstance(loc, MomentTensor)
+    if centred and not isinstance(loc.value, Gaussian):
+        raise _dependent(name, "non-linear location", loc)
+    moments = mean_field.moments(torch.zeros_like(scale) if centred else loc, scale)
+    mean, variance = (m.expand(shape) for m in moments)
+    gaussian = leaf(name, mean, variance, propagation, event_dim=fn.event_dim)
+    return add(unwrap(loc.expand(shape)), gaussian).gaussian() if centred else gaussian
+
+
+def _dependent(name: str, parameter: str, value: MomentTensor) -> UnsupportedMoments:
+    others = sorted(value.value.sites)
+    return UnsupportedMoments(
+        f"guide site '{name}' has a {parameter} that depends on other latent sites "
+        f"({', '.join(others)}): the guide is neither mean-field nor linear and Gaussian",
+        sites=[name, *others],
+        remedy="make the scales of guide sites certain and their locations certain or linear in "
+        "other sites, or draw the sites by naming them in DeterministicELBO(sample_sites=...)",
+    )
+
+
+def _full_rank(name: str, fn: Any, inner: Any, propagation: Propagation) -> Gaussian:
+    if not propagation.full:
+        raise UnsupportedMoments(
+            f"guide site '{name}' has a {type(inner).__name__} posterior: covariance='diagonal' "
+            "would ignore its correlations",
+            sites=[name],
+            remedy=f"use DeterministicELBO(covariance='full'), or {MEAN_FIELD_GUIDES}",
+        )
+    if isinstance(inner.loc, MomentTensor):
+        raise _dependent(name, "location", inner.loc)
+    shape = fn.batch_shape + fn.event_shape
+    return Gaussian(
+        inner.loc.expand(shape),
+        covariance=inner.covariance_matrix.expand(shape + fn.event_shape),
+        sites=frozenset([name]),
+        propagation=propagation,
+    )
+
+
+def _no_moments(name: str, fn: Any, remedy: str) -> UnsupportedMoments:
+    inner = without_wrappers(fn)
+    if inner.support.is_discrete:
+        return UnsupportedMoments(
+            f"latent site '{name}' is discrete ({type(inner).__name__}): it has no reparameterised "
+            "samples and no Gaussian moments",
+            sites=[name],
+            remedy=DISCRETE_REMEDY,
+        )
+    return UnsupportedMoments(
+        f"guide site '{name}' has a {type(inner).__name__} posterior; analytic moments need "
+        "independent Normal components, elementwise transforms of them, or a multivariate Normal",
+        sites=[name],
+        remedy=remedy or SAMPLE_REMEDY,
+    )
