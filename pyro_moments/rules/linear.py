@@ -73,8 +73,8 @@ def bmm(input: Any, mat2: Any) -> Value:
 
 
 def _accumulated(input: Any, product: Any, beta: float, alpha: float) -> Value:
-    left = input if beta == 1 else multiply(input, beta)
-    return add(left, product if alpha == 1 else multiply(product, alpha))
+    parts = [(input, beta), (product, alpha)]
+    return add(*(multiply(p, n) if _any_random(p) else p * n for p, n in parts))
 
 
 def _with_addend(function: Any) -> Any:
