@@ -23,15 +23,15 @@ moment_rule(*named("__iadd__", "add_"), in_place=True)(add)
 @moment_rule(*named("sub", "subtract", "__sub__"), takes=(LogSumExp,))
 def subtract(input: Any, other: Any, *, alpha: float = 1) -> Any:
     """Serve ``-``; logits minus their logsumexp stay recognisable."""
-    for operand in (input, other):
-        if isinstance(operand, LogSumExp):
-            return _normalised(input, operand, alpha)
+    if alpha == 1 and _is_own_logsumexp(input, other):
+        return LogSoftmax(other.source)
+    input, other = (o.gaussian() if isinstance(o, LogSumExp) else o for o in (input, other))
     return operations.subtract(input, _times(other, alpha))
 
 
-def _normalised(logits: Any, logsumexp: LogSumExp, alpha: float) -> LogSoftmax:
-    own = operations.is_value(logits) and logits.gaussian() is logsumexp.source
-    return LogSoftmax(logsumexp.source) if own and alpha == 1 else logsumexp.gaussian()
+def _is_own_logsumexp(logits: Any, other: Any) -> bool:
+    logsumexp = isinstance(other, LogSumExp) and operations.is_value(logits)
+    return logsumexp and logits.gaussian() is other.source
 
 
 @moment_rule(*named("__isub__", "sub_", "subtract_"), in_place=True)

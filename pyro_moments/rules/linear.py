@@ -19,6 +19,8 @@ from pyro_moments.rules.table import moment_rule, named
 
 def _product(function: Any, left: Any, right: Any) -> Value:
     """The product, or torch's own error where torch has one."""
+    if function is not torch.matmul:
+        function(plan(left), plan(right))
     try:
         return calculus.matmul(left, right)
     except UnsupportedMoments:

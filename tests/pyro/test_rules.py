@@ -86,6 +86,20 @@ WORKS = {
     "getitem": lambda h: h[None, ..., 1:] * 2,
     "unbind": lambda h: h.unbind(-1)[0],
     "clone": lambda h: h.clone() * h.contiguous(),
+    "logsumexp_of_other_logits": lambda h: 2 * h - torch.logsumexp(0.3 * h, -1, keepdim=True),
+    "share_of_logsumexp": lambda h: torch.sub(h, (0.3 * h).logsumexp(-1, True), alpha=0.5),
+    "certain_minus_logsumexp": lambda h: x - (0.3 * h).logsumexp(dim=-1, keepdim=True),
+    "log_softmax": lambda h: torch.log_softmax(0.5 * h, -1)[..., 0],
+    "softmax": lambda h: h.softmax(-1) @ x,
+    "softmax_of_columns": lambda h: F.softmax(h.T, dim=0),
+    "logsumexp": lambda h: (0.5 * h).logsumexp(-1) + h[:, 0],
+    "layer_norm": lambda h: F.layer_norm(torch.cat([h, 2 * x, h @ x], -1), (6,)) * 0.1,
+    "maximum": lambda h: torch.maximum(h, x) + torch.minimum(x, h),
+    "maximum_of_two": lambda h: torch.maximum(h[:, 0], h[:, 1]) - torch.minimum(h[:, 0], h[:, 1]),
+    "module_softmax": nn.Softmax(-1),
+    "module_unflatten": nn.Unflatten(1, (2, 1)),
+    "module_dropout": nn.Dropout(0.5).eval(),
+    "module_batch_norm": nn.BatchNorm1d(2).eval(),
     "module_relu": nn.ReLU(),
     "module_relu_in_place": nn.Sequential(layer, nn.ReLU(inplace=True)),
     "module_leaky_relu": nn.LeakyReLU(0.3),
@@ -127,7 +141,18 @@ def _in_place_methods(h):
     return h - 0.5 * alias
 
 
-@pytest.mark.parametrize("function", [_in_place_then_reuse, _in_place_operators, _in_place_methods])
+def _in_place_arithmetic(h):
+    h = h * 1.0
+    alias = h
+    h.add_(x, alpha=2).sub_(1.0).mul_(0.5).div_(2.0).neg_()
+    h.masked_fill_(x > 0, 1.0).addcmul_(x, x).lerp_(x, 0.5)
+    return alias + h
+
+
+FUNCTIONS = [_in_place_then_reuse, _in_place_operators, _in_place_methods, _in_place_arithmetic]
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
 def test_in_place_changes_are_seen_by_every_name(function):
     mean, variance = samples(_functional[function], NOISY)
     result = propagate(function, NOISY, covariance="full")
@@ -139,6 +164,7 @@ _functional = {
     _in_place_then_reuse: lambda h: 2 * torch.relu(h),
     _in_place_operators: lambda h: (h + 1) * x - 0.5,
     _in_place_methods: lambda h: 0.5 * torch.relu(h),
+    _in_place_arithmetic: lambda h: torch.where(x > 0, 1.0, -(h + 2 * x - 1) * 0.25) + x * x + x,
 }
 
 
@@ -249,6 +275,45 @@ def test_errors_of_the_user_stay_torch_errors():
         propagate(lambda h: h.squeeze(5), NOISY)
     with pytest.raises(RuntimeError, match="invalid"):
         propagate(lambda h: h.reshape(3), NOISY)
+
+
+TORCH_ERRORS = {
+    "sum": lambda h: h.sum(2),
+    "sum_twice": lambda h: h.sum((0, 0)),
+    "mean": lambda h: h.mean(dim=-3),
+    "cumsum": lambda h: h.cumsum(2),
+    "diff": lambda h: h.diff(dim=2),
+    "permute": lambda h: h.permute(0, 0),
+    "transpose": lambda h: h.transpose(0, 2),
+    "movedim": lambda h: h.movedim(0, 5),
+    "split": lambda h: h.split([1, 3], -1),
+    "chunk": lambda h: h.chunk(2, 3),
+    "unbind": lambda h: h.unbind(2),
+    "narrow": lambda h: h.narrow(-1, 1, 2),
+    "select": lambda h: h.select(0, 2),
+    "stack": lambda h: torch.stack([h, h[0]]),
+    "cat": lambda h: torch.cat([h, h[:, :1]]),
+    "gather": lambda h: h.gather(0, INDEX[0]),
+    "matmul": lambda h: h @ torch.ones(3, 2),
+    "mm": lambda h: torch.mm(h, x[0]),
+    "bmm": lambda h: torch.bmm(h, x),
+    "einsum": lambda h: torch.einsum("ij,jk->i", h, torch.ones(3, 2)),
+    "tensordot": lambda h: torch.tensordot(h, torch.ones(3, 2), 1),
+    "layer_norm": lambda h: F.layer_norm(h, (3,)),
+    "group_norm": lambda h: F.group_norm(h, 3),
+    "softmax": lambda h: h.softmax(2),
+    "unflatten": lambda h: h.unflatten(1, (3, 1)),
+}
+
+
+@pytest.mark.parametrize("name", TORCH_ERRORS)
+def test_what_torch_rejects_raises_its_own_error(name):
+    function = TORCH_ERRORS[name]
+    with pytest.raises((IndexError, RuntimeError, ValueError)) as plain:
+        function(NOISY.mean)
+    with pytest.raises(plain.type) as ours:
+        propagate(function, NOISY)
+    assert "remedy" not in str(ours.value)  # torch's own words, of the CPU or of shapes alone
 
 
 # ---------------------------------------------------------------------------------------------
