@@ -140,6 +140,7 @@ class Gaussian:
             self._joint = self._joint()
         if self._joint is not None:
             return self._joint
+        check_memory(self)
         return diagonal_matrix(features_last(self.variance, self.axis))
 
     def gaussian(self) -> Gaussian:

@@ -12,7 +12,7 @@ from moment_calculus.arrays import Array, contract, diagonal_matrix
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.operations import DEPENDENCE_REMEDY, add
 from moment_calculus.shapes import moved, reshape, swap_last, warn_dropped
-from moment_calculus.special import namespace
+from moment_calculus.special import affine, namespace
 from moment_calculus.values import Gaussian, Jacobian, Value, identity_map, share_sites
 
 
@@ -41,9 +41,7 @@ def linear(inputs: Any, weight: Any, bias: Any = None) -> Value:
     _check(x, w, b)
     if isinstance(b, Gaussian) and not _is_plain_bias(b, w):
         return add(linear(x, w), b)
-    mean = _mean(x) @ _mean(w).mT
-    if b is not None:
-        mean = mean + _mean(b)
+    mean = affine(_mean(x), _mean(w), _mean(b))
     if isinstance(x, Gaussian):
         return _random_input(x, w, b, mean)
     return _certain_input(x, w, b, mean)
@@ -78,10 +76,8 @@ def _certain_input(x: Array, w: Any, b: Any, mean: Array) -> Gaussian:
 
 def _noise(second_moment: Array, w: Any, b: Any) -> Array | None:
     """S (v + μ∘μ) + t: what the variances of the weights and biases add to the outputs'."""
-    noise = second_moment @ w.variance.mT if isinstance(w, Gaussian) else None
-    if not isinstance(b, Gaussian):
-        return noise
-    return b.variance if noise is None else noise + b.variance
+    shift = b.variance if isinstance(b, Gaussian) else None
+    return affine(second_moment, w.variance, shift) if isinstance(w, Gaussian) else shift
 
 
 def _weight_parents(w: Any, b: Any) -> tuple:
@@ -128,7 +124,7 @@ def _mapped(x: Gaussian, matrix: Array) -> Array:
 
 
 def _variance(x: Gaussian, matrix: Array, noise: Array | None) -> Array:
-    variance = x.variance @ (matrix * matrix).mT
+    variance = affine(x.variance, matrix * matrix)
     return variance if noise is None else variance + noise
 
 

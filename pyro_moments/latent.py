@@ -26,7 +26,8 @@ def scaled_sum(log_prob: torch.Tensor, site: Any) -> torch.Tensor:
         log_prob: of the site's batch shape.
         site: node of a trace.
     """
-    return scale_and_mask(log_prob, site["scale"], site["mask"]).sum()
+    terms = scale_and_mask(log_prob, site["scale"], site["mask"])
+    return terms.sum() if terms.dim() else terms
 
 
 def latent_term(name: str, site: Any, guide_trace: Trace) -> torch.Tensor:

@@ -96,7 +96,7 @@ def _normal(name: str, fn: Any, base: Any, propagation: Propagation) -> Gaussian
     if centred and not isinstance(loc.value, Gaussian):
         raise _dependent(name, "non-linear location", loc)
     moments = mean_field.moments(torch.zeros_like(scale) if centred else loc, scale)
-    mean, variance = (m.expand(shape) for m in moments)
+    mean, variance = (m if m.shape == shape else m.expand(shape) for m in moments)
     gaussian = leaf(name, mean, variance, propagation, event_dim=fn.event_dim)
     return add(unwrap(loc.expand(shape)), gaussian).gaussian() if centred else gaussian
 

@@ -45,8 +45,8 @@ class ActivationCase:
         largest_scale: largest standard deviation of the accuracy check.
         growth: 1 for exponential growth, which tilts the Gaussian.
         dvi_error: largest error of the [DVI] form in units of the standard deviations.
-        variant: whether another row has the same class with other numbers; it is not compiled
-            by JAX once more.
+        variant: whether another row has the same formulas, of another function or with other
+            numbers; JAX does not compile them once more.
     """
 
     name: str

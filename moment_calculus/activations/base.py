@@ -63,6 +63,7 @@ class Activation(ABC):
     # Bounds of f; open if f comes near a finite one exponentially at most, and never reaches it.
     bounds: tuple[float, float] = (-math.inf, math.inf)
     open_ended: bool = False
+    fast: bool = False  # whether f grows faster than linearly
 
     @abstractmethod
     def __call__(self, x: Array) -> Array:

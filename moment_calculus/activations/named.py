@@ -7,6 +7,7 @@ from typing import Any
 
 from moment_calculus.activations.base import Array, inverse_at
 from moment_calculus.activations.smooth import Smooth
+from moment_calculus.activations.smooth_rectifier import SmoothRectifier
 from moment_calculus.special import expit, namespace
 
 
@@ -21,7 +22,7 @@ def log_1p_exp(x: Array) -> Array:
 
 
 @dataclass(frozen=True)
-class Mish(Smooth):
+class Mish(SmoothRectifier):
     """x tanh(softplus(x))."""
 
     name = "mish"
@@ -86,7 +87,7 @@ class Tanhshrink(Smooth):
 
 
 @dataclass(frozen=True)
-class Softplus(Smooth):
+class Softplus(SmoothRectifier):
     """log(1 + eˣ)."""
 
     name = "softplus"
@@ -112,7 +113,7 @@ class Softplus(Smooth):
 
 
 @dataclass(frozen=True)
-class SiLU(Smooth):
+class SiLU(SmoothRectifier):
     """x S(x) with the logistic function S, also known as swish."""
 
     name = "silu"

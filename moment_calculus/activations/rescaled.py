@@ -47,6 +47,11 @@ class Rescaled(Activation):
         """As of f."""
         return self.activation.open_ended
 
+    @property
+    def fast(self) -> bool:  # type: ignore[override]
+        """As of f."""
+        return self.activation.fast
+
     def preimages(self, level: Any) -> tuple[tuple[Any, Any], ...]:
         """Those of f, in units of x."""
         found = self.activation.preimages((level - self.shift) / self.outer)

@@ -214,6 +214,12 @@ REFUSALS = {
         r"covariance='diagonal'.*memory_limit",
         (*WEIGHTS, "network.2.bias", "network.2.weight"),
     ),
+    "memory for the heads of one output": Refusal(
+        loss(models.Heteroscedastic(), covariance="diagonal", memory_limit=300),
+        r"covariance of a value of shape \(20, 2\) takes 320 bytes",
+        "^use smaller batches",
+        (*WEIGHTS, "network.2.bias", "network.2.weight"),
+    ),
     "Gaussian scale": Refusal(
         loss(gaussian_scale), "site 'obs': the scale is a Gaussian", r"torch\.exp", ("w",)
     ),
