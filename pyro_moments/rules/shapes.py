@@ -77,9 +77,9 @@ def reshape_as(input: Value, other: Any) -> Value:
 @moment_rule(torch.broadcast_tensors, view=True)
 def broadcast_tensors(*operands: Any) -> tuple:
     """Serve the broadcasting of distribution parameters."""
-    operands = operands[0] if isinstance(operands[0], tuple | list) else operands
-    shape = shapes.broadcast_shape(*(tuple(operand.shape) for operand in operands))
-    return tuple(shapes.broadcast(operand, shape) for operand in operands)
+    parts: Sequence[Any] = operands[0] if isinstance(operands[0], tuple | list) else operands
+    shape = shapes.broadcast_shape(*(tuple(part.shape) for part in parts))
+    return tuple(shapes.broadcast(part, shape) for part in parts)
 
 
 @moment_rule(*named("unflatten"), view=True)
