@@ -24,7 +24,8 @@ def linear(inputs: Any, weight: Any, bias: Any = None) -> Value:
 
     Args:
         inputs: x [..., in], value or array.
-        weight: [out, in], value or array; a random weight has independent components.
+        weight: [out, in], value or array; a random weight has independent components. A batch of
+            weights [..., out, in] maps inputs [..., n, in], element by element.
         bias: [out], value or array, or None.
 
     Returns:
@@ -88,9 +89,10 @@ def _random_input(x: Gaussian, w: Any, b: Any, mean: Array) -> Gaussian:
     x = _with_trailing_features(x)
     mean_w, full = _mean(w), x.propagation.full
     noise = _noise(x.variance + x.mean * x.mean, w, b)
+    each = mean_w[..., None, :, :] if len(mean_w.shape) > 2 and len(x.shape) > 1 else mean_w
 
     def joint() -> Array:
-        covariance = _mapped(x, mean_w)
+        covariance = _mapped(x, each)
         return covariance if noise is None else covariance + diagonal_matrix(noise)
 
     return Gaussian(
@@ -99,7 +101,7 @@ def _random_input(x: Gaussian, w: Any, b: Any, mean: Array) -> Gaussian:
         joint if full else None,
         joint=joint,
         sites=frozenset().union(*(o.sites for o in (x, w, b) if isinstance(o, Gaussian))),
-        parents=((x, lambda cross: mean_w @ cross), *_weight_parents(w, b)),
+        parents=((x, lambda cross: each @ cross), *_weight_parents(w, b)),
         propagation=x.propagation,
         mixes=not full,
     )
@@ -129,7 +131,7 @@ def _variance(x: Gaussian, matrix: Array, noise: Array | None) -> Array:
 def _check(x: Any, w: Any, b: Any) -> None:
     random = [operand for operand in (x, w, b) if isinstance(operand, Gaussian)]
     shape_x, shape_w = tuple(x.shape), tuple(w.shape)
-    if len(shape_w) != 2 or not shape_x or shape_x[-1] != shape_w[-1]:
+    if len(shape_w) < 2 or not shape_x or shape_x[-1] != shape_w[-1]:
         raise UnsupportedMoments(
             f"a linear map of inputs of shape {shape_x} with a weight of shape {shape_w} is not "
             "supported: weights are [out, in] and inputs [..., in]",
@@ -162,7 +164,7 @@ def matmul(left: Any, right: Any) -> Value:
 
     Args:
         left: value or array, [..., n, k], or [k].
-        right: value or array, [k, m], or [k].
+        right: value or array, [..., k, m], or [k].
 
     Raises:
         UnsupportedMoments: if neither operand is a matrix or vector, or see :func:`linear`.
@@ -172,8 +174,15 @@ def matmul(left: Any, right: Any) -> Value:
         return _times_vector(x, y)
     if len(x.shape) == 1:
         return _times_vector(swap_last(y), x)
-    if len(y.shape) == 2 and not _maps_columns(x, y):
+    if not (_is_input(y) if len(y.shape) > 2 else _maps_columns(x, y)):
         return linear(x, swap_last(y))
+    if _is_input(x) and _is_input(y):
+        raise UnsupportedMoments(
+            "a product of two matrices of which neither has independent components",
+            sites=x.sites | y.sites,
+            remedy="use latent weights with independent components on one side; for attention, "
+            "draw the sites of its queries and keys by naming them in sample_sites=",
+        )
     return swap_last(linear(swap_last(y), x))
 
 

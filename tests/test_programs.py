@@ -15,9 +15,10 @@ from pyro_moments import (
     UnsupportedMoments,
     propagate,
 )
-from tests import oracles, programs
+from tests import oracles, programs, spellings
 
 MODES = ("full", "diagonal")
+PROGRAMS = programs.PROGRAMS + spellings.SPELLINGS
 EXACT = {"rtol": 1e-10, "atol": 1e-10}
 
 
@@ -88,7 +89,7 @@ def check_program(program: programs.Program, mode: str) -> None:
     if owed != "any":
         torch.testing.assert_close(result.mean, true["mean"], **EXACT)
     assert bool(caught) == (owed == "warning"), [str(w.message) for w in caught]
-    assert all(w.filename == programs.__file__ for w in caught), (
+    assert all(w.filename in (programs.__file__, spellings.__file__) for w in caught), (
         "the warning misses the user's line"
     )
     if owed == "exact":
@@ -99,12 +100,12 @@ def check_program(program: programs.Program, mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("program", programs.PROGRAMS, ids=lambda p: p.name)
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.name)
 def test_program(program, mode):
     check_program(program, mode)
 
 
-EXACT_PROGRAMS = [p for p in programs.PROGRAMS if p.data and p.full == "exact"]
+EXACT_PROGRAMS = [p for p in PROGRAMS if p.data and p.full == "exact"]
 
 
 @pytest.mark.parametrize("mode", MODES)
