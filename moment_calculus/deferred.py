@@ -26,12 +26,19 @@ class Deferred:
     Args:
         base: the Gaussian.
         activation: the function, with its exact moments.
+        matched: computes the moments of the function of the base, where more is known of them
+            than of any activation's.
     """
 
-    __slots__ = ("_gaussian", "_source", "activation", "base")
+    __slots__ = ("_gaussian", "_source", "activation", "base", "matched")
 
-    def __init__(self, base: Gaussian, activation: Any) -> None:
-        self.base, self.activation = base, activation
+    def __init__(
+        self,
+        base: Gaussian,
+        activation: Any,
+        matched: Callable[[Gaussian], Gaussian] | None = None,
+    ) -> None:
+        self.base, self.activation, self.matched = base, activation, matched
         self._gaussian: Gaussian | None = None
         self._source: tuple[Deferred, Callable[[Any], Any]] | None = None
 
@@ -93,7 +100,7 @@ class Deferred:
         return result
 
     def _rebased(self, move: Callable[[Any], Any]) -> Deferred:
-        return Deferred(move(self.base), self.activation)
+        return Deferred(move(self.base), self.activation, self.matched)
 
     def _match(self) -> Gaussian:
         """The same function of the same base gives the same value, not a second one beside it."""
@@ -102,7 +109,8 @@ class Deferred:
             base.matched = weakref.WeakValueDictionary()
         known = base.matched.get(activation)
         if known is None:
-            known = base.matched[activation] = _matched(base, activation)
+            known = self.matched(base) if self.matched else _matched(base, activation)
+            base.matched[activation] = known
         return known
 
 
@@ -195,6 +203,7 @@ class FusedDeferred(Deferred):
         left: Deferred f(x), or x itself.
         right: Deferred g(x) of the same base and shape, or x itself.
         integrated: turns an elementwise function of arrays, and its knots, into an activation.
+        matched: as of :class:`Deferred`; not kept by a shape operation, which moves the moments.
     """
 
     __slots__ = ("combine", "integrated", "left", "right")
@@ -205,12 +214,13 @@ class FusedDeferred(Deferred):
         left: Gaussian | Deferred,
         right: Gaussian | Deferred,
         integrated: Callable[[Callable, tuple], Any],
+        matched: Callable[[Gaussian], Gaussian] | None = None,
     ) -> None:
         knots = merged(*(v.activation.knots for v in (left, right) if isinstance(v, Deferred)))
         activation = integrated(
             lambda points: combine(_at(left, points), _at(right, points)), knots
         )
-        super().__init__(base_of(left), activation)
+        super().__init__(base_of(left), activation, matched)
         self.combine, self.left, self.right, self.integrated = combine, left, right, integrated
 
     def _rebased(self, move: Callable[[Any], Any]) -> Deferred:

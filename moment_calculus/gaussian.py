@@ -52,6 +52,8 @@ class Gaussian:
         mixes: whether the features of the parents entered as independent (diagonal mode).
         weight: whether it is a latent matrix as a whole, not a batch of latent vectors; a product
             with certain columns then has its rows as features.
+        affine: a value, a scale and a shift, certain arrays or numbers, of which it is the image
+            component by component.
     """
 
     __slots__ = (
@@ -60,6 +62,7 @@ class Gaussian:
         "_joint",
         "_origin",
         "_variance",
+        "affine",
         "axis",
         "factors",
         "function",
@@ -91,12 +94,13 @@ class Gaussian:
         function: Any = None,
         mixes: bool = False,
         weight: bool = False,
+        affine: tuple[Gaussian, Any, Any] | None = None,
     ) -> None:
         self.mean, self._variance, self._covariance, self._joint = mean, variance, covariance, joint
         self.axis, self.sites, self.parents = axis, sites, parents
         self.propagation = propagation or Propagation()
         self._origin, self.factors, self.mixes, self.weight = origin, factors, mixes, weight
-        self.function = function
+        self.function, self.affine = function, affine
         site = not parents and covariance is None and joint is None
         self.independent = site if independent is None else independent
         self.matched: weakref.WeakValueDictionary | None = None

@@ -9,13 +9,13 @@ from __future__ import annotations
 import operator
 from typing import Any
 
-from moment_calculus.activations import Integrated
+from moment_calculus.activations import activation
 from moment_calculus.arrays import Array, outer, transpose
-from moment_calculus.deferred import FusedDeferred, base_of, root_of
 from moment_calculus.errors import DependenceWarning, UnsupportedMoments
 from moment_calculus.notices import warn_user
 from moment_calculus.positive import is_positive, power
 from moment_calculus.products import matched_product
+from moment_calculus.roots import fused, of_one_gaussian
 from moment_calculus.shapes import broadcast, broadcast_shape
 from moment_calculus.special import namespace
 from moment_calculus.unary import apply, is_value, leaf, scale_shift, shape_of
@@ -40,6 +40,7 @@ __all__ = [
     "multiply",
     "scale_shift",
     "shape_of",
+    "square",
     "subtract",
 ]
 
@@ -64,8 +65,8 @@ def add(left: Any, right: Any) -> Value:
         left, right = right, left
     if not is_value(right):
         return scale_shift(left, 1.0, right)
-    if _of_one_gaussian(left, right):
-        return FusedDeferred(operator.add, left, right, Integrated)
+    if of_one_gaussian(left, right):
+        return fused(operator.add, left, right)
     total = _sum(left.gaussian(), right.gaussian())
     if total is not None:
         return total
@@ -86,24 +87,13 @@ def subtract(left: Any, right: Any) -> Value:
     """
     if not is_value(right):
         return scale_shift(left, 1.0, -right)
-    if is_value(left) and _of_one_gaussian(left, right):
-        return FusedDeferred(operator.sub, left, right, Integrated)
+    if is_value(left) and of_one_gaussian(left, right):
+        return fused(operator.sub, left, right)
     negative = scale_shift(right, -1.0)
     if not is_value(left):
         return scale_shift(negative, 1.0, left)
     total = _sum(left.gaussian(), negative.gaussian())
     return _refuse_dependence("difference", left, right) if total is None else total
-
-
-def _of_one_gaussian(left: Value, right: Value, *, product: bool = False) -> bool:
-    """Whether two operands are functions of one Gaussian whose joint moments need their fusion.
-
-    A sum with the Gaussian itself, or of multiples of the same function, is exact without it.
-    """
-    deferred = [value for value in (left, right) if isinstance(value, Deferred)]
-    if not deferred or left.shape != right.shape or base_of(left) is not base_of(right):
-        return False
-    return product or len({root_of(value) for value in deferred}) == 2
 
 
 def _sum(left: Gaussian, right: Gaussian, *, independent: bool = False) -> Any:
@@ -191,9 +181,28 @@ def multiply(left: Any, right: Any) -> Value:
         left, right = right, left
     if not is_value(right):
         return scale_shift(left, right)
-    if _of_one_gaussian(left, right, product=True):
-        return FusedDeferred(operator.mul, left, right, Integrated)
-    first, second, axis = _aligned(left.gaussian(), right.gaussian())
+    if left is right and isinstance(left, Gaussian):
+        return square(left)
+    if of_one_gaussian(left, right, product=True):
+        gaussian = isinstance(left, Gaussian) and isinstance(right, Gaussian)
+        matched = (lambda _: _product(left, right)) if gaussian else None
+        return fused(operator.mul, left, right, matched=matched)
+    return _product(left.gaussian(), right.gaussian())
+
+
+def square(value: Value) -> Value:
+    """x², which also knows its covariance with other products.
+
+    Args:
+        value: x.
+    """
+    if isinstance(value, Deferred):
+        return power(value, 2.0)
+    return Deferred(value, activation("power", 2), lambda base: _product(base, base))
+
+
+def _product(left: Gaussian, right: Gaussian) -> Gaussian:
+    first, second, axis = _aligned(left, right)
     cross = elementwise_covariance(first, second)
     if cross is None:
         return _refuse_dependence("product", left, right)

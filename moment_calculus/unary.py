@@ -107,6 +107,7 @@ def _shifted(value: Gaussian, shift: Array | float) -> Gaussian:
         propagation=value.propagation,
         independent=value.independent,
         origin=value.origin,
+        affine=(value, 1.0, shift),
     )
 
 
@@ -134,4 +135,5 @@ def _scaled(value: Gaussian, scale: Array | float) -> Gaussian:
         propagation=value.propagation,
         independent=value.independent,
         origin=value.origin,
+        affine=(value, scale, 0.0),
     )

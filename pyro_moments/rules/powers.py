@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from moment_calculus import positive
+from moment_calculus import operations, positive
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.operations import is_value, scale_shift
 from moment_calculus.values import Value
@@ -18,7 +18,7 @@ from pyro_moments.rules.table import moment_rule, named
 @serves("square")
 def square(input: Value) -> Value:
     """Serve ``torch.square``."""
-    return positive.power(input, 2.0)
+    return operations.square(input)
 
 
 @serves("sqrt")
@@ -84,7 +84,7 @@ def power(input: Any, exponent: Any) -> Any:
     if exponent == 0:
         like = input.mean if hasattr(input, "mean") else input.base.mean
         return torch.ones_like(like)
-    return positive.power(input, exponent)
+    return operations.square(input) if exponent == 2 else positive.power(input, exponent)
 
 
 moment_rule(*named("__pow__"))(power)

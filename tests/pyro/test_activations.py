@@ -104,6 +104,9 @@ WITH_ARGUMENTS = {
     "quotient_of_one": lambda h: torch.exp(h) / (1 + torch.exp(h)),
     "one_minus_sigmoid": lambda h: torch.log(1 - torch.sigmoid(h)),
     "chain_of_kinks": lambda h: torch.relu(torch.tanh(h) - 0.3) + F.relu6(2 * torch.exp(h) - 1),
+    "scaled_gate": lambda h: h * torch.sigmoid(1.7 * h) - F.relu(0.5 * h - 0.1) * h.tanh(),
+    "radial": lambda h: torch.exp(-h * h / 2) + h * torch.exp(-0.5 * (h - slopes) ** 2),
+    "polynomial": lambda h: torch.relu((2 * h - 1) * (h + slopes)) + h * h * h,
     "chain_of_tensors": lambda h: torch.relu(torch.sigmoid(h) * slopes + 0.1 * slopes),
 }
 
