@@ -251,6 +251,7 @@ def _matched(base: Gaussian, activation: Any) -> Gaussian:
         propagation=base.propagation,
         independent=base.independent,
         origin=base.origin,
+        function=(base, activation),
     )
 
 

@@ -131,6 +131,27 @@ def stop_gradient(array: Array) -> Array:
     return array
 
 
+def recomputed(function: Callable[..., Array]) -> Callable[..., Array]:
+    """Let a function be evaluated once more in the backward pass, instead of storing its steps.
+
+    Args:
+        function: of arrays, to one array; what else it depends on gets its gradient too.
+    """
+
+    def wrapped(*arrays: Array) -> Array:
+        if array_api_compat.is_torch_array(arrays[0]):
+            from torch.utils.checkpoint import checkpoint
+
+            return checkpoint(function, *arrays, use_reentrant=False, preserve_rng_state=False)
+        if array_api_compat.is_jax_array(arrays[0]):
+            import jax
+
+            return jax.jit(jax.checkpoint(function))(*arrays)
+        return function(*arrays)
+
+    return wrapped
+
+
 def _dispatch(of_scipy: str, of_torch: str, of_jax: str) -> Callable[[Array], Array]:
     """Function of one array that looks its implementation up by the array's framework."""
 

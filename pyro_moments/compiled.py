@@ -25,11 +25,14 @@ class CompiledLoss:
 
     Args:
         eager: the loss as Pyro evaluates it, ``eager(model, guide, *args, **kwargs)``.
+        settings: the options of the objective on which the loss depends.
         backend: makes a graph fast, see :func:`pyro_moments.capture.inductor`.
     """
 
-    def __init__(self, eager: Loss, backend: Backend = inductor) -> None:
-        self.eager, self.backend = eager, backend
+    def __init__(
+        self, eager: Loss, settings: Callable[[], tuple], backend: Backend = inductor
+    ) -> None:
+        self.eager, self.settings, self.backend = eager, settings, backend
         self.programs: dict[Any, list[Program]] = {}
         self.refused: dict[Any, tuple] = {}  # with the model and guide, which keeps their ids
         self.warned = False
@@ -89,20 +92,28 @@ class CompiledLoss:
         tensors: list[torch.Tensor] = []
         try:
             _check_handlers()
-            key = (id(model), id(guide), *_ambient(), _describe((args, kwargs), tensors))
+            described = _describe((args, kwargs), tensors)
+            key = (id(model), id(guide), self.settings(), *_ambient(), described)
             if key in self.refused:
                 return None, []
             for program in self.programs.get(key, ()):
                 inputs = program.inputs(tensors)
                 if inputs is not None:
                     return program, inputs
-            program = self._capture(key, model, guide, args, kwargs)
+            return self._capture(key, tensors, model, guide, args, kwargs)
         except Uncapturable as reason:
             self._warn(f"the loss is evaluated eagerly, as without compiled=True: {reason}")
             return None, []
-        return program, program.inputs(tensors) or []
 
-    def _capture(self, key: Any, model: Any, guide: Any, args: tuple, kwargs: dict) -> Program:
+    def _capture(
+        self,
+        key: Any,
+        tensors: list[torch.Tensor],
+        model: Any,
+        guide: Any,
+        args: tuple,
+        kwargs: dict,
+    ) -> tuple[Program, list[torch.Tensor]]:
         try:
             if sum(map(len, self.programs.values())) >= LIMIT:
                 raise Uncapturable(
@@ -110,11 +121,14 @@ class CompiledLoss:
                     "between calls (numbers, attributes, shapes)"
                 )
             program = Program(self.eager, model, guide, args, kwargs, self._compile)
+            inputs = program.inputs(tensors)
+            if inputs is None:
+                raise Uncapturable("what it reads besides its arguments does not stay as it was")
         except Uncapturable:
             self.refused[key] = (model, guide)
             raise
         self.programs.setdefault(key, []).append(program)
-        return program
+        return program, inputs
 
     def _compile(self, graph: Any, inputs: Sequence[torch.Tensor]) -> Callable[..., Any]:
         """Compile and try a graph; replay it where there is no working compiler."""
@@ -148,6 +162,7 @@ def _ambient() -> tuple:
     """Global settings on which a program depends."""
     return (
         torch.is_grad_enabled(),
+        torch.is_inference_mode_enabled(),
         torch.get_default_dtype(),
         torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu"),
         torch.is_autocast_enabled("cuda") and torch.get_autocast_dtype("cuda"),

@@ -91,7 +91,10 @@ class DeterministicELBO(ELBO):
         super().__init__(num_particles=num_particles, **options)
         self.propagation = Propagation.named(covariance, rules, categorical, memory_limit)
         self.sample_sites = frozenset(sample_sites)
-        self.compiled = CompiledLoss(self._eager) if compiled else None
+        self.compiled = CompiledLoss(self._eager, self._settings) if compiled else None
+
+    def _settings(self) -> tuple:
+        return self.propagation, self.sample_sites, self.num_particles
 
     def _get_trace(self, model: Any, guide: Any, args: tuple, kwargs: dict) -> tuple[Trace, Trace]:
         bind(guide, model)

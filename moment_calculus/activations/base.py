@@ -21,6 +21,10 @@ Array = Any
 class Surrogate(ABC):
     """A function near an activation, of which the pairs are known: its series ends like theirs."""
 
+    # whether a truncation below 5e-9 (double) or 1e-12 (single precision) passes, however small
+    # the variance is; else only a share of the variance does
+    absolute = True
+
     @abstractmethod
     def hermite(self, mean: Array, variance: Array, order: int) -> list[Array]:
         """As :meth:`Activation.hermite`.

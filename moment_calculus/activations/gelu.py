@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 from moment_calculus.activations.base import Array
+from moment_calculus.activations.pairs_gated import GATE
 from moment_calculus.activations.smooth import Smooth, in_double
 from moment_calculus.activations.smooth_rectifier import SmoothRectifier
 from moment_calculus.normal import cdf, pdf
@@ -58,6 +59,10 @@ class GELU(Smooth):
     def moments(self, mean: Array, variance: Array) -> tuple[Array, Array]:
         """Exact mean and variance in closed form."""
         return in_double(_gelu_moments)(mean, variance)
+
+    def pair_covariance(self, mean: Array, variance: Array, covariance: Array) -> Array:
+        """Exact covariance of every pair."""
+        return GATE.all_pairs(mean, variance, covariance)
 
     def gain(self, mean: Array, variance: Array) -> Array:
         """Φ(h) + μ/(1+v) · E[φ]."""

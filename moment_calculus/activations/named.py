@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from moment_calculus.activations.base import Array, inverse_at
+from moment_calculus.activations.base import Array, Surrogate, inverse_at
+from moment_calculus.activations.pairs_gated import silu_surrogate
+from moment_calculus.activations.pairs_rectifier import softplus_surrogate
 from moment_calculus.activations.smooth import Smooth
 from moment_calculus.activations.smooth_rectifier import SmoothRectifier
 from moment_calculus.special import expit, namespace
@@ -107,6 +109,10 @@ class Softplus(SmoothRectifier):
             lambda xp, y: -1 / xp.expm1(-y),
         )
 
+    def surrogate(self, single: bool) -> Surrogate:
+        """A mixture of few rectifiers."""
+        return softplus_surrogate(single)
+
     def derivative(self, x: Array) -> Array:
         """The logistic function."""
         return expit(x)
@@ -121,6 +127,10 @@ class SiLU(SmoothRectifier):
     def __call__(self, x: Array) -> Array:
         """Evaluate the plain function."""
         return x * expit(x)
+
+    def surrogate(self, single: bool) -> Surrogate:
+        """A mixture of few gates."""
+        return silu_surrogate(single)
 
     def derivative(self, x: Array) -> Array:
         """S (1 + x (1 − S))."""

@@ -71,7 +71,7 @@ ACTIVATIONS = [
     row("hardswish", F.hardswish, variant=True, kinks=(-3.0, 3.0), **SERIES),
     row("softsign", F.softsign, **SERIES),
     row("tanhshrink", F.tanhshrink, variant=True, **SERIES),
-    row("gelu", F.gelu, **SERIES),
+    row("gelu", F.gelu),
     row("gelu_tanh", lambda x: F.gelu(x, approximate="tanh"), **SERIES),
     row("elu", lambda x: F.elu(x, 0.7), 0.7, variant=True, **SERIES),
     row("celu", lambda x: F.celu(x, 1.5), 1.5, variant=True, **SERIES),

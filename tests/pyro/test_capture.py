@@ -153,6 +153,30 @@ def test_attributes_are_watched(monkeypatch):
     changed(5)
 
 
+def test_settings_of_the_objective_are_watched():
+    x, y = models.data()
+    elbo, guide = make(), DVIGuide()
+    elbo.loss(subsampled, guide, x, y)
+    elbo.sample_sites, elbo.num_particles = frozenset(["w"]), 3
+    pyro.set_rng_seed(3)
+    elbo.loss(subsampled, guide, x, y)
+    assert len(programs(elbo)) == 2
+    pyro.set_rng_seed(3)
+    found = elbo.loss(subsampled, guide, x, y)
+    pyro.set_rng_seed(3)
+    eager = DeterministicELBO(sample_sites=["w"], num_particles=3)
+    assert found == pytest.approx(eager.loss(subsampled, guide, x, y), rel=1e-6)
+
+
+def test_inference_mode():
+    x, y = models.data()
+    elbo, guide = make(), DVIGuide()
+    loss = elbo.loss(subsampled, guide, x, y)
+    with torch.inference_mode():
+        assert elbo.loss(subsampled, guide, x, y) == pytest.approx(loss, rel=1e-6)
+    elbo.loss_and_grads(subsampled, guide, x, y)
+
+
 class Schedule:
     """A user's own object."""
 
