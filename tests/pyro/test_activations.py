@@ -106,7 +106,7 @@ WITH_ARGUMENTS = {
     "chain_of_kinks": lambda h: torch.relu(torch.tanh(h) - 0.3) + F.relu6(2 * torch.exp(h) - 1),
     "scaled_gate": lambda h: h * torch.sigmoid(1.7 * h) - F.relu(0.5 * h - 0.1) * h.tanh(),
     "radial": lambda h: torch.exp(-h * h / 2) + h * torch.exp(-0.5 * (h - slopes) ** 2),
-    "polynomial": lambda h: torch.relu((2 * h - 1) * (h + slopes)) + h * h * h,
+    "polynomial": lambda h: torch.sigmoid((2 * h - 1) * (h + slopes)) + h * h * h,
     "chain_of_tensors": lambda h: torch.relu(torch.sigmoid(h) * slopes + 0.1 * slopes),
 }
 

@@ -163,7 +163,7 @@ def test_gradients_of_arguments_and_of_what_comes_before():
 
 def test_refusals_are_those_of_the_eager_program():
     def model():
-        pyro.sample("w", dist.Normal(0.0, 1.0)).digamma_()
+        pyro.sample("w", dist.Normal(0.0, 1.0)).digamma()
 
     with pytest.raises(UnsupportedMoments, match="digamma"):
         make().loss(model, DVIGuide())
