@@ -33,14 +33,28 @@ class UnsupportedMoments(TypeError):
         self.operation, self.location = operation, location
         super().__init__(self._message())
 
-    def located(self, operation: str, location: str) -> UnsupportedMoments:
-        """Return the same refusal with the operation and the user's line filled in."""
+    def located(
+        self, operation: str, location: str, sites: Iterable[str] = ()
+    ) -> UnsupportedMoments:
+        """Return the same refusal with operation, the user's line and the sites filled in."""
         return UnsupportedMoments(
             self.cause,
-            sites=self.sites,
+            sites=self.sites or sites,
             remedy=self.remedy,
             operation=self.operation or operation,
             location=self.location or location,
+        )
+
+    def at_site(self, name: str) -> UnsupportedMoments:
+        """Return the same refusal with the observed site that led to it, if it has none yet."""
+        if f"'{name}'" in self.cause:
+            return self
+        return UnsupportedMoments(
+            f"site '{name}': {self.cause}",
+            sites=self.sites,
+            remedy=self.remedy,
+            operation=self.operation,
+            location=self.location,
         )
 
     def _message(self) -> str:

@@ -19,6 +19,7 @@ from collections.abc import Callable
 
 from moment_calculus.arrays import Array, diagonal, diagonal_matrix
 from moment_calculus.layout import Jacobian, features_last, from_features_last
+from moment_calculus.memory import check_memory
 from moment_calculus.rulebooks import Propagation
 
 _serials = itertools.count()
@@ -119,6 +120,7 @@ class Gaussian:
     def covariance(self) -> Array | None:
         """Covariance over the feature axis, ``batch + [d, d]``; None: independent components."""
         if callable(self._covariance):
+            check_memory(self)
             self._covariance = self._covariance()
         return self._covariance
 
@@ -134,6 +136,7 @@ class Gaussian:
         if self.has_covariance:
             return self.covariance
         if callable(self._joint):
+            check_memory(self)
             self._joint = self._joint()
         if self._joint is not None:
             return self._joint

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+from dataclasses import dataclass, field
+from functools import cache
 
 COVARIANCES = ("full", "diagonal")
 CATEGORICAL = ("delta", "jensen")
@@ -24,6 +26,15 @@ class Rulebook:
     mehler_order: int = 16
 
 
+@cache
+def half_of_memory() -> float:
+    """Half of the physical memory in bytes; 8 GiB where the system does not tell."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2
+    except (AttributeError, OSError, ValueError):
+        return 2.0**33
+
+
 RULEBOOKS = {
     "exact": Rulebook("exact", pair_method="exact"),
     "dvi": Rulebook("dvi", pair_method="dvi"),
@@ -40,23 +51,33 @@ class Propagation:
         rulebook: the rules that serve the operations.
         categorical: how the expected log-likelihood of classes is approximated, see
             :func:`moment_calculus.likelihoods.categorical`.
+        memory_limit: bytes that one covariance may take.
     """
 
     covariance: str = "full"
     rulebook: Rulebook = RULEBOOKS["exact"]
     categorical: str = "delta"
+    memory_limit: float = field(default_factory=half_of_memory)
 
     @classmethod
-    def named(cls, covariance: str, rules: str, categorical: str = "delta") -> Propagation:
+    def named(
+        cls,
+        covariance: str,
+        rules: str,
+        categorical: str = "delta",
+        memory_limit: float | None = None,
+    ) -> Propagation:
         """Build a propagation from the names a user gives.
 
         Args:
             covariance: ``"full"`` or ``"diagonal"``.
             rules: a key of :data:`RULEBOOKS`.
             categorical: ``"delta"`` or ``"jensen"``.
+            memory_limit: bytes that one covariance may take; by default half of the memory.
 
         Raises:
-            ValueError: if a name is unknown; the message lists the candidates.
+            ValueError: if a name is unknown (the message lists the candidates), or the limit is
+                not positive.
         """
         given = (
             ("covariance", covariance, COVARIANCES),
@@ -66,7 +87,10 @@ class Propagation:
         for option, choice, candidates in given:
             if choice not in candidates:
                 raise ValueError(f"{option}={choice!r} is not one of {', '.join(candidates)}")
-        return cls(covariance, RULEBOOKS[rules], categorical)
+        limit = half_of_memory() if memory_limit is None else memory_limit
+        if not limit > 0:
+            raise ValueError(f"memory_limit={memory_limit} must be positive")
+        return cls(covariance, RULEBOOKS[rules], categorical, limit)
 
     @property
     def full(self) -> bool:

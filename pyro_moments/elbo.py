@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
 from typing import Any
 
@@ -10,13 +11,14 @@ from pyro import poutine
 from pyro.infer.elbo import ELBO
 from pyro.infer.util import is_validation_enabled, torch_item
 from pyro.poutine import Trace
-from pyro.poutine.util import prune_subsample_sites
-from pyro.util import check_model_guide_match, warn_if_nan
+from pyro.util import check_model_guide_match, warn_if_inf, warn_if_nan
 
 from moment_calculus.rulebooks import Propagation
-from pyro_moments.latent import auxiliary_term, latent_term, scaled_sum
-from pyro_moments.likelihoods import evaluate
-from pyro_moments.messenger import MomentMessenger
+from pyro_moments.diagnosis import explain_infinite_loss
+from pyro_moments.latent import auxiliary_term, latent_term
+from pyro_moments.observed import observed_term
+from pyro_moments.precision import full_precision
+from pyro_moments.tracing import moment_traces
 
 
 class DeterministicELBO(ELBO):
@@ -36,10 +38,13 @@ class DeterministicELBO(ELBO):
             papers') or ``"jensen"`` (keeps the ELBO a lower bound).
         sample_sites: names of latent sites that are drawn by reparameterisation instead.
         num_particles: number of draws of the ``sample_sites``; one pass suffices without them.
+        memory_limit: bytes that one covariance may take, checked before it is computed; by
+            default half of the physical memory.
         **options: passed to :class:`pyro.infer.ELBO`.
 
     Raises:
-        ValueError: if ``covariance``, ``rules`` or ``categorical`` is unknown.
+        ValueError: if ``covariance``, ``rules`` or ``categorical`` is unknown, an option is out
+            of range, or particles are to be vectorised.
         UnsupportedMoments: when evaluated, if the model or the guide leaves the supported
             operations; the message names the operation, the line, the sites and the remedy.
 
@@ -57,21 +62,21 @@ class DeterministicELBO(ELBO):
         categorical: str = "delta",
         sample_sites: Collection[str] = (),
         num_particles: int = 1,
+        memory_limit: float | None = None,
         **options: Any,
     ) -> None:
+        _check_options(sample_sites, num_particles, options)
         super().__init__(num_particles=num_particles, **options)
-        self.propagation = Propagation.named(covariance, rules, categorical)
+        self.propagation = Propagation.named(covariance, rules, categorical, memory_limit)
         self.sample_sites = frozenset(sample_sites)
 
     def _get_trace(self, model: Any, guide: Any, args: tuple, kwargs: dict) -> tuple[Trace, Trace]:
         bind(guide, model)
-        with MomentMessenger(self.propagation, self.sample_sites):
-            guide_trace = poutine.trace(guide).get_trace(*args, **kwargs)
-            replayed = poutine.replay(model, trace=guide_trace)
-            model_trace = poutine.trace(replayed).get_trace(*args, **kwargs)
+        propagation, sampled = self.propagation, self.sample_sites
+        traces = moment_traces(model, guide, args, kwargs, propagation, sampled)
         if is_validation_enabled():
-            check_model_guide_match(model_trace, guide_trace, self.max_plate_nesting)
-        return prune_subsample_sites(model_trace), prune_subsample_sites(guide_trace)
+            check_model_guide_match(*traces, self.max_plate_nesting)
+        return traces
 
     def differentiable_loss(self, model: Any, guide: Any, *args: Any, **kwargs: Any) -> Any:
         """Negative ELBO as a tensor that can be differentiated.
@@ -84,7 +89,10 @@ class DeterministicELBO(ELBO):
         """
         total: Any = 0.0
         for model_trace, guide_trace in self._get_traces(model, guide, args, kwargs):
-            total = total + _elbo(model_trace, guide_trace)
+            with full_precision():
+                total = total + _elbo(model_trace, guide_trace)
+        if is_validation_enabled() and not math.isfinite(torch_item(total)):
+            explain_infinite_loss(model_trace, model, args, kwargs)
         return -total / self.num_particles
 
     def loss(self, model: Any, guide: Any, *args: Any, **kwargs: Any) -> float:
@@ -96,10 +104,24 @@ class DeterministicELBO(ELBO):
         """Negative ELBO as a number, its gradients left in the parameters' ``grad``."""
         loss = self.differentiable_loss(model, guide, *args, **kwargs)
         if getattr(loss, "requires_grad", False):
-            loss.backward(retain_graph=self.retain_graph)
+            with full_precision():
+                loss.backward(retain_graph=self.retain_graph)
         value = torch_item(loss)
         warn_if_nan(value, "loss")
+        warn_if_inf(value, "loss")
         return value
+
+
+def _check_options(sample_sites: Any, num_particles: int, options: dict[str, Any]) -> None:
+    if isinstance(sample_sites, str):
+        raise ValueError(f"sample_sites is a collection of names: sample_sites=[{sample_sites!r}]")
+    if num_particles < 1:
+        raise ValueError(f"num_particles={num_particles} must be at least 1")
+    if options.get("vectorize_particles"):
+        raise ValueError(
+            "vectorize_particles=True is not supported: without sample_sites one pass is exact, "
+            "with them the num_particles draws are looped over"
+        )
 
 
 def bind(guide: Any, model: Any) -> None:
@@ -120,10 +142,10 @@ def _elbo(model_trace: Trace, guide_trace: Trace) -> Any:
         if site["type"] != "sample" or (site["infer"] or {}).get("_deterministic"):
             continue  # deterministic sites are recorded as observed, and contribute nothing
         if site["is_observed"]:
-            total = total + scaled_sum(evaluate(name, site["fn"], site["value"]), site)
+            total = total + observed_term(name, site)
         else:
             total = total + latent_term(name, site, guide_trace)
     for name, site in guide_trace.nodes.items():
         if site["type"] == "sample" and name not in model_trace.nodes:
-            total = total + auxiliary_term(site)
+            total = total + auxiliary_term(name, site)
     return total

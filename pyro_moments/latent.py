@@ -11,11 +11,12 @@ from pyro.poutine import Trace
 
 from moment_calculus import divergences
 from moment_calculus.errors import UnsupportedMoments
-from moment_calculus.values import Deferred, Gaussian
+from moment_calculus.values import Gaussian
+from pyro_moments.latent_vector import LatentVector
 from pyro_moments.likelihoods import evaluate, has_moments
-from pyro_moments.messenger import SAMPLE_REMEDY
+from pyro_moments.posteriors import entropy
 from pyro_moments.tensor import MomentTensor, unwrap
-from pyro_moments.transformed import expected_log_slope, gaussian_base
+from pyro_moments.transformed import gaussian_base
 
 
 def scaled_sum(log_prob: torch.Tensor, site: Any) -> torch.Tensor:
@@ -44,21 +45,20 @@ def latent_term(name: str, site: Any, guide_trace: Trace) -> torch.Tensor:
     if same and (divergence := _gaussian_kl(site, guide_site)) is not None:
         return -scaled_sum(divergence, site)
     log_prior = evaluate(name, site["fn"], site["value"])
-    entropy = _entropy(name, site["value"], guide_site)
+    site_entropy = _entropy(name, site["value"], guide_site)
     if same:
-        return scaled_sum(log_prior + entropy, site)
-    return scaled_sum(log_prior, site) + scaled_sum(entropy, guide_site)
+        return scaled_sum(log_prior + site_entropy, site)
+    return scaled_sum(log_prior, site) + scaled_sum(site_entropy, guide_site)
 
 
-def auxiliary_term(site: Any) -> Any:
-    """Entropy of a site that only the guide has; behind a Delta it is counted there.
+def auxiliary_term(name: str, site: Any) -> Any:
+    """Entropy of a site that only the guide has.
 
     Args:
-        site: node of the guide's trace.
+        name: the site.
+        site: its node in the guide's trace.
     """
-    if isinstance(site["value"], MomentTensor) or isinstance(site["fn"], dist.Delta):
-        return 0.0
-    return -scaled_sum(site["fn"].log_prob(site["value"]), site)
+    return scaled_sum(_entropy(name, site["value"], site), site)
 
 
 def _same(scale: Any, other: Any) -> bool:
@@ -89,31 +89,28 @@ def _gaussian_kl(site: Any, guide_site: Any) -> torch.Tensor | None:
 
 
 def _is_leaf(moments: Any) -> TypeGuard[Gaussian]:
-    return isinstance(moments, Gaussian) and not moments.parents
+    return isinstance(moments, Gaussian) and not moments.parents and not moments.has_covariance
 
 
 def _entropy(name: str, value: Any, guide_site: Any) -> torch.Tensor:
-    """−E_q[log q] of a latent site, of the batch shape."""
+    """−E_q[log q] of a guide site, of the batch shape.
+
+    A function of other sites, which Pyro's guides record as a Delta, has their entropy, counted
+    with them, and the log-determinant that the Delta holds.
+    """
+    fn = guide_site["fn"]
+    if isinstance(value, LatentVector):
+        return fn.entropy()
     if not isinstance(value, MomentTensor):
-        return -guide_site["fn"].log_prob(value)
-    moments, fn = value.value, guide_site["fn"]
-    base = moments.base if isinstance(moments, Deferred) else moments
-    if not _is_leaf(base):
-        raise UnsupportedMoments(
-            f"the value of latent site '{name}' is not a sample of the guide, or a function of one",
-            sites=moments.sites,
-            remedy=SAMPLE_REMEDY,
-        )
-    entropy = divergences.gaussian_entropy(base.variance)
+        return -fn.log_prob(value)
     if isinstance(fn, dist.Delta):
-        return sum_rightmost(entropy, fn.event_dim) - _mean(fn.log_density)
-    if isinstance(moments, Deferred):
-        entropy = entropy + expected_log_slope(fn, base)
-    return sum_rightmost(entropy, fn.event_dim)
+        return -_mean(fn.log_density)
+    moments: Any = value.value
+    return entropy(moments, fn)
 
 
 def _mean(log_density: torch.Tensor) -> torch.Tensor:
-    """Pyro's AutoNormal leaves the log-determinant of its transform in a Delta."""
+    """The log-determinant of a transform, at the mean of its own moments."""
     if isinstance(log_density, MomentTensor):
         return unwrap(log_density).gaussian().mean
     return log_density

@@ -6,19 +6,23 @@ from collections.abc import Collection
 from typing import Any
 
 import pyro.distributions as dist
-import torch
+from pyro.infer.autoguide import AutoStructured
 from pyro.poutine.messenger import Messenger
 from pyro.poutine.util import site_is_subsample
 
-from guides.families import mean_field
 from moment_calculus.errors import UnsupportedMoments
-from moment_calculus.operations import leaf
 from moment_calculus.rulebooks import Propagation
-from moment_calculus.values import Deferred, Value
+from pyro_moments.latent_vector import LatentVector, Part, modules_of, parts_of
+from pyro_moments.posteriors import (
+    DISCRETE_REMEDY,
+    MEAN_FIELD_GUIDES,
+    posterior_value,
+    without_wrappers,
+)
 from pyro_moments.tensor import MomentTensor
-from pyro_moments.transformed import gaussian_base, transformed
+from pyro_moments.transformed import gaussian_base
 
-SAMPLE_REMEDY = "name it in DeterministicELBO(sample_sites=...) to draw it by reparameterisation"
+_AUXILIARY_SUFFIXES = ("_unconstrained", "_aux")  # AutoNormal's, AutoStructured's
 
 
 class MomentMessenger(Messenger):
@@ -30,42 +34,106 @@ class MomentMessenger(Messenger):
     Args:
         propagation: how randomness flows from the sites.
         sample_sites: names of the sites that are drawn as usual.
+        guide: the guide, in which the latent vectors of Pyro's automatic guides are looked up.
     """
 
-    def __init__(self, propagation: Propagation, sample_sites: Collection[str] = ()) -> None:
+    def __init__(
+        self, propagation: Propagation, sample_sites: Collection[str] = (), guide: Any = None
+    ) -> None:
         super().__init__()
         self.propagation, self.sample_sites = propagation, frozenset(sample_sites)
+        self.guide = guide
 
     def _pyro_sample(self, msg: Any) -> None:
         if msg["is_observed"] or msg["done"] or msg["value"] is not None or site_is_subsample(msg):
             return
-        if msg["name"] in self.sample_sites or isinstance(msg["fn"], dist.Delta):
+        name, fn = model_site(msg), msg["fn"]
+        if isinstance(without_wrappers(fn), dist.Delta):
             return
-        msg["value"] = MomentTensor(self._moments(msg["name"], msg["fn"]))
+        auxiliary = msg["infer"].get("is_auxiliary")
+        parts = parts_of(self.guide, name) if auxiliary else ()
+        if self._is_drawn(msg["name"], name, parts):
+            _check_reparameterised(name, fn)
+            return
+        if auxiliary:
+            _check_structure(self.guide, name)
+        msg["value"] = self._vector(name, fn, parts) if parts else self._tensor(name, fn)
         msg["done"] = True
 
-    def _moments(self, name: str, fn: Any) -> Value:
+    def _is_drawn(self, own: str, name: str, parts: tuple[Part, ...]) -> bool:
+        if not self.sample_sites:
+            return False
+        if own in self.sample_sites or name in self.sample_sites:
+            return True
+        return bool(parts) and self.sample_sites.issuperset(part.name for part in parts)
+
+    def _tensor(self, name: str, fn: Any, remedy: str = "") -> MomentTensor:
+        return MomentTensor(posterior_value(name, fn, self.propagation, remedy))
+
+    def _vector(self, name: str, fn: Any, parts: tuple[Part, ...]) -> Any:
+        """The latent vector: independent parts, or one Gaussian with its joint covariance."""
         base, transforms = gaussian_base(fn)
-        if base is None:
+        if base is not None and not transforms:
+            return LatentVector(fn, parts, self.sample_sites, self.propagation)
+        names = [part.name for part in parts]
+        remedy = f"{MEAN_FIELD_GUIDES}, or draw all its sites: sample_sites={names}"
+        if drawn := self.sample_sites.intersection(names):
             raise UnsupportedMoments(
-                f"guide site '{name}' has a {_describe(fn)} posterior; analytic moments need "
-                "independent Normal components, or elementwise transforms of them",
-                sites=[name],
-                remedy=SAMPLE_REMEDY,
+                f"guide site '{name}' has dependent components: its sites cannot be drawn in part "
+                f"({', '.join(sorted(drawn))})",
+                sites=names,
+                remedy=remedy,
             )
-        if any(isinstance(p, MomentTensor) for p in (base.loc, base.scale)):
-            raise UnsupportedMoments(
-                f"guide site '{name}' depends on another latent site: the guide is not mean-field",
-                sites=[name],
-                remedy="make the parameters of every guide site certain",
-            )
-        shape = fn.batch_shape + fn.event_shape
-        mean, variance = (m.expand(shape) for m in mean_field.moments(base.loc, base.scale))
-        gaussian = leaf(name, mean, variance, self.propagation, event_dim=fn.event_dim)
-        return Deferred(gaussian, transformed(transforms)) if transforms else gaussian
+        value = self._tensor(name, fn, remedy)
+        _check_vectors(name, fn, parts, remedy)
+        return value
 
 
-def _describe(fn: Any) -> str:
-    while isinstance(fn, torch.distributions.Independent):
-        fn = fn.base_dist
-    return type(fn).__name__
+def model_site(msg: Any) -> str:
+    """The model's site behind one that only the guide has, by which users know it.
+
+    Args:
+        msg: message or trace node of the guide's site.
+    """
+    name = msg["name"]
+    for suffix in _AUXILIARY_SUFFIXES if msg["infer"].get("is_auxiliary") else ():
+        name = name.removesuffix(suffix)
+    return name
+
+
+def _check_reparameterised(name: str, fn: Any) -> None:
+    if fn.has_rsample:
+        return
+    raise UnsupportedMoments(
+        f"site '{name}' of sample_sites cannot be drawn by reparameterisation: "
+        f"{type(without_wrappers(fn)).__name__} has no reparameterised samples",
+        sites=[name],
+        remedy=DISCRETE_REMEDY,
+    )
+
+
+def _check_structure(guide: Any, name: str) -> None:
+    """The joint conditionals of AutoStructured multiply a column of latents by a matrix."""
+    for module in modules_of(guide):
+        conditionals: Any = getattr(module, "conditionals", None)
+        if isinstance(module, AutoStructured) and conditionals.get(name) == "mvn":
+            raise UnsupportedMoments(
+                f"guide site '{name}' has the conditional 'mvn' of AutoStructured: its components "
+                "are dependent in a way that is not followed",
+                sites=[name],
+                remedy="use conditionals='normal', or AutoMultivariateNormal; or draw the site by "
+                "naming it in DeterministicELBO(sample_sites=...)",
+            )
+
+
+def _check_vectors(name: str, fn: Any, parts: tuple[Part, ...], remedy: str) -> None:
+    """A matrix with dependent components has no moments in a product; one axis carries them."""
+    matrices = [part.name for part in parts if len(part.shape) > 1]
+    if matrices:
+        raise UnsupportedMoments(
+            f"guide site '{name}' has a {type(without_wrappers(fn)).__name__} posterior, and "
+            f"{', '.join(matrices)} in it have more than one axis: only scalars and vectors keep "
+            "their joint covariance",
+            sites=[part.name for part in parts],
+            remedy=remedy,
+        )

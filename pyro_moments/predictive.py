@@ -22,6 +22,7 @@ from moment_calculus.softmax import softmax_moments
 from pyro_moments.elbo import bind
 from pyro_moments.likelihoods import random_logits
 from pyro_moments.messenger import MomentMessenger
+from pyro_moments.precision import full_precision
 from pyro_moments.tensor import unwrap
 
 
@@ -146,18 +147,19 @@ def predict(
     """
     bind(guide, model)
     propagation = Propagation.named(covariance, rules)
-    with MomentMessenger(propagation):
+    with MomentMessenger(propagation, guide=guide):
         guide_trace = poutine.trace(guide).get_trace(*args, **kwargs)
     latent = frozenset(guide_trace.stochastic_nodes)
     with _Observables(latent):
         replayed = poutine.replay(model, trace=guide_trace)
         trace = poutine.trace(replayed).get_trace(*args, **kwargs)
     sites = prune_subsample_sites(trace).nodes.items()
-    return {
-        name: _predicted(name, site)
-        for name, site in sites
-        if site["type"] == "sample" and name not in latent
-    }
+    with full_precision():
+        return {
+            name: _predicted(name, site)
+            for name, site in sites
+            if site["type"] == "sample" and name not in latent
+        }
 
 
 def _predicted(name: str, site: Any) -> Prediction | Moments:

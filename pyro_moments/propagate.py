@@ -9,6 +9,7 @@ import torch
 
 from moment_calculus.moments import Moments, as_moments, as_value
 from moment_calculus.rulebooks import Propagation
+from pyro_moments.precision import full_precision
 from pyro_moments.tensor import MomentTensor
 
 
@@ -49,7 +50,9 @@ def propagate(
         else argument
         for place, argument in enumerate(inputs)
     ]
-    return _results(fn(*values))
+    result = fn(*values)
+    with full_precision():
+        return _results(result)
 
 
 def _results(result: Any) -> Any:

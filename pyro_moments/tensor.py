@@ -16,6 +16,7 @@ from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.values import Deferred, Gaussian, Value
 from pyro_moments.checks import MeanCheck
 from pyro_moments.location import user_location
+from pyro_moments.precision import cast_up, full_precision
 from pyro_moments.rules.table import IN_PLACE, RULES, VIEWS
 
 _METADATA = {
@@ -88,7 +89,14 @@ class MomentTensor(torch.Tensor):
 
     def __bool__(self) -> bool:
         """Refuse: a program that branches on a random value has no moments."""
-        raise _no_rule(torch.Tensor.__bool__, (self,))
+        raise UnsupportedMoments(
+            "the program branches on a random value",
+            sites=self.value.sites,
+            remedy="use torch.relu or torch.where with a certain condition, or draw the sites by "
+            "naming them in DeterministicELBO(sample_sites=...)",
+            operation=_name(torch.Tensor.__bool__),
+            location=user_location(),
+        )
 
     def __iter__(self):
         """Iterate over the slices of the leading axis."""
@@ -174,12 +182,17 @@ def _call_rule(func: Callable, args: tuple, kwargs: dict) -> Any:
     rule = RULES.get(func)
     if rule is None:
         raise _no_rule(func, (*args, *kwargs.values()))
+    if torch._C._is_any_autocast_enabled():
+        args, kwargs = cast_up(args), cast_up(kwargs)
+        with full_precision():
+            return _call_rule(func, args, kwargs)
     try:
         result = rule(*map(unwrap, args), **{k: unwrap(v) for k, v in kwargs.items()})
         if func in IN_PLACE or kwargs.get("inplace"):
             return _overwrite(args[0], result)
     except UnsupportedMoments as refusal:
-        raise refusal.located(_name(func), user_location()) from None
+        sites = _sites((*args, *kwargs.values()))
+        raise refusal.located(_name(func), user_location(), sites) from None
     view = func in VIEWS and args and type(args[0]) is MomentTensor
     return wrap(result, args[0].storage_ if view else None)
 

@@ -27,3 +27,23 @@ def train(model, guide, elbo, *args, steps: int = 150, learning_rate: float = 0.
     for _ in range(steps):
         svi.step(*args)
     return svi.evaluate_loss(*args)
+
+
+def vectorised_trace_elbo(
+    model, guide, *args, plates: int = 1, batches: int = 10, draws: int = 1000
+) -> tuple[float, float]:
+    """The same from one vectorised run for each batch of draws; the model has to allow it.
+
+    Args:
+        model: Pyro model whose operations keep leading dimensions.
+        guide: its guide.
+        *args: passed to both.
+        plates: how many dimensions, from the right, the plates take.
+        batches: number of runs.
+        draws: draws of all latent sites in each.
+    """
+    options = {"vectorize_particles": True, "max_plate_nesting": plates}
+    elbo = Trace_ELBO(num_particles=draws, **options)
+    with torch.no_grad():
+        losses = torch.tensor([elbo.loss(model, guide, *args) for _ in range(batches)])
+    return losses.mean().item(), losses.std().item() / math.sqrt(batches)
