@@ -14,7 +14,10 @@ from moment_calculus.likelihoods.expectations import (
     moments_of_observation,
 )
 from moment_calculus.likelihoods.location import cauchy, laplace, student_t
-from moment_calculus.likelihoods.multivariate import multivariate_normal
+from moment_calculus.likelihoods.multivariate import (
+    multivariate_normal,
+    multivariate_normal_predictive,
+)
 from moment_calculus.likelihoods.normal import (
     log_normal,
     normal,
@@ -28,6 +31,7 @@ from moment_calculus.likelihoods.trials import (
     geometric,
     negative_binomial,
     ordered_logistic,
+    ordered_probabilities,
 )
 
 __all__ = [
@@ -48,11 +52,13 @@ __all__ = [
     "moments_of_observation",
     "multinomial",
     "multivariate_normal",
+    "multivariate_normal_predictive",
     "negative_binomial",
     "normal",
     "normal_log_predictive",
     "normal_predictive",
     "ordered_logistic",
+    "ordered_probabilities",
     "poisson",
     "student_t",
     "weibull",

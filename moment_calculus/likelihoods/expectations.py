@@ -123,11 +123,12 @@ def log_expectation(
     drivers = drivers_of(*arguments)
     if not drivers.gaussians:
         return function(*arguments)
-    knots = knots or (0.0,)
+    given = knots = knots or (0.0,)
     for _ in range(ZOOMS):
         grid = drivers.grid(knots)
         terms = function(*drivers.at(grid.points)) + log_weights(grid.weights)
-        knots = (0.0, *((_peak(grid, terms), width) for width in WIDTHS))
+        peak = _peak(grid, terms)
+        knots = (*given, *((peak, width) for width in WIDTHS))
     return settled(_log_sum(terms, len(grid.axes)), _like(drivers))
 
 

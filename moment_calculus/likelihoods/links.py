@@ -48,7 +48,17 @@ def log(operand: Any) -> Any:
         return apply(LOG_SOFTPLUS, argument)
     if name in ("sigmoid", "ndtr"):
         return log_probabilities(operand)[0]
+    if type(operand) is Deferred and _is_undeclared(operand.activation):
+        return apply(Integrated(_log), operand)
     return positive.log(operand)
+
+
+def _is_undeclared(function: Any) -> bool:
+    """Whether nobody said how large a function is: then it is the user's word that it is positive.
+
+    So it is with the transforms of the host, which make sites positive.
+    """
+    return isinstance(function, Integrated) and function.bounds == (-math.inf, math.inf)
 
 
 def _log(array: Array) -> Array:
@@ -86,6 +96,8 @@ def log_probabilities(probability: Any) -> tuple[Any, Any]:
     name, argument = outermost(probability)
     if name == "sigmoid":
         return log_odds(argument)
+    if _is_normal_cdf(probability):
+        name, argument = "ndtr", scale_shift(outermost(root(probability))[1], math.sqrt(2))
     if name == "ndtr":
         return apply(LOG_NDTR, argument), apply(LOG_NDTR, scale_shift(argument, -1.0))
     if not isinstance(probability, Deferred):
@@ -95,6 +107,27 @@ def log_probabilities(probability: Any) -> tuple[Any, Any]:
             remedy="pass logits=..., or probs=torch.sigmoid(...)",
         )
     return log(probability), log(scale_shift(probability, -1.0, 1.0))
+
+
+def _is_normal_cdf(value: Any) -> bool:
+    """Whether a value is ½ (1 + erf(x)), as distributions write Φ(√2 x)."""
+    scale: Any = 1.0
+    shift: Any = 0.0
+    while isinstance(value, AffineDeferred):
+        scale, shift, value = scale * value.scale, shift + scale * value.shift, value.source
+    numbers = isinstance(scale, int | float) and isinstance(shift, int | float)
+    return numbers and scale == shift == 0.5 and outermost(value)[0] == "erf"
+
+
+def root(value: Any) -> Any:
+    """The function behind affine maps, as a value.
+
+    Args:
+        value: a Deferred.
+    """
+    while isinstance(value, AffineDeferred):
+        value = value.source
+    return value
 
 
 def log_odds(logits: Any) -> tuple[Any, Any]:

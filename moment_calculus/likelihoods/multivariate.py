@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from moment_calculus.arrays import Array, diagonal
+from moment_calculus.arrays import Array, diagonal, diagonal_matrix
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.likelihoods.expectations import check_certain
 from moment_calculus.likelihoods.normal import LOG_2PI
@@ -43,18 +43,43 @@ def multivariate_normal(value: Any, loc: Any, scale_tril: Array) -> Array:
     return -0.5 * (size * LOG_2PI + distance + trace) - log_scale
 
 
-def _trace(residual: Any, scale_tril: Array) -> tuple[Array, Array]:
-    """Mean of the residual and tr(Σ⁻¹ C)."""
-    matched = residual.gaussian()
-    if matched.axis != -1 and not matched.independent:
+def multivariate_normal_predictive(
+    loc: Any, scale_tril: Array
+) -> tuple[Array, Array, Array, Array]:
+    """Predictive mean, epistemic and aleatoric variance, and the covariance of an observation.
+
+    Args:
+        loc: location [..., d], array or value with its covariance over the trailing axis.
+        scale_tril: L, lower triangular [..., d, d], certain.
+
+    Raises:
+        UnsupportedMoments: as :func:`multivariate_normal`.
+    """
+    check_certain(scale_tril=scale_tril)
+    noise = scale_tril @ scale_tril.mT
+    zero = namespace(scale_tril).zeros_like(noise)
+    mean, covariance = _moments(loc) if is_value(loc) else (loc, zero)
+    spread = 0 * mean
+    return mean, diagonal(covariance) + spread, diagonal(noise) + spread, noise + covariance
+
+
+def _moments(value: Any) -> tuple[Array, Array]:
+    """Mean and covariance over the trailing axis."""
+    matched = value.gaussian()
+    if matched.axis == -1:
+        return matched.mean, matched.joint_covariance()
+    if not matched.independent:
         raise UnsupportedMoments(
             "the components of a multivariate Normal are not on the feature axis of its location",
             sites=matched.sites,
             remedy="apply the last linear map to inputs whose trailing axis is contracted",
         )
+    return matched.mean, diagonal_matrix(matched.variance)
+
+
+def _trace(residual: Any, scale_tril: Array) -> tuple[Array, Array]:
+    """Mean of the residual and tr(Σ⁻¹ C)."""
+    mean, covariance = _moments(residual)
     xp = namespace(scale_tril)
     root = xp.linalg.inv(scale_tril)
-    if matched.axis == -1:
-        half = root @ matched.joint_covariance()
-        return matched.mean, xp.sum(half * root, axis=(-2, -1))
-    return matched.mean, xp.sum(xp.sum(root * root, axis=-2) * matched.variance, axis=-1)
+    return mean, xp.sum((root @ covariance) * root, axis=(-2, -1))

@@ -5,13 +5,18 @@ All are linear in E[log p] and E[log(1 − p)]; for p = S(f) these are −E[soft
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from moment_calculus.arrays import Array
-from moment_calculus.likelihoods.expectations import check_certain, expected_value
+from moment_calculus.likelihoods.expectations import (
+    check_certain,
+    expected_value,
+    moments_of_observation,
+)
 from moment_calculus.likelihoods.links import log_odds, log_probabilities
 from moment_calculus.likelihoods.residual import difference
-from moment_calculus.special import gammaln, namespace
+from moment_calculus.special import expit, gammaln, namespace
 
 
 def _expected_logs(logits: Any, probs: Any) -> tuple[Array, Array]:
@@ -135,6 +140,40 @@ def ordered_logistic(value: Array, predictor: Any, cutpoints: Array) -> Array:
     total = xp.where(inner, xp.log(-xp.expm1(-gap)), zero)
     total = total + xp.where(value <= last, expected_value(log_odds(below)[0]), zero)
     return total + xp.where(value > 0, expected_value(log_odds(above)[0]), zero)
+
+
+def ordered_probabilities(predictor: Any, cutpoints: Array) -> tuple[Array, Array]:
+    """Mean and variance of the probability of every class of :func:`ordered_logistic`.
+
+    Args:
+        predictor: value or array f, [...].
+        cutpoints: certain, ascending, [..., classes − 1].
+
+    Returns:
+        Two arrays [..., classes]; the means sum to one.
+
+    Raises:
+        UnsupportedMoments: if the cut points are random.
+
+    Source: one-dimensional quadrature over f for every class.
+    """
+    check_certain(cutpoints=cutpoints)
+    places = [cutpoints[..., i] for i in range(cutpoints.shape[-1])]
+    parts = [
+        moments_of_observation(partial(_share, lower, upper), lambda f: 0 * f, predictor)
+        for lower, upper in zip([None, *places], [*places, None], strict=True)
+    ]
+    xp = namespace(cutpoints)
+    mean, variance = (xp.stack([part[i] for part in parts], axis=-1) for i in (0, 1))
+    return mean / xp.sum(mean, axis=-1, keepdims=True), variance
+
+
+def _share(lower: Any, upper: Any, f: Array) -> Array:
+    """Probability of the class between two cut points; None is an end."""
+    if upper is None:
+        return expit(f - lower)
+    below = expit(upper - f)
+    return below if lower is None else below * expit(f - lower) * -namespace(f).expm1(lower - upper)
 
 
 def _cut(cutpoints: Array, index: Array) -> Array:

@@ -92,7 +92,8 @@ def reshape_as(input: Value, other: Any) -> Value:
 @moment_rule(torch.broadcast_tensors, view=True)
 def broadcast_tensors(*operands: Any) -> tuple:
     """Serve the broadcasting of distribution parameters."""
-    operands = tuple(operands[0]) if len(operands) == 1 else operands
+    if isinstance(operands[0], tuple | list):
+        operands = tuple(operands[0])
     shape = shapes.broadcast_shape(*(tuple(operand.shape) for operand in operands))
     return tuple(shapes.broadcast(operand, shape) for operand in operands)
 
