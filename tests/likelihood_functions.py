@@ -63,8 +63,7 @@ def classes(scores):
 
 
 def log_probit(value, f):
-    sign = 2 * value - 1
-    return torch.special.log_ndtr(sign * f)
+    return torch.special.ndtr((2 * value - 1) * f).log()
 
 
 def log_geometric(value, f):

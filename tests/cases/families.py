@@ -49,6 +49,7 @@ CONTINUOUS = [
             distributions.LogNormal, lambda out: {"loc": out[..., 0], "scale": exp(out[..., 1])}
         ),
         extremes=False,
+        variant=True,
     ),
     likelihood(
         "normal_nonlinear_heads",
@@ -101,6 +102,7 @@ CONTINUOUS = [
             lambda out: {"df": 3.0, "loc": out[..., 0], "scale": softplus(out[..., 1])},
         ),
         extremes=False,
+        variant=True,
     ),
     likelihood(
         "cauchy",
@@ -108,6 +110,7 @@ CONTINUOUS = [
         likelihoods.cauchy,
         density(distributions.Cauchy, lambda f, s: {"loc": f, "scale": s}),
         nodes=200,
+        variant=True,
     ),
     likelihood(
         "exponential",
@@ -115,6 +118,7 @@ CONTINUOUS = [
         lambda y, f: likelihoods.exponential(y, exp(f)),
         density(distributions.Exponential, lambda f: {"rate": exp(f)}),
         extremes=False,
+        variant=True,
     ),
     likelihood(
         "gamma",
@@ -154,6 +158,7 @@ CONTINUOUS = [
         multivariate,
         log_multivariate,
         nodes=12,
+        variant=True,
     ),
 ]
 
@@ -171,6 +176,7 @@ COUNTS = [
         lambda y, f: likelihoods.bernoulli(y, probs=sigmoid(f)),
         density(distributions.Bernoulli, lambda f: {"logits": f}),
         nodes=100,
+        variant=True,
     ),
     likelihood(
         "bernoulli_probit",
@@ -185,6 +191,7 @@ COUNTS = [
         lambda y, f: likelihoods.bernoulli(y, probs=times(sigmoid(f), 0.8, 0.1)),
         density(distributions.Bernoulli, lambda f: {"probs": 0.8 * sigmoid(f) + 0.1}),
         nodes=100,
+        variant=True,
     ),
     likelihood(
         "binomial",
@@ -192,6 +199,7 @@ COUNTS = [
         lambda y, f: likelihoods.binomial(y, 9.0, logits=f),
         density(distributions.Binomial, lambda f: {"total_count": 9, "logits": f}),
         nodes=100,
+        variant=True,
     ),
     likelihood(
         "negative_binomial",
@@ -206,6 +214,7 @@ COUNTS = [
         lambda y, f: likelihoods.geometric(y, logits=f),
         log_geometric,
         nodes=100,
+        variant=True,
     ),
     likelihood(
         "poisson",
@@ -220,6 +229,7 @@ COUNTS = [
         lambda y, f: likelihoods.poisson(y, softplus(f)),
         density(distributions.Poisson, lambda f: {"rate": softplus(f)}),
         nodes=100,
+        variant=True,
     ),
     likelihood(
         "gamma_poisson",

@@ -98,11 +98,17 @@ def test_two_independent_gaussians_are_not_taken_as_one():
 
 def test_generic_quadrature_over_two_gaussians():
     first, second = latent(), latent("h", MEAN / 2, VARIANCE / 3)
-    actual = evaluate("obs", dist.Logistic(first, torch.exp(second)), CONTINUOUS)
-    z, weights = map(torch.as_tensor, oracles.hermite_grid(80, 2))
+    fn = dist.Logistic(first, torch.exp(second))
+    z, weights = map(torch.as_tensor, oracles.hermite_grid(140, 2))
     scale = (MEAN / 2 + (VARIANCE / 3).sqrt() * z[:, 1:]).exp()
-    densities = dist.Logistic(MEAN + VARIANCE.sqrt() * z[:, :1], scale).log_prob(CONTINUOUS)
-    close(actual, (weights[:, None] * densities).sum(0))
+    certain, weights = dist.Logistic(MEAN + VARIANCE.sqrt() * z[:, :1], scale), weights[:, None]
+    densities = certain.log_prob(CONTINUOUS)
+    close(evaluate("obs", fn, CONTINUOUS), (weights * densities).sum(0))
+    mean, epistemic, aleatoric, log_prob = predictive("obs", fn)
+    close(mean, MEAN)
+    close(epistemic, VARIANCE)
+    close(aleatoric, (weights * certain.variance).sum(0))
+    close(log_prob(CONTINUOUS), (weights * densities.exp()).sum(0).log())
 
 
 def test_three_gaussians_are_refused_with_remedy():
