@@ -63,7 +63,7 @@ def classes(scores):
 
 
 def log_probit(value, f):
-    return torch.special.ndtr((2 * value - 1) * f).log()
+    return (0.5 * torch.erfc((1 - 2 * value) * f / 2**0.5)).log()
 
 
 def log_geometric(value, f):

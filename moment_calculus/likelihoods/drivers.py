@@ -15,6 +15,8 @@ from moment_calculus.shapes import broadcast, broadcast_shape
 from moment_calculus.special import double, safe_scale
 from moment_calculus.values import Deferred, Gaussian, elementwise_covariance, identity_map
 
+NESTED = 6  # points of a panel where two rules are nested
+
 HEADS_REMEDY = (
     "make every random parameter a function of one Gaussian, or of two heads sliced from one "
     "output (out[..., 0] and out[..., 1]), or draw the sites by naming them in sample_sites="
@@ -67,9 +69,10 @@ class Drivers:
             points, weights = nodes(mean, variance, own)
             return Grid(weights, (points,), (0,))
         second = self.gaussians[1]
-        outer, outer_weights = nodes(double(second.mean), double(second.variance), self.knots[1])
+        centre, spread = double(second.mean), double(second.variance)
+        outer, outer_weights = nodes(centre, spread, self.knots[1], NESTED)
         mean, variance = conditional(first, second, outer)
-        points, weights = nodes(mean, variance, own)
+        points, weights = nodes(mean, variance, own, NESTED)
         return Grid(weights * outer_weights, (points, outer), (0, 1))
 
 

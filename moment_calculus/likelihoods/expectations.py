@@ -15,7 +15,7 @@ from moment_calculus.likelihoods.drivers import Drivers, Grid, drivers_of
 from moment_calculus.operations import is_value
 from moment_calculus.special import logsumexp, namespace, settled, stop_gradient
 
-ZOOMS = 4  # each finds the peak of a density about 20 times more closely
+ZOOMS = 3  # each finds the peak of a density about 20 times more closely
 WIDTHS = (1.0, 1e-2, 1e-4)  # panels around it resolve peaks of width 1e-5 to 36
 
 
@@ -33,7 +33,7 @@ def expectation(
 ) -> Array:
     """E[f(a, b, …)] of an elementwise function of values that at most two Gaussians drive.
 
-    By the universal rule over one Gaussian, nested for two jointly Gaussian ones (about 50 000
+    By the universal rule over one Gaussian, nested for two jointly Gaussian ones (20 000
     evaluations of f for every element, so for want of anything closer only). Measured relative
     error for log densities: below 1e-8 at standard deviations of 1e-3 to 1e2.
 
@@ -124,11 +124,13 @@ def log_expectation(
     if not drivers.gaussians:
         return function(*arguments)
     given = knots = knots or (0.0,)
-    for _ in range(ZOOMS):
+    zooms, widths = (ZOOMS, WIDTHS) if len(drivers.gaussians) == 1 else (1, WIDTHS[:2])
+    for zoom in range(zooms + 1):
         grid = drivers.grid(knots)
         terms = function(*drivers.at(grid.points)) + log_weights(grid.weights)
-        peak = _peak(grid, terms)
-        knots = (*given, *((peak, width) for width in WIDTHS))
+        if zoom < zooms:
+            peak = _peak(grid, terms)
+            knots = (*given, *((peak, width) for width in widths))
     return settled(_log_sum(terms, len(grid.axes)), _like(drivers))
 
 

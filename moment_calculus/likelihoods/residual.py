@@ -7,7 +7,7 @@ from typing import Any
 
 from moment_calculus.arrays import Array
 from moment_calculus.errors import UnsupportedMoments
-from moment_calculus.likelihoods.drivers import conditional
+from moment_calculus.likelihoods.drivers import NESTED, conditional
 from moment_calculus.likelihoods.expectations import expectation
 from moment_calculus.operations import is_value, subtract
 from moment_calculus.quadrature import nodes
@@ -82,7 +82,9 @@ def _over_scale(expected: Callable, residual: Any, scale: Any) -> Array:
     shape = broadcast_shape(tuple(residual.shape), scale.shape)
     scale = broadcast(scale, shape)
     driver = scale.base
-    points, weights = nodes(double(driver.mean), double(driver.variance), scale.activation.knots)
+    points, weights = nodes(
+        double(driver.mean), double(driver.variance), scale.activation.knots, NESTED
+    )
     if is_value(residual):
         mean, variance = conditional(broadcast(residual, shape), driver, points)
     else:

@@ -183,7 +183,6 @@ COUNTS = [
         (BINARY, LATENT),
         lambda y, f: likelihoods.bernoulli(y, probs=ndtr(f)),
         log_probit,
-        nodes=100,
     ),
     likelihood(
         "bernoulli_other_link",
