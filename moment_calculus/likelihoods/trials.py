@@ -26,7 +26,9 @@ def _expected_logs(logits: Any, probs: Any) -> tuple[Array, Array]:
 
 
 def bernoulli(value: Array, *, logits: Any = None, probs: Any = None) -> Array:
-    """E[log Bernoulli(value)], exact: by one-dimensional quadrature to 1e-9.
+    """E[log Bernoulli(value)], exact: by one-dimensional quadrature.
+
+    Measured relative error 1e-9 for |μ/σ| ≤ 8, σ from 1e-3 to 1e2, logit and probit.
 
     Args:
         value: zeros and ones.

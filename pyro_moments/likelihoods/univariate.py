@@ -17,8 +17,8 @@ from pyro_moments.tensor import MomentTensor, unwrap
 def expected(fn: Any, value: Any) -> torch.Tensor:
     """E_q[log p(value)] by quadrature on the distribution's own ``log_prob``.
 
-    Measured relative error: below 1e-8 for log densities that change at the scale of one or more
-    of their parameters' Gaussians.
+    For the error, which is small over one Gaussian and may not be over two, see
+    :func:`moment_calculus.likelihoods.expectation`.
 
     Args:
         fn: univariate distribution.
