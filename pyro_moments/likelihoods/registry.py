@@ -110,13 +110,23 @@ def evaluate(name: str, fn: Any, value: Any) -> torch.Tensor:
     if isinstance(fn, ExpandedDistribution):
         return evaluate(name, fn.base_dist, value).expand(fn.batch_shape)
     if not isinstance(value, MomentTensor) and fn._validate_args:
-        fn._validate_sample(value)
+        _check_support(fn, value)
     rule = rule_of(fn)
     if rule is not None:
         return rule(fn, value)
     if fn.event_dim or not _is_univariate(value):
         raise _no_rule(name, fn)
     return univariate.expected(fn, value)
+
+
+def _check_support(fn: Any, value: torch.Tensor) -> None:
+    """The host's own check of observations; shapes and NaN are refused later, by name."""
+    try:
+        torch.broadcast_shapes(value.shape, fn.batch_shape + fn.event_shape)
+    except RuntimeError:
+        return
+    if not value.isnan().any():
+        fn._validate_sample(value)
 
 
 def _is_univariate(value: Any) -> bool:
