@@ -68,6 +68,20 @@ def bounds_of(function: Any) -> Bounds:
     return Bounds(low, high, function.open_ended)
 
 
+def chain_bounds(outer: Any, source: Any) -> Bounds:
+    """Bounds of outer(f(x)).
+
+    Args:
+        outer: an activation.
+        source: f, with ``activation`` and ``bounds``.
+    """
+    known = bounds_of(outer)
+    # behind e^{x²}, say, the outer function comes near its bound faster than exponentially
+    finite = math.isfinite(source.bounds.low) and math.isfinite(source.bounds.high)
+    slow = finite or not source.activation.fast
+    return Bounds(known.low, known.high, known.open_ended and slow)
+
+
 def merged(*knots: Knots) -> Knots:
     """Knots of two functions; equal numbers once.
 

@@ -1,7 +1,7 @@
-"""Vector functions of Gaussian logits that keep their source: logsumexp and log-softmax.
+"""Vector functions of Gaussian logits that keep their source: softmax, logsumexp, log-softmax.
 
 Likelihoods of classes see through them, because a softmax does not change when its logits are
-shifted. Any other use is refused: their own moments are not known.
+shifted; elsewhere they have moments of their own.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 from moment_calculus.arrays import Array
-from moment_calculus.errors import UnsupportedMoments
-from moment_calculus.special import log_softmax, logsumexp
+from moment_calculus.logits import logsumexp_value, softmax_value
+from moment_calculus.operations import subtract
+from moment_calculus.special import log_softmax, logsumexp, namespace
 from moment_calculus.values import Gaussian
 
 
@@ -21,11 +22,12 @@ class Composite:
         source: the Gaussian logits.
     """
 
-    __slots__ = ("source",)
+    __slots__ = ("_gaussian", "source")
     name = ""
 
     def __init__(self, source: Gaussian) -> None:
         self.source = source
+        self._gaussian: Gaussian | None = None
 
     @property
     def sites(self) -> frozenset[str]:
@@ -43,17 +45,19 @@ class Composite:
         return tuple(self.at_mean.shape)
 
     def gaussian(self) -> Any:
-        """Refuse: the result is not moment-matched."""
-        raise UnsupportedMoments(
-            f"{self.name} of random logits is only supported inside a Categorical",
-            sites=self.sites,
-            remedy="pass the logits themselves to dist.Categorical(logits=...)",
-        )
+        """Match the moments once; every later use shares the result, and so its identity."""
+        if self._gaussian is None:
+            self._gaussian = self._match()
+        return self._gaussian
+
+    def _match(self) -> Any:
+        raise NotImplementedError
 
 
 class LogSumExp(Composite):
     """log Σ exp over the classes, kept as an axis of size one."""
 
+    __slots__ = ()
     name = "logsumexp"
 
     @property
@@ -61,10 +65,14 @@ class LogSumExp(Composite):
         """The function at the mean of the logits."""
         return logsumexp(self.source.mean)[..., None]
 
+    def _match(self) -> Gaussian:
+        return logsumexp_value(self.source)
+
 
 class LogSoftmax(Composite):
     """Logits minus their logsumexp."""
 
+    __slots__ = ()
     name = "log_softmax"
 
     @property
@@ -76,3 +84,26 @@ class LogSoftmax(Composite):
     def shape(self) -> tuple[int, ...]:
         """Shape of the result."""
         return self.source.shape
+
+    def _match(self) -> Any:
+        return subtract(self.source, logsumexp_value(self.source))
+
+
+class Softmax(Composite):
+    """Probabilities of the classes."""
+
+    __slots__ = ()
+    name = "softmax"
+
+    @property
+    def at_mean(self) -> Array:
+        """The function at the mean of the logits."""
+        return namespace(self.source.mean).exp(log_softmax(self.source.mean))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the result."""
+        return self.source.shape
+
+    def _match(self) -> Gaussian:
+        return softmax_value(self.source)

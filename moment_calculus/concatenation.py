@@ -9,7 +9,7 @@ from moment_calculus.arrays import Array, device
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.layout import batch_shape
 from moment_calculus.rulebooks import Propagation
-from moment_calculus.shapes import broadcast
+from moment_calculus.shapes import broadcast, reshape
 from moment_calculus.special import namespace
 from moment_calculus.values import Gaussian, cross_covariance
 
@@ -26,6 +26,8 @@ def concatenate(values: Sequence[Any], axis: int) -> Gaussian:
     """
     live = [value.gaussian() for value in values if hasattr(value, "gaussian")]
     features = live[0].axis if len({part.axis for part in live}) == 1 else -1
+    if features is None and all(value.shape[axis] == 1 for value in values):
+        features = axis  # scalars side by side become the features of a vector
     parts = [_on_features(value, features, live[0].propagation) for value in values]
     along = axis == features
     joint = None
@@ -44,6 +46,22 @@ def concatenate(values: Sequence[Any], axis: int) -> Gaussian:
         propagation=live[0].propagation,
         independent=not shared and all(part.independent for part in parts),
     )
+
+
+def stack(values: Sequence[Any], axis: int) -> Gaussian:
+    """Stack values and arrays along a new axis; scalars become the features of a vector.
+
+    Args:
+        values: of one shape, at least one of them random.
+        axis: negative place of the new axis in the result.
+
+    Raises:
+        UnsupportedMoments: if parts share a latent site and their joint moments are not known.
+    """
+    shape = tuple(values[0].shape)
+    place = len(shape) + 1 + axis
+    wide = (*shape[:place], 1, *shape[place:])
+    return concatenate([reshape(value, wide) for value in values], axis)
 
 
 def _concat(arrays: Sequence[Array], axis: int) -> Array:

@@ -13,7 +13,7 @@ from typing import Any
 
 from moment_calculus import pairs
 from moment_calculus.arrays import Array
-from moment_calculus.chains import Bounds, bounds_of, chain_knots, merged, through
+from moment_calculus.chains import Bounds, bounds_of, chain_bounds, chain_knots, merged, through
 from moment_calculus.gaussian import Gaussian
 from moment_calculus.layout import features_last, gain_map
 from moment_calculus.rulebooks import Propagation
@@ -177,7 +177,7 @@ class ComposedDeferred(Deferred):
     @property
     def bounds(self) -> Bounds:
         """Those of the outer function."""
-        return bounds_of(self.outer)
+        return chain_bounds(self.outer, self.source)
 
     def preimages(self, level: Any) -> tuple[tuple[Any, Any], ...]:
         """Through both functions."""
@@ -251,6 +251,7 @@ def _matched(base: Gaussian, activation: Any) -> Gaussian:
         propagation=base.propagation,
         independent=base.independent,
         origin=base.origin,
+        function=(base, activation),
     )
 
 

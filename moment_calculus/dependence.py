@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from moment_calculus.arrays import Array, device, diagonal, diagonal_matrix, transpose
+from moment_calculus.completion import Operand, alike, integrated
 from moment_calculus.layout import features_last, from_features_last
 from moment_calculus.special import namespace, safe_scale
 
@@ -28,9 +29,10 @@ def share_sites(*values: Value) -> frozenset[str]:
 def cross_covariance(left: Gaussian, right: Gaussian) -> Array | None:
     """Covariance of the components of two live values, element of the batch by element.
 
-    Exact where the steps between the values are linear or products of Gaussians, and for one
-    activation (Stein's lemma); behind several activations it is the first term of their Mehler
-    series. In diagonal mode the inputs of a linear map enter as independent, as in its variance.
+    Exact, for jointly Gaussian inputs of every step, where the steps between the values are linear,
+    products of Gaussians, one activation (Stein's lemma), or one activation on either side
+    (:func:`moment_calculus.completion.integrated`). In diagonal mode the inputs of a linear map
+    enter as independent, as in its variance.
 
     Args:
         left: a value with features d.
@@ -67,6 +69,24 @@ class _Graph:
         if not left.sites & right.sites:
             like = left.mean
             return namespace(like).zeros((1, 1), dtype=like.dtype, device=device(like))
+        if left.function and not self.precedes(right, left):
+            # both are functions, or the older can be traced back to one by exact steps
+            if right.function:
+                return self._functions(left, right, mixed)
+            if right.parents:
+                swapped = self._by_parents(right, left, mixed)
+                return None if swapped is None else transpose(swapped)
+        return self._by_parents(left, right, mixed)
+
+    def _functions(self, left: Gaussian, right: Gaussian, mixed: bool) -> Array | None:
+        """Cov(f(x), g(y)) for Gaussian x and y."""
+        cross = self.cross(left.function[0], right.function[0], mixed)
+        if cross is None:
+            return None
+        return integrated(_operand(left), _operand(right), cross, _order(left))
+
+    def _by_parents(self, left: Gaussian, right: Gaussian, mixed: bool) -> Array | None:
+        """The left value expanded into its parents."""
         if not left.parents:
             return None
         total: Any = self._second_order(left, right) if left.factors else 0.0
@@ -86,7 +106,7 @@ class _Graph:
         """Covariance of (x − E x)(y − E y), where left = x·y, with ``right``."""
         key = (left.serial, right.serial)
         if key not in self.quadratic:
-            self.quadratic[key] = 0.0 if self._precedes(right, left) else self._pairs(left, right)
+            self.quadratic[key] = 0.0 if self.precedes(right, left) else self._pairs(left, right)
         return self.quadratic[key]
 
     def _pairs(self, left: Gaussian, right: Gaussian) -> Array | float | None:
@@ -111,11 +131,22 @@ class _Graph:
             return None
         return xu * yv + xv * yu
 
-    def _precedes(self, value: Gaussian, product: Gaussian) -> bool:
+    def precedes(self, value: Gaussian, product: Gaussian) -> bool:
         """Whether a value is an ancestor of a product, so jointly Gaussian with its factors."""
         if product.serial not in self.lineages:
             self.lineages[product.serial] = _lineage(product)
         return value.serial in self.lineages[product.serial]
+
+
+def _operand(value: Gaussian) -> Operand:
+    base, activation = value.function
+    return Operand(
+        activation, base.mean, base.variance, lambda array: features_last(array, base.axis)
+    )
+
+
+def _order(value: Gaussian) -> int:
+    return value.propagation.rulebook.mehler_order
 
 
 def _lineage(value: Gaussian) -> set[int]:
@@ -151,11 +182,25 @@ def elementwise_covariance(left: Gaussian, right: Gaussian) -> Array | float | N
         return 0.0
     if left is right:
         return left.variance
-    cross = cross_covariance(left, right) if left.axis == right.axis else None
+    elementwise = _of_each(left, right) if left.axis == right.axis else None
+    if elementwise is None:
+        return None
+    return elementwise if left.propagation.full else _within(elementwise, left, right)
+
+
+def _of_each(left: Gaussian, right: Gaussian) -> Array | None:
+    """The diagonal of the cross-covariance; of two functions, no more than that is computed."""
+    graph = _Graph()
+    newer, older = (left, right) if left.serial > right.serial else (right, left)
+    if not (newer.function and older.function) or graph.precedes(older, newer):
+        cross = graph.cross(left, right)
+        return None if cross is None else from_features_last(diagonal(cross), left.axis)
+    cross = graph.cross(left.function[0], right.function[0])
     if cross is None:
         return None
-    elementwise = from_features_last(diagonal(cross), left.axis)
-    return elementwise if left.propagation.full else _within(elementwise, left, right)
+    operands = _operand(left), _operand(right)
+    each = integrated(*operands, diagonal(cross), _order(left), alike)
+    return from_features_last(each, left.axis)
 
 
 def _within(covariance: Array, left: Gaussian, right: Gaussian) -> Array:

@@ -26,9 +26,9 @@ def gaussian_kl(mean: Array, variance: Array, prior_mean: Array, prior_variance:
         prior_mean: broadcastable with ``mean``.
         prior_variance: broadcastable with ``mean``.
     """
-    ratio = variance / prior_variance
-    distance = (mean - prior_mean) ** 2 / prior_variance
-    return 0.5 * (ratio + distance - 1 - namespace(variance).log(ratio))
+    deviation = mean - prior_mean
+    spread = (variance + deviation * deviation) / prior_variance
+    return 0.5 * (spread - 1 - namespace(variance).log(variance / prior_variance))
 
 
 def empirical_bayes_variance(

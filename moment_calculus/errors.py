@@ -73,3 +73,7 @@ class DependenceWarning(UserWarning):
 
 class CovarianceDroppedWarning(UserWarning):
     """A reshape mixed the feature axis of a full covariance: only the variances were kept."""
+
+
+class CaptureWarning(UserWarning):
+    """A program could not be captured or compiled: it runs the slower way, with the same result."""

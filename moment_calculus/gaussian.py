@@ -16,6 +16,7 @@ from __future__ import annotations
 import itertools
 import weakref
 from collections.abc import Callable
+from typing import Any
 
 from moment_calculus.arrays import Array, diagonal, diagonal_matrix
 from moment_calculus.layout import Jacobian, features_last, from_features_last
@@ -46,6 +47,8 @@ class Gaussian:
         origin: the value of which this one is a function component by component; by default
             itself.
         factors: the two values of which this one is the product.
+        function: the value and the activation of which this one is the moment-matched image,
+            as a pair; by default none.
         mixes: whether the features of the parents entered as independent (diagonal mode).
         weight: whether it is a latent matrix as a whole, not a batch of latent vectors; a product
             with certain columns then has its rows as features.
@@ -59,6 +62,7 @@ class Gaussian:
         "_variance",
         "axis",
         "factors",
+        "function",
         "independent",
         "matched",
         "mean",
@@ -84,6 +88,7 @@ class Gaussian:
         independent: bool | None = None,
         origin: Gaussian | None = None,
         factors: tuple[Gaussian, Gaussian] | None = None,
+        function: Any = None,
         mixes: bool = False,
         weight: bool = False,
     ) -> None:
@@ -91,6 +96,7 @@ class Gaussian:
         self.axis, self.sites, self.parents = axis, sites, parents
         self.propagation = propagation or Propagation()
         self._origin, self.factors, self.mixes, self.weight = origin, factors, mixes, weight
+        self.function = function
         site = not parents and covariance is None and joint is None
         self.independent = site if independent is None else independent
         self.matched: weakref.WeakValueDictionary | None = None
@@ -140,6 +146,7 @@ class Gaussian:
             self._joint = self._joint()
         if self._joint is not None:
             return self._joint
+        check_memory(self)
         return diagonal_matrix(features_last(self.variance, self.axis))
 
     def gaussian(self) -> Gaussian:

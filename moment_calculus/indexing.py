@@ -6,9 +6,12 @@ import math
 from numbers import Integral
 from typing import Any
 
+from moment_calculus.arrays import Array
 from moment_calculus.errors import UnsupportedMoments
-from moment_calculus.shapes import moved, reshape, warn_dropped
-from moment_calculus.values import Deferred, Gaussian, Value
+from moment_calculus.layout import batch_shape
+from moment_calculus.shapes import may_lose_dependence, move_axis, moved, reshape, warn_dropped
+from moment_calculus.special import namespace
+from moment_calculus.values import Deferred, Gaussian, Value, features_last
 
 ALL = slice(None)
 
@@ -33,8 +36,16 @@ def index(value: Any, key: Any) -> Any:
         return value[key]
     if isinstance(value, Deferred):
         return value.moved(lambda v: index(v, key) if hasattr(v, "sites") else v[key])
+    if value.axis not in (-1, None):
+        shape = tuple(value.mean[key].shape)
+        return _index_apart(value, keys, shape) if _keeps_places(keys) else _plain(value, key)
+    return _index_trailing(value, key, keys)
+
+
+def _index_trailing(value: Gaussian, key: Any, keys: tuple) -> Gaussian:
+    """Index a value whose feature axis, if it has one, is the trailing one."""
     basic = all(map(_is_basic, keys))
-    if value.axis not in (-1, None) or not (basic or all(map(_is_plain_array, keys))):
+    if not (basic or all(map(_is_plain_array, keys))):
         return _plain(value, key)
     wide = _expanded([k for k in keys if k is not None], len(value.shape))
     shape = tuple(value.mean[key].shape)
@@ -103,6 +114,28 @@ def _selects_all(key: Any) -> bool:
     return isinstance(key, slice) and key == ALL
 
 
+def _keeps_places(keys: tuple) -> bool:
+    """Whether every axis that a key leaves stays between its neighbours."""
+    arrays = [key for key in keys if not _is_basic(key)]
+    if not arrays:
+        return True
+    integers = any(map(_is_integer, keys))
+    return len(arrays) == 1 and _is_plain_array(arrays[0]) and _rank(arrays[0]) == 1 != integers
+
+
+def _index_apart(value: Gaussian, keys: tuple, shape: tuple[int, ...]) -> Gaussian:
+    """Index a value whose feature axis is not the trailing one, of a result of this shape."""
+    rank = len(value.shape)
+    place = rank + (value.axis or 0)
+    wide = _expanded([key for key in keys if key is not None], rank)
+    features, before = wide.pop(place), sum(not _is_integer(key) for key in wide[:place])
+    last = move_axis(value, place, rank - 1)
+    result = _index_batch(_index_features(last, features), tuple(wide))
+    if not _is_integer(features):
+        result = move_axis(result, len(result.shape) - 1, before)
+    return reshape(result, shape)
+
+
 def _index_batch(value: Gaussian, keys: tuple) -> Gaussian:
     """Keys of the axes of the batch; the feature axis follows."""
     if all(map(_selects_all, keys)):
@@ -165,3 +198,60 @@ def unstack(value: Value, axis: int) -> tuple[Value, ...]:
     """
     lead = (ALL,) * axis
     return tuple(index(value, (*lead, i)) for i in range(value.shape[axis]))
+
+
+def take(value: Any, chosen: Any, axis: int) -> Any:
+    """Elements along one axis, in a given order, repeated or not.
+
+    Args:
+        value: value or array.
+        chosen: integers [n] or a slice.
+        axis: non-negative axis.
+    """
+    return index(value, ((ALL,) * axis + (chosen,)) if axis else chosen)
+
+
+def gather(value: Any, chosen: Array, axis: int) -> Any:
+    """Elements along one axis, chosen for every element of the other axes.
+
+    Along the feature axis the joint covariance is kept.
+
+    Args:
+        value: value or array.
+        chosen: non-negative integers of the value's shape, except along the axis.
+        axis: non-negative axis.
+
+    Warns:
+        CovarianceDroppedWarning: if elements of the batch with dependent features are mixed.
+    """
+    if isinstance(value, Deferred):
+        return value.moved(lambda v: gather(v, chosen, axis))
+    pick = lambda a: namespace(a).take_along_axis(a, chosen, axis=axis)  # noqa: E731
+    if not isinstance(value, Gaussian):
+        return pick(value)
+    if value.axis is not None and axis == len(value.shape) + value.axis:
+        return _gather_features(value, chosen, pick)
+    if value.axis is not None and may_lose_dependence(value):
+        warn_dropped(value, "a choice of elements of the batch for every feature")
+    return moved(value, pick, value.axis, parents=((value, None),), independent=False)
+
+
+def _gather_features(value: Gaussian, chosen: Array, pick: Any) -> Gaussian:
+    last, batch = features_last(chosen, value.axis)[..., None], batch_shape(value.shape, value.axis)
+
+    def rows(cross: Array) -> Array:
+        xp = namespace(cross)
+        places = xp.broadcast_to(last, (*batch, last.shape[-2], cross.shape[-1]))
+        wide = xp.broadcast_to(cross, (*batch, *cross.shape[-2:]))
+        return xp.take_along_axis(wide, places, axis=-2)
+
+    joint = lambda: rows(rows(value.joint_covariance()).mT)  # noqa: E731
+    return moved(
+        value,
+        pick,
+        value.axis,
+        covariance=joint if value.propagation.full else None,
+        joint=joint,
+        parents=((value, rows),),
+        independent=False,
+    )

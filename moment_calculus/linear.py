@@ -12,7 +12,7 @@ from moment_calculus.arrays import Array, contract, diagonal_matrix
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.operations import DEPENDENCE_REMEDY, add
 from moment_calculus.shapes import moved, reshape, swap_last, warn_dropped
-from moment_calculus.special import namespace
+from moment_calculus.special import affine, namespace
 from moment_calculus.values import Gaussian, Jacobian, Value, identity_map, share_sites
 
 
@@ -24,7 +24,8 @@ def linear(inputs: Any, weight: Any, bias: Any = None) -> Value:
 
     Args:
         inputs: x [..., in], value or array.
-        weight: [out, in], value or array; a random weight has independent components.
+        weight: [out, in], value or array; a random weight has independent components. A batch of
+            weights [..., out, in] maps inputs [..., n, in], element by element.
         bias: [out], value or array, or None.
 
     Returns:
@@ -40,9 +41,7 @@ def linear(inputs: Any, weight: Any, bias: Any = None) -> Value:
     _check(x, w, b)
     if isinstance(b, Gaussian) and not _is_plain_bias(b, w):
         return add(linear(x, w), b)
-    mean = _mean(x) @ _mean(w).mT
-    if b is not None:
-        mean = mean + _mean(b)
+    mean = affine(_mean(x), _mean(w), _mean(b))
     if isinstance(x, Gaussian):
         return _random_input(x, w, b, mean)
     return _certain_input(x, w, b, mean)
@@ -77,10 +76,8 @@ def _certain_input(x: Array, w: Any, b: Any, mean: Array) -> Gaussian:
 
 def _noise(second_moment: Array, w: Any, b: Any) -> Array | None:
     """S (v + μ∘μ) + t: what the variances of the weights and biases add to the outputs'."""
-    noise = second_moment @ w.variance.mT if isinstance(w, Gaussian) else None
-    if not isinstance(b, Gaussian):
-        return noise
-    return b.variance if noise is None else noise + b.variance
+    shift = b.variance if isinstance(b, Gaussian) else None
+    return affine(second_moment, w.variance, shift) if isinstance(w, Gaussian) else shift
 
 
 def _weight_parents(w: Any, b: Any) -> tuple:
@@ -92,9 +89,10 @@ def _random_input(x: Gaussian, w: Any, b: Any, mean: Array) -> Gaussian:
     x = _with_trailing_features(x)
     mean_w, full = _mean(w), x.propagation.full
     noise = _noise(x.variance + x.mean * x.mean, w, b)
+    each = mean_w[..., None, :, :] if len(mean_w.shape) > 2 and len(x.shape) > 1 else mean_w
 
     def joint() -> Array:
-        covariance = _mapped(x, mean_w)
+        covariance = _mapped(x, each)
         return covariance if noise is None else covariance + diagonal_matrix(noise)
 
     return Gaussian(
@@ -103,7 +101,7 @@ def _random_input(x: Gaussian, w: Any, b: Any, mean: Array) -> Gaussian:
         joint if full else None,
         joint=joint,
         sites=frozenset().union(*(o.sites for o in (x, w, b) if isinstance(o, Gaussian))),
-        parents=((x, lambda cross: mean_w @ cross), *_weight_parents(w, b)),
+        parents=((x, lambda cross: each @ cross), *_weight_parents(w, b)),
         propagation=x.propagation,
         mixes=not full,
     )
@@ -126,14 +124,14 @@ def _mapped(x: Gaussian, matrix: Array) -> Array:
 
 
 def _variance(x: Gaussian, matrix: Array, noise: Array | None) -> Array:
-    variance = x.variance @ (matrix * matrix).mT
+    variance = affine(x.variance, matrix * matrix)
     return variance if noise is None else variance + noise
 
 
 def _check(x: Any, w: Any, b: Any) -> None:
     random = [operand for operand in (x, w, b) if isinstance(operand, Gaussian)]
     shape_x, shape_w = tuple(x.shape), tuple(w.shape)
-    if len(shape_w) != 2 or not shape_x or shape_x[-1] != shape_w[-1]:
+    if len(shape_w) < 2 or not shape_x or shape_x[-1] != shape_w[-1]:
         raise UnsupportedMoments(
             f"a linear map of inputs of shape {shape_x} with a weight of shape {shape_w} is not "
             "supported: weights are [out, in] and inputs [..., in]",
@@ -166,7 +164,7 @@ def matmul(left: Any, right: Any) -> Value:
 
     Args:
         left: value or array, [..., n, k], or [k].
-        right: value or array, [k, m], or [k].
+        right: value or array, [..., k, m], or [k].
 
     Raises:
         UnsupportedMoments: if neither operand is a matrix or vector, or see :func:`linear`.
@@ -176,8 +174,15 @@ def matmul(left: Any, right: Any) -> Value:
         return _times_vector(x, y)
     if len(x.shape) == 1:
         return _times_vector(swap_last(y), x)
-    if len(y.shape) == 2 and not _maps_columns(x, y):
+    if not (_is_input(y) if len(y.shape) > 2 else _maps_columns(x, y)):
         return linear(x, swap_last(y))
+    if _is_input(x) and _is_input(y):
+        raise UnsupportedMoments(
+            "a product of two matrices of which neither has independent components",
+            sites=x.sites | y.sites,
+            remedy="use latent weights with independent components on one side; for attention, "
+            "draw the sites of its queries and keys by naming them in sample_sites=",
+        )
     return swap_last(linear(swap_last(y), x))
 
 

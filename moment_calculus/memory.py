@@ -29,6 +29,6 @@ def check_memory(value: Gaussian) -> None:
             f"the covariance of a value of shape {value.shape} takes {needed} bytes; the limit is "
             f"{limit:.0f}",
             sites=value.sites,
-            remedy="use covariance='diagonal' or smaller batches, or raise the limit: "
-            "DeterministicELBO(memory_limit=...)",
+            remedy=("use covariance='diagonal', " if value.propagation.full else "use ")
+            + "smaller batches, or raise the limit: DeterministicELBO(memory_limit=...)",
         )

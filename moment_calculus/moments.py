@@ -5,7 +5,7 @@ from __future__ import annotations
 from moment_calculus.arrays import Array, diagonal, diagonal_matrix
 from moment_calculus.rulebooks import Propagation
 from moment_calculus.special import namespace
-from moment_calculus.values import Deferred, Gaussian, Value, features_last
+from moment_calculus.values import Gaussian, Value, features_last
 
 
 class Moments:
@@ -80,7 +80,7 @@ def as_moments(value: Value | Array) -> Moments:
     Args:
         value: live value or array.
     """
-    if not isinstance(value, Gaussian | Deferred):
+    if not hasattr(value, "gaussian"):
         return Moments(value, variance=namespace(value).zeros_like(value))
     gaussian = value.gaussian()
     if gaussian.propagation.full and gaussian.axis == -1:

@@ -9,91 +9,32 @@ from typing import Any
 
 import numpy as np
 
-from moment_calculus.special import elementwise, namespace, ndtr
+from moment_calculus.special import elementwise, namespace
+from moment_calculus.univariate import (
+    LIMIT,
+    cdf,
+    is_single,
+    pdf,
+    tail_moment_values,
+    tail_moments,
+)
+
+__all__ = [
+    "LIMIT",
+    "bivariate_cdf",
+    "bivariate_pdf",
+    "cdf",
+    "conditional_cdf",
+    "is_single",
+    "mixed_covariance",
+    "pdf",
+    "rectifier_covariance",
+    "step_covariance",
+    "tail_moment_values",
+    "tail_moments",
+]
 
 Array = Any
-
-LIMIT = 40.0  # beyond it every tail is 0 in float64: thresholds are clipped there
-
-
-def pdf(x: Array) -> Array:
-    """Standard normal density.
-
-    Args:
-        x: any array.
-    """
-    return namespace(x).exp(x * x * -0.5) * (1 / math.sqrt(2 * math.pi))
-
-
-def cdf(x: Array) -> Array:
-    """Standard normal distribution function.
-
-    Args:
-        x: any array.
-    """
-    return ndtr(x)
-
-
-def is_single(x: Array) -> bool:
-    """Whether an array has float32 precision or less, for which shorter expansions do.
-
-    Args:
-        x: a floating-point array.
-    """
-    return namespace(x).finfo(x.dtype).eps > 1e-10
-
-
-# ---------------------------------------------------------------------------------------------
-# Tail moments
-
-
-def tail_moment_values(t: Array) -> tuple[Array, Array, Array]:
-    """T1 and T2 cancel for large t: there T1 = T0 K1, T2 = T0 K1 K2 by a continued fraction."""
-    xp = namespace(t)
-    t = xp.clip(t, max=LIMIT)
-    switch, levels = (2.5, 6) if is_single(t) else (4.0, 12)
-    density, beyond = pdf(t), ndtr(-t)
-    first, second = _fractions(t, levels)
-    far = t > switch
-    return (
-        beyond,
-        xp.where(far, beyond * first, density - t * beyond),
-        xp.where(far, beyond * first * second, (1 + t * t) * beyond - t * density),
-    )
-
-
-def _fractions(t: Array, levels: int) -> tuple[Array, Array]:
-    """K1 and K2 of K_n = n / (t + K_{n+1}), started from the asymptotic form of K_{levels+1}."""
-    square = t * t + 4 * (levels + 1)
-    current = ((square - 2 + 2 * t / square**0.5) ** 0.5 - t) / 2
-    previous = current
-    for level in range(levels, 0, -1):
-        current, previous = level / (t + current), current
-    return current, previous
-
-
-def _tail_slopes(t: Array) -> Any:
-    zeroth, first, _ = tail_moments(t)
-    return (-pdf(t),), (-zeroth,), (-2 * first,)
-
-
-_tail_moments = elementwise(tail_moment_values, _tail_slopes)
-
-
-def tail_moments(t: Array) -> tuple[Array, Array, Array]:
-    """T_k(t) = E[(z − t)₊ᵏ], k = 0, 1, 2, for standard normal z, without cancellation.
-
-    Args:
-        t: non-negative array.
-
-    Returns:
-        T0, T1, T2 of the shape of ``t``.
-
-    Source: T0 = Φ(−t), T1 = φ − tΦ(−t), T2 = (1 + t²)Φ(−t) − tφ; Laplace's continued fraction of
-    the Mills ratio gives the quotients.
-    """
-    return _tail_moments(t)
-
 
 # ---------------------------------------------------------------------------------------------
 # Pairs. With ρ ≥ 0, e = exp(−atanh r), s = a + b, d = a − b, Price's theorem
@@ -272,3 +213,66 @@ def bivariate_cdf(a: Array, b: Array, rho: Array) -> Array:
     """
     probability = cdf(a) * cdf(b) + step_covariance(a, b, rho)
     return namespace(probability).clip(probability, min=0.0, max=1.0)
+
+
+def bivariate_pdf(a: Array, b: Array, rho: Array) -> Array:
+    """φ₂(a, b; ρ), the bivariate normal density, held finite at |ρ| = 1.
+
+    Args:
+        a: first argument.
+        b: second argument.
+        rho: correlation, in [−1, 1].
+    """
+    a, b, rho, _ = _folded(a, b, rho)
+    return _bivariate_pdf(a, b, rho)
+
+
+def conditional_cdf(a: Array, b: Array, rho: Array) -> Array:
+    """P(x > −a | y = −b) = Φ((a − ρb)/√(1 − ρ²)) of standard normals with correlation ρ.
+
+    Args:
+        a: threshold of x.
+        b: where y is.
+        rho: correlation, in [−1, 1].
+    """
+    a, b, rho, _ = _folded(a, b, rho)
+    return cdf(_conditional(a, b, rho)[0])
+
+
+def _mixed_covariance_values(a: Array, b: Array, rho: Array) -> Array:
+    xp = namespace(rho)
+    a, b, rho, sign = _folded(a, b, rho)
+    a_given_b, b_given_a = _conditional(a, b, rho)
+    both = _integrate(a, b, rho, _STEP_RULES[is_single(rho)], rectified=False)
+    # a difference of the tails, whichever is small
+    rise = xp.where(b > 0, cdf(-b) - cdf(-b_given_a), cdf(b_given_a) - cdf(b))
+    return sign * (a * both + pdf(a) * rise + rho * pdf(b) * cdf(a_given_b))
+
+
+def _mixed_slopes(a: Array, b: Array, rho: Array) -> Any:
+    both = step_covariance(a, b, rho)
+    a, b, size, _ = _folded(a, b, rho)
+    centre, density = _conditional(a, b, size)[0], pdf(b)
+    width = _residual(size) ** 0.5
+    shifted = (a - size * b) * cdf(centre) + width * pdf(centre)
+    slope_b = density * (shifted - a * cdf(a) - pdf(a))
+    return ((both, slope_b, density * cdf(centre)),)
+
+
+_mixed_covariance = elementwise(_mixed_covariance_values, _mixed_slopes)
+
+
+def mixed_covariance(a: Array, b: Array, rho: Array) -> Array:
+    """Cov((x + a)₊, 1{y > −b}) of standard normals x, y with correlation ρ.
+
+    Args:
+        a: shift of x.
+        b: threshold of y.
+        rho: correlation, in [−1, 1].
+
+    Returns:
+        The covariance, of the broadcast shape; it has the sign of ρ.
+
+    Source: the derivative of :func:`rectifier_covariance` by b.
+    """
+    return _mixed_covariance(a, b, rho)

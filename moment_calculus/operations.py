@@ -15,6 +15,7 @@ from moment_calculus.deferred import FusedDeferred, base_of, root_of
 from moment_calculus.errors import DependenceWarning, UnsupportedMoments
 from moment_calculus.notices import warn_user
 from moment_calculus.positive import is_positive, power
+from moment_calculus.products import matched_product
 from moment_calculus.shapes import broadcast, broadcast_shape
 from moment_calculus.special import namespace
 from moment_calculus.unary import apply, is_value, leaf, scale_shift, shape_of
@@ -178,8 +179,8 @@ def multiply(left: Any, right: Any) -> Value:
 
     For two random operands E[xy] = μ_x μ_y + C_xy, with the exact variance and covariance of
     the product of jointly Gaussian variables. Two functions of one Gaussian are integrated as
-    one. Other operands behind activations are taken as jointly Gaussian: an approximation (the
-    variance of relu(Ah) ⊙ sigmoid(Bh) is up to a factor of 1.7 too large at variances of 1).
+    one. The product of an activation with a dependent value has the exact mean and variance too;
+    its covariances are approximate, see :func:`moment_calculus.products.matched_product`.
 
     Raises:
         UnsupportedMoments: if both are random and their joint moments are not known.
@@ -198,7 +199,7 @@ def multiply(left: Any, right: Any) -> Value:
         return _refuse_dependence("product", left, right)
     joint = lambda: _product_covariance(first, second)  # noqa: E731
     shared = bool(first.sites & second.sites)
-    return Gaussian(
+    product = Gaussian(
         first.mean * second.mean + cross,
         _product_variance(first, second, cross),
         joint if _dense(first, second, shared) else None,
@@ -210,6 +211,7 @@ def multiply(left: Any, right: Any) -> Value:
         factors=(first, second),
         **_provenance(first, second),
     )
+    return matched_product(product, first, second)
 
 
 def _product_variance(first: Gaussian, second: Gaussian, cross: Array | float) -> Array:

@@ -65,7 +65,8 @@ def log(value: Value) -> Value:
         return Deferred(source.base, activation("logsigmoid"))
     if _is_one_plus_exp(source):
         return Deferred(source.base, activation("softplus"))
-    return ComposedDeferred(OfPositive(_log), source, Integrated)
+    ends = _end(source.bounds.low, math.log), _end(source.bounds.high, math.log)
+    return ComposedDeferred(OfPositive(_log, ends), source, Integrated)
 
 
 def log1p(value: Value) -> Value:
@@ -85,12 +86,15 @@ def log1p(value: Value) -> Value:
     bounds = source.bounds.affine(1.0, 1.0)
     if not bounds.positive:
         _refuse(value, "log1p")
-    plain = OfPositive(lambda x: namespace(x).log1p(x), (_log_bound(bounds.low), math.inf))
-    return ComposedDeferred(plain, source, Integrated)
+    ends = _end(bounds.low, math.log), _end(bounds.high, math.log)
+    return ComposedDeferred(OfPositive(lambda x: namespace(x).log1p(x), ends), source, Integrated)
 
 
-def _log_bound(low: float) -> float:
-    return math.log(low) if low > 0 else -math.inf
+def _end(bound: float, function: Callable[[float], float]) -> float:
+    """A bound under an increasing function of positive numbers, −∞ or ∞ where it is infinite."""
+    if bound == math.inf:
+        return bound
+    return function(bound) if bound > 0 else -math.inf
 
 
 def power(value: Value, exponent: float) -> Value:
@@ -110,12 +114,22 @@ def power(value: Value, exponent: float) -> Value:
     found = _exponential(value)
     if found is not None:
         base, rate, factor = found
-        return scale_shift(Deferred(base, _exponential_of(rate * exponent)), factor**exponent)
+        result = Deferred(base, _exponential_of(rate * exponent))
+        unscaled = isinstance(factor, int | float) and factor == 1
+        return result if unscaled else scale_shift(result, factor**exponent)
     if exponent > 0 and float(exponent).is_integer() and exponent <= LARGEST_POWER:
         return apply(Power(int(exponent)), value)
     source = _require(value, f"the power {exponent:g}", zero=exponent > 0)
-    plain = OfPositive(lambda x: x**exponent, (0.0, math.inf), source.bounds.positive)
+    bounds = source.bounds
+    low, high = sorted(_end_of_power(end, exponent) for end in (bounds.low, bounds.high))
+    plain = OfPositive(lambda x: x**exponent, (low, high), bounds.positive)
     return ComposedDeferred(plain, source, Integrated)
+
+
+def _end_of_power(bound: float, exponent: float) -> float:
+    if bound in (0.0, math.inf):
+        return 0.0 if (bound == 0) == (exponent > 0) else math.inf
+    return bound**exponent
 
 
 def exponential(base: Any, value: Value) -> Value:
@@ -135,7 +149,11 @@ def exponential(base: Any, value: Value) -> Value:
             sites=value.sites,
             remedy="use a positive base",
         )
-    return apply(Exp(), scale_shift(value, math.log(base) if number else _log(base)))
+    if number and base == 1:
+        return scale_shift(value, 0.0, 1.0)
+    if number:  # a function of the same Gaussian, so that it fuses with others
+        return apply(_exponential_of(math.log(base)), value)
+    return apply(Exp(), scale_shift(value, _log(base)))
 
 
 def is_positive(value: Any) -> bool:
@@ -158,11 +176,11 @@ def _exponential_of(rate: float) -> Any:
 def _exponential(value: Value) -> tuple[Gaussian, float, Any] | None:
     """The base x, the rate r and the factor c > 0 of c e^{rx}, if the value is one."""
     factor: Any = 1.0
-    if isinstance(value, AffineDeferred):
+    while isinstance(value, AffineDeferred):
         zero_shift = isinstance(value.shift, int | float) and value.shift == 0
         if not (zero_shift and value.bounds.positive):
             return None
-        factor, value = value.scale, value.source
+        factor, value = factor * value.scale, value.source
     if type(value) is not Deferred:
         return None
     kind = value.activation

@@ -209,22 +209,74 @@ def _strip_ones(shape: tuple[int, ...]) -> tuple[int, ...]:
     return shape
 
 
+def permute(value: Any, order: Sequence[int]) -> Any:
+    """Reorder the axes of a value or array; the feature axis moves along.
+
+    Args:
+        value: value or array of rank n.
+        order: the old axis at each new place, a permutation of 0 … n − 1.
+    """
+    order = tuple(order)
+    if isinstance(value, Deferred):
+        return value.moved(lambda v: permute(v, order))
+    if not isinstance(value, Gaussian):
+        return namespace(value).permute_dims(value, order)
+    rank = len(order)
+    if order == tuple(range(rank)):
+        return value
+    xp = namespace(value.mean)
+    place = None if value.axis is None else rank + value.axis
+    axis = None if place is None else order.index(place) - rank
+    batch = [o - (place is not None and o > place) for o in order if o != place]
+    return _with_batch(
+        value,
+        lambda a: xp.permute_dims(a, order),
+        axis,
+        lambda c: xp.permute_dims(c, (*batch, len(batch), len(batch) + 1)),
+        (),
+        aligned=batch == sorted(batch),
+    )
+
+
 def swap_last(value: Any) -> Any:
     """Transpose the two trailing axes of a value or array; the feature axis moves along."""
+    rank = len(value.shape)
+    return permute(value, (*range(rank - 2), rank - 1, rank - 2))
+
+
+def move_axis(value: Any, source: int, target: int) -> Any:
+    """Move one axis of a value or array to another place; the other axes keep their order.
+
+    Args:
+        value: value or array.
+        source: non-negative axis.
+        target: its non-negative place in the result.
+    """
+    order = [axis for axis in range(len(value.shape)) if axis != source]
+    order.insert(target, source)
+    return permute(value, order)
+
+
+def converted(value: Any, move: Callable[[Array], Array]) -> Any:
+    """The same value in another precision or on another device.
+
+    Args:
+        value: value or array.
+        move: converts an array.
+    """
     if isinstance(value, Deferred):
-        return value.moved(swap_last)
+        return value.moved(lambda v: converted(v, move))
     if not isinstance(value, Gaussian):
-        return value.mT
-    if value.axis is None:
-        return moved(value, lambda a: a.mT, None, parents=((value, None),))
-    axis = {-1: -2, -2: -1}.get(value.axis, value.axis)
-    if value.axis in (-1, -2):
-        return _with_batch(value, lambda a: a.mT, axis, lambda c: c, (), aligned=True)
-    return _with_batch(value, lambda a: a.mT, axis, lambda c: _swap_batch(c), (), aligned=False)
-
-
-def _swap_batch(covariance: Array) -> Array:
-    return namespace(covariance).moveaxis(covariance, -3, -4)
+        return move(value)
+    joint = lambda: move(value.joint_covariance())  # noqa: E731
+    return moved(
+        value,
+        move,
+        value.axis,
+        covariance=joint if value.has_covariance else None,
+        joint=joint,
+        parents=((value, move),),
+    )
 
 
 def may_lose_dependence(value: Gaussian) -> bool:

@@ -7,17 +7,34 @@ from __future__ import annotations
 
 import functools
 import importlib
-import inspect
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import array_api_compat
 import numpy as np
 import scipy.special
 
+from moment_calculus.derivatives import elementwise
+
 Array = Any
-Partials = Callable[..., Sequence[Sequence[Array]]]
+
+__all__ = [
+    "TINY_VARIANCE",
+    "affine",
+    "constants",
+    "elementwise",
+    "erf",
+    "erfc",
+    "erfcx",
+    "expit",
+    "log_softmax",
+    "logsumexp",
+    "namespace",
+    "ndtr",
+    "safe_scale",
+    "stop_gradient",
+]
 
 TINY_VARIANCE = 1e-30  # its root and the inverse of its root are normal float32 numbers
 
@@ -68,7 +85,7 @@ def safe_scale(variance: Array) -> Array:
     Args:
         variance: variances, zero allowed; there the gradient is zero.
     """
-    return namespace(variance).where(variance > TINY_VARIANCE, variance, TINY_VARIANCE) ** 0.5
+    return namespace(variance).clip(variance, min=TINY_VARIANCE) ** 0.5
 
 
 def double(array: Array) -> Array:
@@ -112,6 +129,27 @@ def stop_gradient(array: Array) -> Array:
 
         return jax.lax.stop_gradient(array)
     return array
+
+
+def recomputed(function: Callable[..., Array]) -> Callable[..., Array]:
+    """Let a function be evaluated once more in the backward pass, instead of storing its steps.
+
+    Args:
+        function: of arrays, to one array; what else it depends on gets its gradient too.
+    """
+
+    def wrapped(*arrays: Array) -> Array:
+        if array_api_compat.is_torch_array(arrays[0]):
+            from torch.utils.checkpoint import checkpoint
+
+            return checkpoint(function, *arrays, use_reentrant=False, preserve_rng_state=False)
+        if array_api_compat.is_jax_array(arrays[0]):
+            import jax
+
+            return jax.jit(jax.checkpoint(function))(*arrays)
+        return function(*arrays)
+
+    return wrapped
 
 
 def _dispatch(of_scipy: str, of_torch: str, of_jax: str) -> Callable[[Array], Array]:
@@ -159,6 +197,28 @@ def ndtr(x: Array) -> Array:
     return 0.5 * erfc(x * -math.sqrt(0.5))
 
 
+def affine(inputs: Array, matrix: Array, shift: Array | None = None) -> Array:
+    """M x + c over the trailing axis of x, as one operation where the framework has it.
+
+    Args:
+        inputs: x, [..., in].
+        matrix: M, [..., out, in].
+        shift: c, [out] or broadcastable with the result, or None.
+    """
+    alike = len(matrix.shape) == 2 and (shift is None or len(shift.shape) == 1)
+    if alike and array_api_compat.is_torch_array(matrix):
+        return _torch_linear()(inputs, matrix, shift)
+    mapped = inputs @ matrix.mT
+    return mapped if shift is None else mapped + shift
+
+
+@functools.cache
+def _torch_linear() -> Callable[..., Array]:
+    import torch
+
+    return torch.nn.functional.linear
+
+
 def logsumexp(x: Array, *, axis: int = -1) -> Array:
     """log Σ eˣ over one axis, without overflow.
 
@@ -204,99 +264,3 @@ def _jax_erfcx(x: Array) -> Array:
     right = (float(_erfcx_series()[0]) + u * ahead - behind) / (1 + t)
     negative = xp.where(x < 0, x, xp.zeros_like(x))
     return xp.where(x < 0, 2 * xp.exp(negative * negative) - right, right)
-
-
-def elementwise(function: Callable[..., Any], partials: Partials) -> Callable[..., Any]:
-    """Give an elementwise function its derivatives in closed form.
-
-    Differentiable as often as ``partials`` is, under torch autograd, torch.func and JAX alike.
-
-    Args:
-        function: elementwise function of k broadcastable arrays, to one array or a tuple.
-        partials: function of the same arrays; for each output a row with its k partial
-            derivatives, which must be finite.
-
-    Returns:
-        The differentiable function, of k positional arrays.
-    """
-
-    @functools.cache
-    def for_torch() -> Callable[..., Any]:
-        return _torch_elementwise(function, partials)
-
-    @functools.cache
-    def for_jax() -> Callable[..., Any]:
-        return _jax_elementwise(function, partials)
-
-    @functools.wraps(function)
-    def differentiable(*arrays: Array) -> Any:
-        if any(array_api_compat.is_torch_array(array) for array in arrays):
-            return for_torch()(*arrays)
-        if any(array_api_compat.is_jax_array(array) for array in arrays):
-            return for_jax()(*arrays)
-        return function(*arrays)
-
-    return differentiable
-
-
-def _as_tuple(outputs: Any) -> tuple[Array, ...]:
-    return outputs if isinstance(outputs, tuple) else (outputs,)
-
-
-def _tangents(rows: Any, tangents: Sequence[Any]) -> list[Array]:
-    """Directional derivative of each output; a tangent of None stands for zero."""
-    return [sum(p * t for p, t in zip(row, tangents, strict=True) if t is not None) for row in rows]
-
-
-def _torch_elementwise(function: Callable[..., Any], partials: Partials) -> Callable[..., Any]:
-    import torch
-
-    class Elementwise(torch.autograd.Function):
-        generate_vmap_rule = True
-
-        @staticmethod
-        def forward(*arrays: Array) -> Any:
-            return function(*arrays)
-
-        @staticmethod
-        def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-            ctx.save_for_backward(*inputs)
-            ctx.save_for_forward(*inputs)
-
-        @staticmethod
-        def backward(ctx: Any, *gradients: Array) -> tuple[Array | None, ...]:
-            arrays = ctx.saved_tensors
-            columns = zip(*partials(*arrays), strict=True)
-            return tuple(
-                _tangents([column], gradients)[0].sum_to_size(array.shape) if needed else None
-                for column, array, needed in zip(columns, arrays, ctx.needs_input_grad, strict=True)
-            )
-
-        @staticmethod
-        def jvp(ctx: Any, *tangents: Array | None) -> Any:
-            results = _tangents(partials(*ctx.saved_tensors), tangents)
-            return results[0] if len(results) == 1 else tuple(results)
-
-    # torch inspects the signature at every call unless it is written down.
-    arrays = inspect.Parameter("arrays", inspect.Parameter.VAR_POSITIONAL)
-    Elementwise.forward.__signature__ = inspect.Signature([arrays])  # type: ignore[attr-defined]
-    return Elementwise.apply
-
-
-def _jax_elementwise(function: Callable[..., Any], partials: Partials) -> Callable[..., Any]:
-    import jax
-
-    wrapped = jax.custom_jvp(lambda *arrays: function(*arrays))
-
-    @wrapped.defjvp
-    def rule(primals: Any, tangents: Any) -> Any:
-        outputs = wrapped(*primals)
-        slopes = [
-            jax.numpy.broadcast_to(slope, output.shape).astype(output.dtype)
-            for slope, output in zip(
-                _tangents(partials(*primals), tangents), _as_tuple(outputs), strict=True
-            )
-        ]
-        return outputs, (tuple(slopes) if isinstance(outputs, tuple) else slopes[0])
-
-    return wrapped

@@ -125,7 +125,7 @@ def _scaled(value: Gaussian, scale: Array | float) -> Gaussian:
 
     return Gaussian(
         mean,
-        value.variance * (gain * gain),
+        value.variance if last is None and scale == -1 else value.variance * (gain * gain),
         (lambda: spread(value.covariance)) if value.has_covariance else None,
         joint=lambda: spread(value.joint_covariance()),
         axis=value.axis,

@@ -11,6 +11,7 @@ except ImportError as error:
 from guides.pyro.empirical_bayes import EmpiricalBayesNormal
 from guides.pyro.mean_field import DVIGuide
 from moment_calculus.errors import (
+    CaptureWarning,
     CovarianceDroppedWarning,
     DependenceWarning,
     UnsupportedMoments,
@@ -27,6 +28,7 @@ from pyro_moments.tensor import MomentTensor
 
 __all__ = [
     "SVI",
+    "CaptureWarning",
     "CovarianceDroppedWarning",
     "DVIGuide",
     "DependenceWarning",

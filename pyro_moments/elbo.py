@@ -14,6 +14,7 @@ from pyro.poutine import Trace
 from pyro.util import check_model_guide_match, warn_if_inf, warn_if_nan
 
 from moment_calculus.rulebooks import Propagation
+from pyro_moments.compiled import CompiledLoss
 from pyro_moments.diagnosis import explain_infinite_loss
 from pyro_moments.latent import auxiliary_term, latent_term
 from pyro_moments.observed import observed_term
@@ -30,6 +31,12 @@ class DeterministicELBO(ELBO):
     the result equals Pyro's ``Trace_ELBO`` in expectation. Beyond the first random layer the
     activations are matched by Gaussians, which is the approximation of the source paper.
 
+    Guides may be hand-written or Pyro's own, as long as every site is Gaussian, an elementwise
+    transform of a Gaussian, a point estimate, or linear in such sites: ``DVIGuide``,
+    ``AutoNormal``, ``AutoDiagonalNormal``, ``AutoNormalMessenger``, ``AutoStructured`` with normal
+    conditionals, ``AutoDelta``, lists of these; multivariate Normals of scalars and vectors with
+    full covariance. Under autocast the moments stay in full precision.
+
     Args:
         covariance: ``"full"`` carries the covariance over the feature axis, ``"diagonal"`` the
             variances only (O(d) instead of O(d²) memory for each element of the batch).
@@ -42,6 +49,7 @@ class DeterministicELBO(ELBO):
         num_particles: number of draws of the ``sample_sites``; one pass suffices without them.
         memory_limit: bytes that one covariance may take, checked before it is computed; by
             default half of the physical memory.
+        compiled: capture the whole program, gradients included, and compile it; see below.
         **options: passed to :class:`pyro.infer.ELBO`.
 
     Raises:
@@ -49,6 +57,19 @@ class DeterministicELBO(ELBO):
             of range, or particles are to be vectorised.
         UnsupportedMoments: when evaluated, if the model or the guide leaves the supported
             operations; the message names the operation, the line, the sites and the remedy.
+
+    With ``compiled=True`` the first call for each signature (shapes, strides, dtypes and devices of
+    the tensors, values of the other arguments) runs model and guide a few times and captures what
+    they compute; later calls run the compiled result. Tensors are inputs: parameters, arguments,
+    and what the program reads from attributes, closures and globals are read anew at every call;
+    random draws and subsamples are made anew. Numbers and flags found in such places are watched: a
+    change leads to another capture, up to eight in all. Assumed is that the structure of the
+    program does not depend on the values of tensors, that the contents of NumPy arrays stay as they
+    are, and that Pyro's validation is needed in the first call only. The loss is differentiable
+    once. Where capture is impossible the loss is evaluated eagerly; where no C++ compiler works the
+    captured operations are replayed; both after one :class:`CaptureWarning`. Sigmoid and tanh take
+    their covariances from the fixed series of :func:`moment_calculus.pairs.covariance`, whose error
+    is stated there.
 
     Source: Wu et al. 2019 (DVI).
 
@@ -66,6 +87,7 @@ class DeterministicELBO(ELBO):
         sample_sites: Collection[str] = (),
         num_particles: int = 1,
         memory_limit: float | None = None,
+        compiled: bool = False,
         **options: Any,
     ) -> None:
         _check_options(sample_sites, num_particles, options)
@@ -74,6 +96,10 @@ class DeterministicELBO(ELBO):
             covariance, rules, categorical, memory_limit, categorical_draws
         )
         self.sample_sites = frozenset(sample_sites)
+        self.compiled = CompiledLoss(self._eager, self._settings) if compiled else None
+
+    def _settings(self) -> tuple:
+        return self.propagation, self.sample_sites, self.num_particles
 
     def _get_trace(self, model: Any, guide: Any, args: tuple, kwargs: dict) -> tuple[Trace, Trace]:
         bind(guide, model)
@@ -92,6 +118,11 @@ class DeterministicELBO(ELBO):
             *args: passed to both.
             **kwargs: passed to both.
         """
+        if self.compiled is not None:
+            return self.compiled.differentiable(model, guide, args, kwargs)
+        return self._eager(model, guide, *args, **kwargs)
+
+    def _eager(self, model: Any, guide: Any, *args: Any, **kwargs: Any) -> Any:
         total: Any = 0.0
         for model_trace, guide_trace in self._get_traces(model, guide, args, kwargs):
             with full_precision():
@@ -107,11 +138,17 @@ class DeterministicELBO(ELBO):
 
     def loss_and_grads(self, model: Any, guide: Any, *args: Any, **kwargs: Any) -> float:
         """Negative ELBO as a number, its gradients left in the parameters' ``grad``."""
-        loss = self.differentiable_loss(model, guide, *args, **kwargs)
-        if getattr(loss, "requires_grad", False):
-            with full_precision():
-                loss.backward(retain_graph=self.retain_graph)
+        loss = None
+        if self.compiled is not None:
+            loss = self.compiled.with_gradients(model, guide, args, kwargs)
+        if loss is None:
+            loss = self._eager(model, guide, *args, **kwargs)
+            if getattr(loss, "requires_grad", False):
+                with full_precision():
+                    loss.backward(retain_graph=self.retain_graph)
         value = torch_item(loss)
+        if self.compiled is not None and not math.isfinite(value) and is_validation_enabled():
+            self._eager(model, guide, *args, **kwargs)  # which names the cause
         warn_if_nan(value, "loss")
         warn_if_inf(value, "loss")
         return value
@@ -152,5 +189,5 @@ def _elbo(model_trace: Trace, guide_trace: Trace) -> Any:
             total = total + latent_term(name, site, guide_trace)
     for name, site in guide_trace.nodes.items():
         if site["type"] == "sample" and name not in model_trace.nodes:
-            total = total + auxiliary_term(name, site)
+            total = total + auxiliary_term(site)
     return total

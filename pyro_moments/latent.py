@@ -26,7 +26,8 @@ def scaled_sum(log_prob: torch.Tensor, site: Any) -> torch.Tensor:
         log_prob: of the site's batch shape.
         site: node of a trace.
     """
-    return scale_and_mask(log_prob, site["scale"], site["mask"]).sum()
+    terms = scale_and_mask(log_prob, site["scale"], site["mask"])
+    return terms.sum() if terms.dim() else terms
 
 
 def latent_term(name: str, site: Any, guide_trace: Trace) -> torch.Tensor:
@@ -45,20 +46,19 @@ def latent_term(name: str, site: Any, guide_trace: Trace) -> torch.Tensor:
     if same and (divergence := _gaussian_kl(site, guide_site)) is not None:
         return -scaled_sum(divergence, site)
     log_prior = evaluate(name, site["fn"], site["value"])
-    site_entropy = _entropy(name, site["value"], guide_site)
+    site_entropy = _entropy(site["value"], guide_site)
     if same:
         return scaled_sum(log_prior + site_entropy, site)
     return scaled_sum(log_prior, site) + scaled_sum(site_entropy, guide_site)
 
 
-def auxiliary_term(name: str, site: Any) -> Any:
+def auxiliary_term(site: Any) -> torch.Tensor:
     """Entropy of a site that only the guide has.
 
     Args:
-        name: the site.
         site: its node in the guide's trace.
     """
-    return scaled_sum(_entropy(name, site["value"], site), site)
+    return scaled_sum(_entropy(site["value"], site), site)
 
 
 def _same(scale: Any, other: Any) -> bool:
@@ -92,7 +92,7 @@ def _is_leaf(moments: Any) -> TypeGuard[Gaussian]:
     return isinstance(moments, Gaussian) and not moments.parents and not moments.has_covariance
 
 
-def _entropy(name: str, value: Any, guide_site: Any) -> torch.Tensor:
+def _entropy(value: Any, guide_site: Any) -> torch.Tensor:
     """−E_q[log q] of a guide site, of the batch shape.
 
     A function of other sites, which Pyro's guides record as a Delta, has their entropy, counted

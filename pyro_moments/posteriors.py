@@ -6,14 +6,15 @@ from typing import Any
 
 import torch
 from pyro.distributions.torch_distribution import ExpandedDistribution
+from pyro.distributions.util import sum_rightmost
 
 from guides.families import mean_field
 from moment_calculus import divergences
 from moment_calculus.errors import UnsupportedMoments
-from moment_calculus.operations import leaf
+from moment_calculus.operations import add, leaf
 from moment_calculus.rulebooks import Propagation
 from moment_calculus.values import Deferred, Gaussian, Value
-from pyro_moments.tensor import MomentTensor
+from pyro_moments.tensor import MomentTensor, unwrap
 from pyro_moments.transformed import expected_log_slope, gaussian_base, transformed
 
 SAMPLE_REMEDY = "name it in DeterministicELBO(sample_sites=...) to draw it by reparameterisation"
@@ -32,23 +33,24 @@ _WRAPPERS = (torch.distributions.Independent, ExpandedDistribution)
 def posterior_value(name: str, fn: Any, propagation: Propagation, remedy: str = "") -> Value:
     """The live value of a latent site with a given posterior.
 
+    A Normal may be centred at another latent value: x ~ N(m, s²) with a random m is m plus an
+    independent N(0, s²), which is exact where m is Gaussian.
+
     Args:
         name: the site.
-        fn: its distribution in the guide: a Normal with independent components, an elementwise
-            transform of one, or (with full covariance) a multivariate Normal.
+        fn: its distribution in the guide: a Normal with components that are independent given its
+            location, an elementwise transform of one, or (with full covariance) a multivariate
+            Normal.
         propagation: how randomness flows from the site.
         remedy: what to do where the posterior is none of these; by default to sample the site.
 
     Raises:
-        UnsupportedMoments: if the posterior is none of these, is discrete, or has random
+        UnsupportedMoments: if the posterior is none of these, is discrete, or has other random
             parameters; or if it is a multivariate Normal and only variances are propagated.
     """
     base, transforms = gaussian_base(fn)
     if base is not None:
-        _check_certain(name, base.loc, base.scale)
-        moments = mean_field.moments(base.loc, base.scale)
-        mean, variance = (m.expand(fn.batch_shape + fn.event_shape) for m in moments)
-        gaussian = leaf(name, mean, variance, propagation, event_dim=fn.event_dim)
+        gaussian = _normal(name, fn, base, propagation)
         return Deferred(gaussian, transformed(transforms)) if transforms else gaussian
     inner = without_wrappers(fn)
     if isinstance(inner, _FULL_RANK) and fn.event_dim == 1:
@@ -57,19 +59,20 @@ def posterior_value(name: str, fn: Any, propagation: Propagation, remedy: str = 
 
 
 def entropy(value: Value, fn: Any) -> torch.Tensor:
-    """−E_q[log q] of a site, of its batch shape.
+    """−E_q[log q] of a site given those before it, of its batch shape.
 
     Args:
         value: the site's value, from :func:`posterior_value`.
         fn: its distribution in the guide.
     """
-    if isinstance(value, Gaussian) and value.has_covariance:
+    normal, _ = gaussian_base(fn)
+    if normal is None:
         return fn.entropy()
-    base = value.base if isinstance(value, Deferred) else value
-    result = divergences.gaussian_entropy(base.variance)
+    variance = (normal.scale * normal.scale).expand(fn.batch_shape + fn.event_shape)
+    result = divergences.gaussian_entropy(variance)
     if isinstance(value, Deferred):
-        result = result + expected_log_slope(fn, base)
-    return result.sum(tuple(range(-fn.event_dim, 0))) if fn.event_dim else result
+        result = result + expected_log_slope(fn, value.base)
+    return sum_rightmost(result, fn.event_dim)
 
 
 def without_wrappers(fn: Any) -> Any:
@@ -83,17 +86,30 @@ def without_wrappers(fn: Any) -> Any:
     return fn
 
 
-def _check_certain(name: str, loc: Any, spread: Any) -> None:
-    if isinstance(loc, MomentTensor) or isinstance(spread, MomentTensor):
-        random = [p for p in (loc, spread) if isinstance(p, MomentTensor)]
-        others = frozenset().union(*(p.value.sites for p in random))
-        raise UnsupportedMoments(
-            f"guide site '{name}' depends on another latent site ({', '.join(sorted(others))}): "
-            "the guide is not mean-field",
-            sites=[name, *others],
-            remedy="make the parameters of every guide site certain, or draw the sites by naming "
-            "them in DeterministicELBO(sample_sites=...)",
-        )
+def _normal(name: str, fn: Any, base: Any, propagation: Propagation) -> Gaussian:
+    """A Normal site; with a random location, that location and independent noise."""
+    loc, scale = base.loc, base.scale
+    if isinstance(scale, MomentTensor):
+        raise _dependent(name, "scale", scale)
+    shape = fn.batch_shape + fn.event_shape
+    centred = isinstance(loc, MomentTensor)
+    if centred and not isinstance(loc.value, Gaussian):
+        raise _dependent(name, "non-linear location", loc)
+    moments = mean_field.moments(torch.zeros_like(scale) if centred else loc, scale)
+    mean, variance = (m if m.shape == shape else m.expand(shape) for m in moments)
+    gaussian = leaf(name, mean, variance, propagation, event_dim=fn.event_dim)
+    return add(unwrap(loc.expand(shape)), gaussian).gaussian() if centred else gaussian
+
+
+def _dependent(name: str, parameter: str, value: MomentTensor) -> UnsupportedMoments:
+    others = sorted(value.value.sites)
+    return UnsupportedMoments(
+        f"guide site '{name}' has a {parameter} that depends on other latent sites "
+        f"({', '.join(others)}): the guide is neither mean-field nor linear and Gaussian",
+        sites=[name, *others],
+        remedy="make the scales of guide sites certain and their locations certain or linear in "
+        "other sites, or draw the sites by naming them in DeterministicELBO(sample_sites=...)",
+    )
 
 
 def _full_rank(name: str, fn: Any, inner: Any, propagation: Propagation) -> Gaussian:
@@ -104,7 +120,8 @@ def _full_rank(name: str, fn: Any, inner: Any, propagation: Propagation) -> Gaus
             sites=[name],
             remedy=f"use DeterministicELBO(covariance='full'), or {MEAN_FIELD_GUIDES}",
         )
-    _check_certain(name, inner.loc, inner.covariance_matrix)
+    if isinstance(inner.loc, MomentTensor):
+        raise _dependent(name, "location", inner.loc)
     shape = fn.batch_shape + fn.event_shape
     return Gaussian(
         inner.loc.expand(shape),

@@ -137,10 +137,10 @@ _define_operators()
 
 def _example(value: Any) -> torch.Tensor:
     """A plain tensor of the value's dtype and device."""
-    if isinstance(value, MeanCheck):
-        return value.outcome
     if isinstance(value, Gaussian):
         return value.mean
+    if isinstance(value, MeanCheck):
+        return value.outcome
     return value.base.mean if isinstance(value, Deferred) else value.source.mean
 
 

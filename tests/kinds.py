@@ -45,8 +45,8 @@ class ActivationCase:
         largest_scale: largest standard deviation of the accuracy check.
         growth: 1 for exponential growth, which tilts the Gaussian.
         dvi_error: largest error of the [DVI] form in units of the standard deviations.
-        variant: whether another row has the same class with other numbers; it is not compiled
-            by JAX once more.
+        variant: whether another row has the same formulas, of another function or with other
+            numbers; JAX does not compile them once more.
     """
 
     name: str
@@ -78,7 +78,14 @@ class ActivationCase:
         return {
             "mean": centre,
             "variance": spread,
-            "covariance": pairs.covariance(self.activation, mean, covariance),
+            # the series alone where there is no closed form: what completes it, where it converges
+            # slowly, is not there under a tracer
+            "covariance": pairs.covariance(
+                self.activation,
+                mean,
+                covariance,
+                method="exact" if self.exact_pairs else "mehler",
+            ),
             "gain": self.activation.gain(mean, variance),
         }
 

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.cases import LAYERS
+from tests.cases.layers import NORMALISATIONS
 from tests.properties import GENERAL, check_extreme, check_oracle, meetings
 
 ratios = st.floats(-1e4, 1e4, width=32)
@@ -22,8 +23,13 @@ def test_property(check, case):
     check(case)
 
 
+@pytest.mark.parametrize(("check", "case"), meetings(GENERAL, NORMALISATIONS))
+def test_property_of_an_approximation(check, case):
+    check(case)
+
+
 @pytest.mark.parametrize(
-    "case", [case for case in LAYERS if case.extremes], ids=lambda case: case.name
+    "case", [case for case in LAYERS + NORMALISATIONS if case.extremes], ids=lambda case: case.name
 )
 @settings(max_examples=15, deadline=None, derandomize=True, database=None)
 @given(st.tuples(ratios, ratios), st.tuples(exponents, exponents))
@@ -31,7 +37,7 @@ def test_single_precision_is_finite_everywhere(case, ratio, exponent):
     check_extreme(case, np.array(ratio), 10.0 ** np.array(exponent), 0.0)
 
 
-@pytest.mark.parametrize("case", LAYERS, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", LAYERS + NORMALISATIONS, ids=lambda case: case.name)
 def test_covariance_is_symmetric_positive_semi_definite(case):
     for by in (1e-3, 1.0, 30.0):
         covariance = case.outputs(*case.shrunk(case.example(), by))["covariance"]

@@ -118,13 +118,13 @@ KEPT = {
     "transpose": lambda h: h.mT,
     "expand": lambda h: h.expand(4, 2, 3),
     "one_column": lambda h: h[:, 1],
+    "row_of_columns": lambda h: h.mT[0],
     "leaf": lambda h: h,
 }
 DROPPED = {
     "flatten": lambda h: h.flatten(),
     "split": lambda h: h.reshape(3, 2),
     "mixed_index": lambda h: h[[0, 1], [1, 0]],
-    "row_of_columns": lambda h: h.mT[0],
     "contracted_batch": lambda h: torch.ones(1, 2, dtype=torch.float64) @ h,
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -16,7 +17,8 @@ from pyro.infer.autoguide.initialization import InitMessenger
 from pyro.infer.autoguide.utils import deep_setattr, helpful_support_errors
 from pyro.nn import PyroModule, PyroParam
 from pyro.ops.tensor_utils import periodic_repeat
-from torch.distributions import biject_to
+from pyro.poutine.runtime import effectful
+from torch.distributions import biject_to, transform_to
 
 from guides.families import mean_field
 from guides.pyro.initialization import init_to_network
@@ -204,7 +206,25 @@ def _parameter(module: Any, name: str) -> torch.Tensor:
     *path, last = name.split(".")
     for part in path:
         module = module._modules[part]
+    if module._pyro_context.active and pyro.settings.get("module_local_params"):
+        return _local_parameter(module, last)
     return getattr(module, last)
+
+
+def _local_parameter(module: Any, name: str) -> torch.Tensor:
+    """What PyroModule does with local parameters, without its detours."""
+    constraint, event_dim = module._pyro_params[name]
+    unconstrained = module._parameters[name + "_unconstrained"]
+    value = transform_to(constraint)(unconstrained)
+    value.unconstrained = weakref.ref(unconstrained)
+    full_name = f"{module._pyro_name}.{name}"
+    return _announced(full_name, value, constraint=constraint, event_dim=event_dim, name=full_name)
+
+
+@effectful(type="param")
+def _announced(full_name: str, value: torch.Tensor, **_: Any) -> torch.Tensor:
+    """Show a parameter to Pyro's handlers."""
+    return value
 
 
 def _is_real(support: constraints.Constraint) -> bool:

@@ -92,6 +92,7 @@ ACTIVATIONS: dict[str, Callable[..., Activation]] = {
     "hardswish": Hardswish,
     "hardtanh": lambda low=-1.0, high=1.0: clamp(low, high, "hardtanh"),
     "heaviside": Heaviside,
+    "identity": lambda: PiecewiseLinear(name="identity"),
     "leaky_relu": LeakyReLU,
     "logsigmoid": lambda: Rescaled(Softplus(), -1.0, -1.0, name="logsigmoid"),
     "mish": Mish,

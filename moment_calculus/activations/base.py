@@ -21,6 +21,10 @@ Array = Any
 class Surrogate(ABC):
     """A function near an activation, of which the pairs are known: its series ends like theirs."""
 
+    # whether a truncation below 5e-9 (double) or 1e-12 (single precision) passes, however small
+    # the variance is; else only a share of the variance does
+    absolute = True
+
     @abstractmethod
     def hermite(self, mean: Array, variance: Array, order: int) -> list[Array]:
         """As :meth:`Activation.hermite`.
@@ -63,6 +67,7 @@ class Activation(ABC):
     # Bounds of f; open if f comes near a finite one exponentially at most, and never reaches it.
     bounds: tuple[float, float] = (-math.inf, math.inf)
     open_ended: bool = False
+    fast: bool = False  # whether f grows faster than linearly
 
     @abstractmethod
     def __call__(self, x: Array) -> Array:

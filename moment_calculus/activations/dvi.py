@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from moment_calculus.derivatives import economical
 from moment_calculus.normal import LIMIT, cdf
 from moment_calculus.special import namespace
 
@@ -38,6 +39,7 @@ def _prepared(a: Array, b: Array, rho: Array) -> tuple[Array, ...]:
     return a, b, rho, ((1 - rho) * (1 + rho)) ** 0.5, excess, 1 + rho * rho * excess
 
 
+@economical
 def dvi_rectifier(a: Array, b: Array, rho: Array) -> Array:
     """Approximate Cov((x + a)₊, (y + b)₊) of standard normals with correlation ρ.
 
@@ -55,6 +57,7 @@ def dvi_rectifier(a: Array, b: Array, rho: Array) -> Array:
     return rho * (cdf(a) * cdf(b) + rho * quotient / (2 * math.pi) * xp.exp(-exponent))
 
 
+@economical
 def dvi_step(a: Array, b: Array, rho: Array) -> Array:
     """Approximate Cov(1{x > −a}, 1{y > −b}) of standard normals with correlation ρ.
 

@@ -85,7 +85,7 @@ class ELU(Smooth):
     """x for x > 0, else α (eˣ − 1).
 
     Args:
-        alpha: α, not negative.
+        alpha: α.
 
     Source: truncated log-normal moments.
     """
@@ -95,8 +95,8 @@ class ELU(Smooth):
 
     @property
     def bounds(self) -> tuple[float, float]:  # type: ignore[override]
-        """Above −α."""
-        return -self.alpha, float("inf")
+        """Above −α, and above 0 for a negative α."""
+        return min(-self.alpha, 0.0), float("inf")
 
     def __call__(self, x: Array) -> Array:
         """Evaluate the plain function."""

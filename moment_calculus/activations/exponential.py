@@ -36,6 +36,7 @@ class Exp(Activation):
     name = "exp"
     bounds = (0.0, math.inf)
     open_ended = True
+    fast = True
 
     def __call__(self, x: Array) -> Array:
         """Evaluate the plain function."""

@@ -6,7 +6,9 @@ import math
 from dataclasses import dataclass
 
 from moment_calculus.activations.base import Array
+from moment_calculus.activations.pairs_gated import GATE
 from moment_calculus.activations.smooth import Smooth, in_double
+from moment_calculus.activations.smooth_rectifier import SmoothRectifier
 from moment_calculus.normal import cdf, pdf
 from moment_calculus.normal_square import square_excess
 from moment_calculus.special import expit, namespace
@@ -39,6 +41,8 @@ def _gelu_moments(mean: Array, variance: Array) -> tuple[Array, Array]:
 class GELU(Smooth):
     """xΦ(x) with the normal distribution function Φ.
 
+    Mean and variance are relatively accurate to 1e-8 for |μ/σ| ≤ 8, σ from 1e-3 to 1e2 (measured).
+
     Source: Stein's lemma; E[Φ²] is a bivariate normal probability.
     """
 
@@ -56,6 +60,10 @@ class GELU(Smooth):
         """Exact mean and variance in closed form."""
         return in_double(_gelu_moments)(mean, variance)
 
+    def pair_covariance(self, mean: Array, variance: Array, covariance: Array) -> Array:
+        """Exact covariance of every pair."""
+        return GATE.all_pairs(mean, variance, covariance)
+
     def gain(self, mean: Array, variance: Array) -> Array:
         """Φ(h) + μ/(1+v) · E[φ]."""
         wide = 1 + variance
@@ -64,7 +72,7 @@ class GELU(Smooth):
 
 
 @dataclass(frozen=True)
-class TanhGELU(Smooth):
+class TanhGELU(SmoothRectifier):
     """½x (1 + tanh(√(2/π) (x + 0.044715 x³))), the approximation of GELU."""
 
     name = "gelu_tanh"

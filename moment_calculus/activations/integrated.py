@@ -9,14 +9,24 @@ from typing import Any
 
 from moment_calculus.activations.base import Activation, Array, normal_hermite
 from moment_calculus.quadrature import steps
-from moment_calculus.special import double, namespace, safe_scale, settled
+from moment_calculus.special import double, namespace, safe_scale, settled, stop_gradient
+
+NARROW = 1e-3  # below this standard deviation, derivatives are those of the points
 
 
 @dataclass(frozen=True)
 class Integrated(Activation):
     """An elementwise function without closed form, by the universal rule in double precision.
 
-    MEASURE
+    The knots of a chain are those of its functions, mapped back through the inner ones. Measured
+    relative errors of mean and variance for |μ/σ| ≤ 8, σ from 1e-3 to 1e2 (10 for powers of what
+    grows exponentially): tanh(tanh x) 1e-11, |tanh x| 1e-12, 1/(0.1 + softplus x) 5e-10,
+    x S(x) 1e-9; relu(mish x − 0.3) 1e-8 while the kink is within 6σ of μ, 4e-5 at 8σ and 2e-3 at
+    11σ, where the mean is 1e-30. Single precision adds the rounding of the arguments. Where a
+    kink is not found (behind the sum or product of two functions, or where an array shifts a
+    function whose inverse is not known) the error is up to 1.4e-3 σ for a change of slope by one,
+    and 4e-2 for a jump by one; the same in the variance, in units of σ² and one.
+
 
     Args:
         function: elementwise function of an array.
@@ -26,6 +36,7 @@ class Integrated(Activation):
     function: Callable[[Array], Array]
     knots: tuple[Any, ...] = field(default=(0.0,), compare=False)
     name = "integrated"
+    fast = True  # for all that is known
 
     def __call__(self, x: Array) -> Array:
         """Evaluate the plain function."""
@@ -36,10 +47,11 @@ class Integrated(Activation):
         xp = namespace(mean)
         mean, scale = double(mean), safe_scale(double(variance))
         z, weights = steps(mean, scale, self.knots)
+        points, z, weights = _differentiable(mean, scale, z, weights)
         limit = math.sqrt(float(xp.finfo(mean.dtype).max)) / 1e6
         centre = xp.clip(double(self(mean)), min=-limit, max=limit)
-        values = xp.clip(double(self(mean + scale * z)), min=-limit, max=limit)
-        return z, weights, values - centre, centre
+        values = xp.clip(double(self(points)), min=-limit, max=limit)
+        return z, weights, values - stop_gradient(centre), stop_gradient(centre)
 
     def moments(self, mean: Array, variance: Array) -> tuple[Array, Array]:
         """Mean and variance of f(x); see the class for the error."""
@@ -62,3 +74,19 @@ class Integrated(Activation):
         z, weights, rise, _ = self._values(mean, variance)
         scale = safe_scale(double(variance))
         return settled(xp.sum(z * weights * rise, axis=0) / scale, mean)
+
+
+def _differentiable(mean: Array, scale: Array, z: Array, weights: Array) -> tuple[Array, ...]:
+    """Points, steps and weights that carry the derivatives by the mean and the scale.
+
+    Held points, whose density changes, are right where f jumps, too. For a small σ that cancels:
+    there the points move instead, and what a jump contributes is lost.
+    """
+    xp = namespace(mean)
+    moving = mean + scale * z
+    held = stop_gradient(moving)
+    narrow = scale < NARROW
+    away = (held - mean) / scale
+    exponent = away * away * -0.5 - xp.log(scale)
+    ratio = xp.where(narrow, xp.ones_like(z), xp.exp(exponent - stop_gradient(exponent)))
+    return xp.where(narrow, moving, held), xp.where(narrow, z, away), weights * ratio

@@ -1,21 +1,29 @@
-"""Mixtures of normal distribution functions Σ p Φ(s x): the logistic function is nearly one."""
+"""Mixtures Σ p k(x; s) with known pairs: the logistic function is nearly one of steps."""
 
 from __future__ import annotations
 
 import functools
 import math
+from abc import abstractmethod
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 
-from moment_calculus.activations.base import Array, Surrogate, normal_hermite
+from moment_calculus.activations.base import (
+    Array,
+    Surrogate,
+    correlation,
+    normal_hermite,
+    over_pairs,
+)
 from moment_calculus.normal import pdf, step_covariance
 from moment_calculus.special import constants, namespace, safe_scale
 
 
 @dataclass(frozen=True)
-class StepMixture(Surrogate):
-    """Σ p Φ(s x) = Σ p P(x > z/s) with standard normal z: a mixture of steps seen through noise.
+class Mixture(Surrogate):
+    """Σ p k(x; s) for a kernel k with known pairs, which a subclass provides.
 
     Args:
         weights: p.
@@ -36,6 +44,79 @@ class StepMixture(Surrogate):
         damped = slopes / (1 + slopes * slopes * variance[..., None]) ** 0.5
         return mean[..., None] * damped, damped
 
+    @abstractmethod
+    def between(self, first: tuple[Array, ...], second: tuple[Array, ...], rho: Array) -> Array:
+        """Covariance of k(x; s) and k(y; s′).
+
+        Args:
+            first: features of x and s.
+            second: features of y and s′.
+            rho: correlation of x and y, of a shape that broadcasts with the features'.
+        """
+
+    def pairs(self, first: tuple[Array, ...], second: tuple[Array, ...], rho: Array) -> Array:
+        """Σ p p′ Cov(k(x; s), k(y; s′))."""
+        xp = namespace(rho)
+        weights = constants(self.weights, rho)
+        total = 0.0
+        for i, weight in enumerate(self.weights):
+            one = tuple(feature[..., i : i + 1] for feature in first)
+            shares = self.between(one, second, rho[..., None])
+            total = total + weight * xp.sum(weights * shares, axis=-1)
+        return total
+
+    def all_pairs(self, mean: Array, variance: Array, covariance: Array) -> Array:
+        """Exact covariance of every pair, as :meth:`Activation.pair_covariance`.
+
+        Args:
+            mean: means of x, [..., d].
+            variance: variances of x, [..., d].
+            covariance: covariance of x, [..., d, d].
+
+        Returns:
+            Covariances [..., d, d]; the diagonal is unspecified.
+        """
+        xp = namespace(mean)
+        features = tuple(xp.moveaxis(feature, -1, 0) for feature in self.features(mean, variance))
+
+        def function(first: tuple[Array, ...], second: tuple[Array, ...], rho: Array) -> Array:
+            left, right = (
+                tuple(xp.moveaxis(part, 0, -1) for part in parts) for parts in (first, second)
+            )
+            return self.pairs(left, right, rho)
+
+        return over_pairs(function, features, correlation(variance, covariance))
+
+    def compressed(self, count: int, offset: float) -> Self:
+        """The mixture of fewer terms with the same moments of 1 / (s⁻² + offset).
+
+        Args:
+            count: number of terms.
+            offset: the variance of x for which the covariances are to be nearest.
+
+        Source: Gauss quadrature of the discrete measure p, by Lanczos.
+        """
+        slopes = np.asarray(self.slopes)
+        nodes, weights = _gauss(1 / (slopes**-2 + offset), np.asarray(self.weights), count)
+        found = (1 / nodes - offset) ** -0.5
+        return type(self)(tuple(weights.tolist()), tuple(found.tolist()))
+
+    def scaled(self, factor: float, weight: float = 1.0) -> Self:
+        """The mixture with all slopes and weights multiplied.
+
+        Args:
+            factor: of the slopes.
+            weight: of the weights.
+        """
+        return type(self)(
+            tuple(weight * p for p in self.weights), tuple(factor * s for s in self.slopes)
+        )
+
+
+@dataclass(frozen=True)
+class StepMixture(Mixture):
+    """Σ p Φ(s x) = Σ p P(x > z/s) with standard normal z: a mixture of steps seen through noise."""
+
     def hermite(self, mean: Array, variance: Array, order: int) -> list[Array]:
         """Σ p (σd)ⁿ (−1)ⁿ⁻¹ He_{n−1}(h) φ(h) / √n!, n = 1 … order."""
         xp = namespace(mean)
@@ -53,42 +134,10 @@ class StepMixture(Surrogate):
         threshold, damped = self.terms(mean, variance)
         return threshold, safe_scale(variance)[..., None] * damped
 
-    def pairs(self, first: tuple[Array, ...], second: tuple[Array, ...], rho: Array) -> Array:
-        """Σ p p′ Cov(1{x > z/s}, 1{y > z′/s′}), by bivariate normal probabilities."""
-        xp = namespace(rho)
-        (threshold, step), (thresholds, steps) = first, second
-        weights = constants(self.weights, rho)
-        total = 0.0
-        for i, weight in enumerate(self.weights):
-            rhos = rho[..., None] * step[..., i : i + 1] * steps
-            shares = step_covariance(threshold[..., i : i + 1], thresholds, rhos)
-            total = total + weight * xp.sum(weights * shares, axis=-1)
-        return total
-
-    def compressed(self, count: int, offset: float) -> StepMixture:
-        """The mixture of fewer terms with the same moments of 1 / (s⁻² + offset).
-
-        Args:
-            count: number of terms.
-            offset: the variance of x for which the covariances are to be nearest.
-
-        Source: Gauss quadrature of the discrete measure p, by Lanczos.
-        """
-        slopes = np.asarray(self.slopes)
-        nodes, weights = _gauss(1 / (slopes**-2 + offset), np.asarray(self.weights), count)
-        found = (1 / nodes - offset) ** -0.5
-        return StepMixture(tuple(weights.tolist()), tuple(found.tolist()))
-
-    def scaled(self, factor: float) -> StepMixture:
-        """The same of cx, times c.
-
-        Args:
-            factor: c.
-        """
-        return StepMixture(
-            tuple(factor * weight for weight in self.weights),
-            tuple(factor * slope for slope in self.slopes),
-        )
+    def between(self, first: tuple[Array, ...], second: tuple[Array, ...], rho: Array) -> Array:
+        """Cov(1{x > z/s}, 1{y > z′/s′}), by bivariate normal probabilities."""
+        (threshold, step), (other, steps) = first, second
+        return step_covariance(threshold, other, rho * step * steps)
 
 
 def _gauss(points: np.ndarray, masses: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
@@ -142,4 +191,4 @@ def logistic_surrogate(single: bool, factor: float = 1.0) -> StepMixture:
         single: whether single precision will do.
         factor: c.
     """
-    return LOGISTIC.compressed(SURROGATE_TERMS[single], OFFSET).scaled(factor)
+    return LOGISTIC.compressed(SURROGATE_TERMS[single], OFFSET).scaled(factor, factor)

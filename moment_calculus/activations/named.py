@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from moment_calculus.activations.base import Array, inverse_at
+from moment_calculus.activations.base import Array, Surrogate, inverse_at
+from moment_calculus.activations.pairs_gated import silu_surrogate
+from moment_calculus.activations.pairs_rectifier import softplus_surrogate
 from moment_calculus.activations.smooth import Smooth
+from moment_calculus.activations.smooth_rectifier import SmoothRectifier
 from moment_calculus.special import expit, namespace
 
 
@@ -21,7 +24,7 @@ def log_1p_exp(x: Array) -> Array:
 
 
 @dataclass(frozen=True)
-class Mish(Smooth):
+class Mish(SmoothRectifier):
     """x tanh(softplus(x))."""
 
     name = "mish"
@@ -86,7 +89,7 @@ class Tanhshrink(Smooth):
 
 
 @dataclass(frozen=True)
-class Softplus(Smooth):
+class Softplus(SmoothRectifier):
     """log(1 + eˣ)."""
 
     name = "softplus"
@@ -106,13 +109,17 @@ class Softplus(Smooth):
             lambda xp, y: -1 / xp.expm1(-y),
         )
 
+    def surrogate(self, single: bool) -> Surrogate:
+        """A mixture of few rectifiers."""
+        return softplus_surrogate(single)
+
     def derivative(self, x: Array) -> Array:
         """The logistic function."""
         return expit(x)
 
 
 @dataclass(frozen=True)
-class SiLU(Smooth):
+class SiLU(SmoothRectifier):
     """x S(x) with the logistic function S, also known as swish."""
 
     name = "silu"
@@ -120,6 +127,10 @@ class SiLU(Smooth):
     def __call__(self, x: Array) -> Array:
         """Evaluate the plain function."""
         return x * expit(x)
+
+    def surrogate(self, single: bool) -> Surrogate:
+        """A mixture of few gates."""
+        return silu_surrogate(single)
 
     def derivative(self, x: Array) -> Array:
         """S (1 + x (1 − S))."""

@@ -41,6 +41,15 @@ class PiecewiseLinear(Activation):
     jumps: tuple[float, ...] = ()
     name: str = "piecewise_linear"
 
+    def __post_init__(self) -> None:
+        """Refuse knots that do not ascend, or slopes and jumps of another number."""
+        counts = {len(self.slopes) - 1, len(self.jumps or self.knots), len(self.knots)}
+        if len(counts) > 1 or list(self.knots) != sorted(set(self.knots)):
+            raise ValueError(
+                f"knots={self.knots} have to ascend, with one slope more ({self.slopes}) and a "
+                f"jump each, or none ({self.jumps})"
+            )
+
     @property
     def _corners(self) -> list[tuple[float, float, float]]:
         """Knot, change of slope and jump."""

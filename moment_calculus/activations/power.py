@@ -23,6 +23,7 @@ class Power(Activation):
 
     exponent: int = 2
     name = "power"
+    fast = True
 
     @property
     def bounds(self) -> tuple[float, float]:  # type: ignore[override]

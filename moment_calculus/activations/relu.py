@@ -26,8 +26,13 @@ from moment_calculus.normal import (
 from moment_calculus.special import TINY_VARIANCE, elementwise, namespace, safe_scale
 
 
-def _rectified(mean: Array, variance: Array) -> tuple[Array, Array]:
-    """Both moments from the tail moments at t = |μ|/σ, with no difference of large terms."""
+def rectified(mean: Array, variance: Array) -> tuple[Array, Array]:
+    """Mean and variance of max(x, 0), by tail moments: no difference of large terms.
+
+    Args:
+        mean: mean of x.
+        variance: variance of x.
+    """
     xp = namespace(mean)
     scale = safe_scale(variance)
     ratio = mean / scale
@@ -36,18 +41,22 @@ def _rectified(mean: Array, variance: Array) -> tuple[Array, Array]:
     above = ratio > 0
     t = xp.clip(t, max=1e15)  # its product with a tail moment, which is then zero, stays finite
     share = xp.where(above, 1 - second - 2 * t * first, second) - first * first
-    return xp.where(above, mean, xp.zeros_like(mean)) + scale * first, variance * share
+    return xp.clip(mean, min=0.0) + scale * first, variance * share
 
 
-def _rectified_slopes(mean: Array, variance: Array) -> Any:
+def rectified_slopes(mean: Array, variance: Array) -> Any:
+    """Derivatives of both moments by the mean and by the variance.
+
+    Args:
+        mean: mean of x.
+        variance: variance of x.
+    """
     xp = namespace(mean)
     scale = safe_scale(variance)
     ratio = mean / scale
-    t, above, density = xp.clip(xp.abs(ratio), max=LIMIT), ratio > 0, pdf(ratio)
-    beyond = cdf(-t)
-    reach, rest = xp.where(above, 1 - beyond, beyond), xp.where(above, beyond, 1 - beyond)
-    # The mean over σ; it cancels where it is negligible, which slopes may.
-    unit = xp.where(above, ratio, xp.zeros_like(ratio)) + density - t * beyond
+    ratio = xp.clip(ratio, min=-LIMIT, max=LIMIT)
+    density, reach, rest = pdf(ratio), cdf(ratio), cdf(-ratio)
+    unit = ratio * reach + density  # the mean over σ; it cancels where it is negligible
     by_scale = xp.where(variance > TINY_VARIANCE, density / (2 * scale), xp.zeros_like(scale))
     return (
         (reach, by_scale),
@@ -55,7 +64,7 @@ def _rectified_slopes(mean: Array, variance: Array) -> Any:
     )
 
 
-_relu_moments = elementwise(_rectified, _rectified_slopes)
+_relu_moments = elementwise(rectified, rectified_slopes)
 
 
 def _threshold(mean: Array, variance: Array) -> Array:

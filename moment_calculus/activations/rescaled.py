@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from moment_calculus.activations.base import Activation, Array
+from moment_calculus.activations.base import Activation, Array, Surrogate
+from moment_calculus.activations.pairs_rescaled import RescaledSurrogate
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,11 @@ class Rescaled(Activation):
         """As of f."""
         return self.activation.open_ended
 
+    @property
+    def fast(self) -> bool:  # type: ignore[override]
+        """As of f."""
+        return self.activation.fast
+
     def preimages(self, level: Any) -> tuple[tuple[Any, Any], ...]:
         """Those of f, in units of x."""
         found = self.activation.preimages((level - self.shift) / self.outer)
@@ -78,6 +84,11 @@ class Rescaled(Activation):
     def pair_covariance(self, mean: Array, variance: Array, covariance: Array) -> Array:
         """Covariance of every pair, as f gives it."""
         return self._pairs(self.activation.pair_covariance, mean, variance, covariance)
+
+    def surrogate(self, single: bool) -> Surrogate | None:
+        """That of f, rescaled alike."""
+        found = self.activation.surrogate(single)
+        return found and RescaledSurrogate(found, self.inner, self.outer)
 
     def dvi_covariance(self, mean: Array, variance: Array, covariance: Array) -> Array:
         """Approximate covariance of every pair, as f gives it."""

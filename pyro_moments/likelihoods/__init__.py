@@ -11,6 +11,7 @@ from pyro_moments.likelihoods.registry import (
     PREDICTIVES,
     evaluate,
     expected_log_prob,
+    is_predicted,
     predictive,
     predictive_moments,
 )
@@ -24,6 +25,7 @@ __all__ = [
     "expected_log_prob",
     "families",
     "has_moments",
+    "is_predicted",
     "predictive",
     "predictive_moments",
     "random_logits",

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pyro.distributions as distributions
 import torch
 from pyro.distributions.torch_distribution import ExpandedDistribution, MaskedDistribution
 from pyro.distributions.util import scale_and_mask, sum_rightmost
 
+from guides.pyro.empirical_bayes import EmpiricalBayesNormal
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.values import Deferred, Gaussian
 from pyro_moments.likelihoods import univariate
@@ -60,6 +62,16 @@ def predictive_moments(*types: type) -> Callable[[Callable], Callable]:
         return function
 
     return register
+
+
+def is_predicted(kind: type) -> bool:
+    """Whether a class of distributions has predictive moments, registered or as a univariate one.
+
+    Args:
+        kind: class of distributions.
+    """
+    never = (distributions.Delta, distributions.Unit, EmpiricalBayesNormal)
+    return kind in PREDICTIVES or not issubclass(kind, never)
 
 
 def predictive(name: str, fn: Any) -> tuple:

@@ -80,11 +80,22 @@ for _kind, _names in PLAIN.items():
 
 
 def certain(**parameters: Any) -> dict[str, Any]:
-    """Parameters as numbers; random ones are refused.
+    """Parameters as numbers; random ones and learnt ones are refused.
 
     Args:
         **parameters: numbers or tensors of one element.
     """
+    _refuse_random(**parameters)
+    for name, parameter in parameters.items():
+        if getattr(parameter, "requires_grad", False):
+            raise UnsupportedMoments(
+                f"no gradient flows to the parameter {name}",
+                remedy=f"pass {name} as a number",
+            )
+    return {name: None if p is None else float(p) for name, p in parameters.items()}
+
+
+def _refuse_random(**parameters: Any) -> None:
     for name, parameter in parameters.items():
         if is_value(parameter):
             raise UnsupportedMoments(
@@ -92,7 +103,16 @@ def certain(**parameters: Any) -> dict[str, Any]:
                 sites=parameter.sites,
                 remedy=f"make {name} certain",
             )
-    return {name: None if p is None else float(p) for name, p in parameters.items()}
+
+
+def _require_range(input: Value, *, above: float, **parameters: Any) -> None:
+    for name, number in certain(**parameters).items():
+        if not number > above:
+            raise UnsupportedMoments(
+                f"{name}={number:g} is not above {above:g}",
+                sites=input.sites,
+                remedy=f"choose a larger {name}",
+            )
 
 
 def _with(kind: str, input: Value, **parameters: Any) -> Value:
@@ -108,8 +128,7 @@ def leaky_relu(input: Value, negative_slope: float = 0.01, inplace: bool = False
 @serves("prelu")
 def prelu_(input: Value, weight: Any) -> Value:
     """Serve ``F.prelu`` and ``nn.PReLU``: one slope, or one for each channel (axis 1)."""
-    if is_value(weight):
-        certain(weight=weight)
+    _refuse_random(weight=weight)
     trailing = len(input.shape) - 2
     channels = weight.reshape(-1, *[1] * max(trailing, 0)) if weight.numel() > 1 else weight
     return prelu(input, channels)
@@ -123,7 +142,8 @@ def elu(input: Value, alpha: float = 1.0, inplace: bool = False) -> Value:
 
 @serves("celu")
 def celu(input: Value, alpha: float = 1.0, inplace: bool = False) -> Value:
-    """Serve ``F.celu`` and ``nn.CELU``."""
+    """Serve ``F.celu`` and ``nn.CELU`` for a positive alpha."""
+    _require_range(input, alpha=alpha, above=0.0)
     return _with("celu", input, alpha=alpha)
 
 
@@ -138,24 +158,22 @@ def gelu(input: Value, *, approximate: str = "none") -> Value:
 @serves("softplus")
 def softplus(input: Value, beta: float = 1.0, threshold: float = 20.0) -> Value:
     """Serve ``F.softplus``; beyond the threshold torch is linear, which is 2e-9 off at most."""
-    if certain(threshold=threshold)["threshold"] < 20:
-        raise UnsupportedMoments(
-            f"threshold={threshold} of softplus",
-            sites=input.sites,
-            remedy="leave threshold at 20 or above: a smaller one is another function",
-        )
+    _require_range(input, threshold=threshold, above=19.0)  # below it is another function
+    _require_range(input, beta=beta, above=0.0)
     return _with("softplus", input, beta=beta)
 
 
 @serves("softshrink")
 def softshrink(input: Value, lambd: float = 0.5) -> Value:
     """Serve ``F.softshrink``."""
+    _require_range(input, lambd=lambd, above=0.0)
     return _with("softshrink", input, threshold=lambd)
 
 
 @serves("hardshrink")
 def hardshrink(input: Value, lambd: float = 0.5) -> Value:
     """Serve ``F.hardshrink``."""
+    _require_range(input, lambd=lambd, above=0.0)
     return _with("hardshrink", input, threshold=lambd)
 
 
@@ -178,13 +196,16 @@ def clamp(input: Value, min: Any = None, max: Any = None) -> Value:
     """Serve ``clamp`` with certain bounds, numbers or tensors."""
     if min is None and max is None:
         raise RuntimeError("torch.clamp: At least one of 'min' or 'max' must not be None")
-    if not is_value(input) or any(getattr(bound, "ndim", 0) for bound in (min, max)):
-        for name, bound in (("min", min), ("max", max)):
-            if is_value(bound) or not is_value(input):
-                certain(**{name: bound})
+    _refuse_random(min=min, max=max)
+    if any(_is_array(bound) for bound in (min, max)):
         lower = input if min is None else at_least(input, min)
         return lower if max is None else at_most(lower, max)
     return _with("clamp", input, low=min, high=max)
+
+
+def _is_array(bound: Any) -> bool:
+    """Whether a bound is an array, or a number that a gradient flows to."""
+    return bool(getattr(bound, "ndim", 0)) or getattr(bound, "requires_grad", False)
 
 
 @serves("clamp_min")

@@ -17,27 +17,27 @@ def add(input: Any, other: Any, *, alpha: float = 1) -> Value:
     return operations.add(input, _times(other, alpha))
 
 
-moment_rule(*named("__iadd__"), in_place=True)(add)
+moment_rule(*named("__iadd__", "add_"), in_place=True)(add)
 
 
 @moment_rule(*named("sub", "subtract", "__sub__"), takes=(LogSumExp,))
 def subtract(input: Any, other: Any, *, alpha: float = 1) -> Any:
     """Serve ``-``; logits minus their logsumexp stay recognisable."""
-    for operand in (input, other):
-        if isinstance(operand, LogSumExp):
-            return _normalised(input, operand, alpha)
+    if alpha == 1 and _is_own_logsumexp(input, other):
+        return LogSoftmax(other.source)
+    input, other = (o.gaussian() if isinstance(o, LogSumExp) else o for o in (input, other))
     return operations.subtract(input, _times(other, alpha))
 
 
-def _normalised(logits: Any, logsumexp: LogSumExp, alpha: float) -> LogSoftmax:
-    own = operations.is_value(logits) and logits.gaussian() is logsumexp.source
-    return LogSoftmax(logsumexp.source) if own and alpha == 1 else logsumexp.gaussian()
+def _is_own_logsumexp(logits: Any, other: Any) -> bool:
+    logsumexp = isinstance(other, LogSumExp) and operations.is_value(logits)
+    return logsumexp and logits.gaussian() is other.source
 
 
-@moment_rule(*named("__isub__"), in_place=True)
-def subtract_in_place(input: Any, other: Any) -> Value:
+@moment_rule(*named("__isub__", "sub_", "subtract_"), in_place=True)
+def subtract_in_place(input: Any, other: Any, *, alpha: float = 1) -> Value:
     """Serve ``-=``."""
-    return operations.subtract(input, other)
+    return operations.subtract(input, _times(other, alpha))
 
 
 @moment_rule(*named("rsub", "__rsub__"))
@@ -58,7 +58,7 @@ def multiply(input: Any, other: Any) -> Value:
     return operations.multiply(input, other)
 
 
-moment_rule(*named("__imul__"), in_place=True)(multiply)
+moment_rule(*named("__imul__", "mul_", "multiply_"), in_place=True)(multiply)
 
 
 @moment_rule(*named("div", "divide", "true_divide", "__truediv__"))
@@ -73,7 +73,7 @@ def divide(input: Any, other: Any, *, rounding_mode: str | None = None) -> Value
     return operations.divide(input, other)
 
 
-moment_rule(*named("__itruediv__"), in_place=True)(divide)
+moment_rule(*named("__itruediv__", "div_", "divide_", "true_divide_"), in_place=True)(divide)
 
 
 @moment_rule(*named("__rtruediv__", "__rdiv__"))
@@ -86,6 +86,44 @@ def reversed_divide(input: Any, other: Any) -> Value:
 def negative(input: Value) -> Value:
     """Serve unary ``-``."""
     return operations.scale_shift(input, -1.0)
+
+
+moment_rule(*named("neg_", "negative_"), in_place=True)(negative)
+
+
+@moment_rule(*named("addcmul"))
+def addcmul(input: Any, tensor1: Any, tensor2: Any, *, value: float = 1) -> Value:
+    """Serve ``torch.addcmul``."""
+    product = operations.multiply(tensor1, tensor2) if _any(tensor1, tensor2) else tensor1 * tensor2
+    return operations.add(input, _times(product, value))
+
+
+@moment_rule(*named("addcdiv"))
+def addcdiv(input: Any, tensor1: Any, tensor2: Any, *, value: float = 1) -> Value:
+    """Serve ``torch.addcdiv`` by a certain divisor."""
+    quotient = operations.divide(tensor1, tensor2) if _any(tensor1, tensor2) else tensor1 / tensor2
+    return operations.add(input, _times(quotient, value))
+
+
+def _any(*operands: Any) -> bool:
+    return any(map(operations.is_value, operands))
+
+
+@moment_rule(*named("lerp"))
+def lerp(input: Any, end: Any, weight: Any) -> Value:
+    """Serve ``torch.lerp`` with a certain or a random weight."""
+    if not _any(weight):
+        return operations.add(
+            operations.multiply(input, 1 - weight) if _any(input) else input * (1 - weight),
+            operations.multiply(end, weight) if _any(end) else end * weight,
+        )
+    span = operations.subtract(end, input) if _any(end, input) else end - input
+    return operations.add(input, operations.multiply(span, weight))
+
+
+moment_rule(*named("addcmul_"), in_place=True)(addcmul)
+moment_rule(*named("addcdiv_"), in_place=True)(addcdiv)
+moment_rule(*named("lerp_"), in_place=True)(lerp)
 
 
 @moment_rule(*named("positive", "__pos__"))

@@ -1,40 +1,59 @@
-"""Normalised logits, as a Categorical makes them."""
+"""Softmax, log-softmax and logsumexp of logits, which likelihoods of classes see through."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from moment_calculus.composites import LogSoftmax, LogSumExp
+import torch
+
+from moment_calculus.composites import Composite, LogSoftmax, LogSumExp, Softmax
 from moment_calculus.errors import UnsupportedMoments
+from moment_calculus.shapes import move_axis, reshape
 from moment_calculus.values import Value
+from pyro_moments.rules.plans import axes_of, plan
 from pyro_moments.rules.table import moment_rule, named
 
 
-@moment_rule(*named("logsumexp"))
-def logsumexp(input: Value, dim: Any, keepdim: bool = False) -> LogSumExp:
-    """Serve the normalisation of logits: the trailing axis, kept."""
-    _check_trailing(input, dim, "logsumexp")
-    if not keepdim:
+@moment_rule(*named("logsumexp"), torch.special.logsumexp)
+def logsumexp(input: Value, dim: Any, keepdim: bool = False) -> Any:
+    """Serve ``logsumexp`` over one axis."""
+    result = _along(LogSumExp, input, dim)
+    return result if keepdim else reshape(result.gaussian(), plan(input).sum(dim).shape)
+
+
+@moment_rule(*named("log_softmax"), torch.special.log_softmax)
+def log_softmax(input: Value, dim: Any = None, *_: Any, dtype: Any = None, **__: Any) -> Any:
+    """Serve ``log_softmax`` and ``nn.LogSoftmax`` over one axis."""
+    _check_dtype(input, dtype)
+    return _along(LogSoftmax, input, dim)
+
+
+@moment_rule(*named("softmax"), torch.special.softmax)
+def softmax(input: Value, dim: Any = None, *_: Any, dtype: Any = None, **__: Any) -> Any:
+    """Serve ``softmax`` and ``nn.Softmax`` over one axis."""
+    _check_dtype(input, dtype)
+    return _along(Softmax, input, dim)
+
+
+def _along(kind: type[Composite], input: Value, dim: Any) -> Any:
+    axes = () if dim is None else axes_of(input, dim)
+    if len(axes) != 1:
         raise UnsupportedMoments(
-            "logsumexp of a random value is only supported with keepdim=True, to normalise logits",
+            f"{kind.name} over dim={dim} of a value of shape {input.shape}",
             sites=input.sites,
-            remedy="pass the logits themselves to dist.Categorical(logits=...)",
+            remedy="name one axis, e.g. dim=-1",
         )
-    return LogSumExp(input.gaussian())
+    last = len(input.shape) - 1
+    if axes[0] == last:
+        return kind(input.gaussian())
+    moved = kind(move_axis(input.gaussian(), axes[0], last))
+    return move_axis(moved.gaussian(), last, axes[0])
 
 
-@moment_rule(*named("log_softmax"))
-def log_softmax(input: Value, dim: Any = None, *_: Any, **__: Any) -> LogSoftmax:
-    """Serve ``log_softmax`` over the trailing axis."""
-    _check_trailing(input, dim, "log_softmax")
-    return LogSoftmax(input.gaussian())
-
-
-def _check_trailing(value: Value, dim: Any, name: str) -> None:
-    dims = tuple(dim) if isinstance(dim, tuple | list) else (dim,)
-    if dims not in ((-1,), (len(value.shape) - 1,)):
+def _check_dtype(input: Value, dtype: Any) -> None:
+    if dtype is not None and dtype != input.gaussian().mean.dtype:
         raise UnsupportedMoments(
-            f"{name} over dim={dim} of a value of shape {value.shape}",
-            sites=value.sites,
-            remedy="put the classes on the trailing axis",
+            f"a softmax that converts its random input to {dtype}",
+            sites=input.sites,
+            remedy="convert the input first, e.g. with .to(dtype)",
         )

@@ -11,7 +11,7 @@ from moment_calculus import positive
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.operations import is_value, scale_shift
 from moment_calculus.values import Value
-from pyro_moments.rules.activations import serves
+from pyro_moments.rules.activations import certain, serves
 from pyro_moments.rules.table import moment_rule, named
 
 
@@ -80,10 +80,11 @@ def power(input: Any, exponent: Any) -> Any:
             sites=input.sites,
             remedy="use one exponent for all elements",
         )
+    exponent = certain(exponent=exponent)["exponent"]
     if exponent == 0:
         like = input.mean if hasattr(input, "mean") else input.base.mean
         return torch.ones_like(like)
-    return positive.power(input, float(exponent))
+    return positive.power(input, exponent)
 
 
 moment_rule(*named("__pow__"))(power)

@@ -1,4 +1,4 @@
-"""Shape operations, indexing and concatenation."""
+"""Shape operations that keep the order of the components."""
 
 from __future__ import annotations
 
@@ -7,33 +7,18 @@ from typing import Any
 
 import torch
 
-from moment_calculus import concatenation, indexing, shapes
+from moment_calculus import shapes
 from moment_calculus.composites import LogSoftmax
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.values import Value
 from pyro_moments.checks import MeanCheck
+from pyro_moments.rules.plans import plan
 from pyro_moments.rules.table import moment_rule, named
 
 
 def _sizes(sizes: tuple) -> tuple[int, ...]:
     """Sizes given one by one or as one sequence."""
     return tuple(sizes[0]) if len(sizes) == 1 and isinstance(sizes[0], Sequence) else sizes
-
-
-def _place(dim: int, rank: int) -> int:
-    """A dimension counted from the front; torch's own error if there is none."""
-    rank = max(rank, 1)
-    if not -rank <= dim < rank:
-        raise IndexError(
-            f"Dimension out of range (expected to be in range of [{-rank}, {rank - 1}], but got "
-            f"{dim})"
-        )
-    return dim % rank
-
-
-def _plan(input: Any) -> torch.Tensor:
-    """A tensor without memory, on which torch works out the shape of a result."""
-    return torch.empty(tuple(input.shape), device="meta")
 
 
 @moment_rule(*named("reshape", "view"), takes=(MeanCheck,), view=True)
@@ -46,26 +31,26 @@ def reshape(input: Any, *sizes: Any, shape: Sequence[int] | None = None) -> Any:
         raise UnsupportedMoments(
             "a view as another dtype", sites=input.sites, remedy="keep the dtype of the model"
         )
-    return shapes.reshape(input, tuple(_plan(input).reshape(wanted).shape))
+    return shapes.reshape(input, tuple(plan(input).reshape(wanted).shape))
 
 
 @moment_rule(*named("flatten"), view=True)
 def flatten(input: Value, start_dim: int = 0, end_dim: int = -1) -> Value:
     """Serve ``flatten`` and ``nn.Flatten``."""
-    return shapes.reshape(input, tuple(_plan(input).flatten(start_dim, end_dim).shape))
+    return shapes.reshape(input, tuple(plan(input).flatten(start_dim, end_dim).shape))
 
 
 @moment_rule(*named("squeeze"), view=True)
 def squeeze(input: Value, dim: Any = None) -> Value:
     """Serve ``squeeze``."""
-    plan = _plan(input).squeeze() if dim is None else _plan(input).squeeze(dim)
-    return shapes.reshape(input, tuple(plan.shape))
+    squeezed = plan(input).squeeze() if dim is None else plan(input).squeeze(dim)
+    return shapes.reshape(input, tuple(squeezed.shape))
 
 
 @moment_rule(*named("unsqueeze"), view=True)
 def unsqueeze(input: Value, dim: int) -> Value:
     """Serve ``unsqueeze``."""
-    return shapes.reshape(input, tuple(_plan(input).unsqueeze(dim).shape))
+    return shapes.reshape(input, tuple(plan(input).unsqueeze(dim).shape))
 
 
 @moment_rule(*named("expand", "broadcast_to"), takes=(LogSoftmax,), view=True)
@@ -74,7 +59,7 @@ def expand(input: Any, *sizes: Any, size: Sequence[int] | None = None) -> Any:
     if isinstance(input, LogSoftmax):
         return LogSoftmax(expand(input.source, *sizes))
     wanted = tuple(size) if size is not None else _sizes(sizes)
-    return shapes.broadcast(input, tuple(_plan(input).expand(wanted).shape))
+    return shapes.broadcast(input, tuple(plan(input).expand(wanted).shape))
 
 
 @moment_rule(*named("expand_as"), view=True)
@@ -92,66 +77,21 @@ def reshape_as(input: Value, other: Any) -> Value:
 @moment_rule(torch.broadcast_tensors, view=True)
 def broadcast_tensors(*operands: Any) -> tuple:
     """Serve the broadcasting of distribution parameters."""
-    if isinstance(operands[0], tuple | list):
-        operands = tuple(operands[0])
-    shape = shapes.broadcast_shape(*(tuple(operand.shape) for operand in operands))
-    return tuple(shapes.broadcast(operand, shape) for operand in operands)
+    parts: Sequence[Any] = operands[0] if isinstance(operands[0], tuple | list) else operands
+    shape = shapes.broadcast_shape(*(tuple(part.shape) for part in parts))
+    return tuple(shapes.broadcast(part, shape) for part in parts)
 
 
-_T, _MT = (vars(torch._C.TensorBase)[name].__get__ for name in ("T", "mT"))
+@moment_rule(*named("unflatten"), view=True)
+def unflatten(input: Value, dim: int, sizes: Sequence[int]) -> Value:
+    """Serve ``unflatten`` and ``nn.Unflatten``."""
+    return shapes.reshape(input, tuple(plan(input).unflatten(dim, tuple(sizes)).shape))
 
 
-@moment_rule(_MT, *named("adjoint"), view=True)
-def transpose_last(input: Value) -> Value:
-    """Serve ``.mT`` of matrices."""
-    return shapes.swap_last(input)
-
-
-@moment_rule(_T, *named("t"), view=True)
-def transpose_all(input: Value) -> Value:
-    """Serve ``.T`` of one matrix or vector."""
-    if len(input.shape) > 2:
-        raise UnsupportedMoments(
-            f"a transpose of all axes of a value of shape {input.shape}",
-            sites=input.sites,
-            remedy="swap the two trailing axes with .mT",
-        )
-    return input if len(input.shape) < 2 else shapes.swap_last(input)
-
-
-@moment_rule(*named("transpose", "swapaxes", "swapdims"), view=True)
-def transpose(input: Value, dim0: int, dim1: int) -> Value:
-    """Serve ``transpose`` of the two trailing axes."""
-    rank = len(input.shape)
-    places = {_place(dim0, rank), _place(dim1, rank)}
-    if len(places) == 1:
-        return input
-    if places != {rank - 1, rank - 2}:
-        raise UnsupportedMoments(
-            f"transpose of axes {dim0} and {dim1} of a value of shape {input.shape}",
-            sites=input.sites,
-            remedy="only the two trailing axes can be swapped so far",
-        )
-    return shapes.swap_last(input)
-
-
-@moment_rule(*named("cat", "concat", "concatenate"))
-def cat(tensors: Sequence[Any], dim: int = 0) -> Value:
-    """Serve ``torch.cat``."""
-    rank = len(tensors[0].shape)
-    return concatenation.concatenate(tensors, _place(dim, rank) - rank)
-
-
-@moment_rule(torch.Tensor.__getitem__, view=True)
-def getitem(input: Value, key: Any) -> Value:
-    """Serve indexing and slicing."""
-    return indexing.index(input, key)
-
-
-@moment_rule(*named("unbind"), view=True)
-def unbind(input: Value, dim: int = 0) -> tuple[Value, ...]:
-    """Serve ``unbind`` and iteration."""
-    return indexing.unstack(input, _place(dim, len(input.shape)))
+@moment_rule(*named("atleast_1d"), view=True)
+def atleast_1d(input: Value) -> Value:
+    """Serve ``torch.atleast_1d`` of one value."""
+    return shapes.reshape(input, tuple(input.shape) or (1,))
 
 
 @moment_rule(*named("clone"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -29,8 +29,8 @@ def moment_rule(
     Args:
         functions: as ``__torch_function__`` receives them, e.g. ``torch.relu`` and
             ``torch.Tensor.relu``; see :func:`named`.
-        takes: which of the values without moments of their own the rule understands: outcomes of
-            comparisons and functions of logits. Others are refused before it is called.
+        takes: which outcomes of comparisons and functions of logits the rule understands as they
+            are. Of other functions of logits it gets the moments; other outcomes are refused.
         in_place: whether the functions change their first argument; the rule itself does not.
         view: whether the result shares its memory with the first argument.
 
@@ -55,9 +55,8 @@ def _checked(rule: Callable, takes: tuple[type, ...]) -> Callable:
 
     @functools.wraps(rule)
     def checked(*args: Any, **kwargs: Any) -> Any:
-        for operand in _without_moments((*args, *kwargs.values())):
-            if not isinstance(operand, takes):
-                operand.gaussian()  # which refuses
+        args = tuple(_matched(argument, takes) for argument in args)
+        kwargs = {name: _matched(argument, takes) for name, argument in kwargs.items()}
         try:
             return rule(*args, **kwargs)
         except TypeError as error:
@@ -68,12 +67,13 @@ def _checked(rule: Callable, takes: tuple[type, ...]) -> Callable:
     return checked
 
 
-def _without_moments(operands: Iterable[Any]) -> Iterator[Composite | MeanCheck]:
-    for operand in operands:
-        if isinstance(operand, Composite | MeanCheck):
-            yield operand
-        elif isinstance(operand, tuple | list):
-            yield from _without_moments(operand)
+def _matched(operand: Any, takes: tuple[type, ...]) -> Any:
+    """An operand as the rule understands it; outcomes of comparisons refuse to be moments."""
+    if isinstance(operand, Composite | MeanCheck) and not isinstance(operand, takes):
+        return operand.gaussian()
+    if type(operand) is tuple or type(operand) is list:
+        return type(operand)(_matched(part, takes) for part in operand)
+    return operand
 
 
 def _rejected(signature: inspect.Signature, args: tuple, kwargs: dict, error: TypeError):

@@ -10,7 +10,6 @@ import torch
 
 from moment_calculus.composites import Composite
 from moment_calculus.errors import UnsupportedMoments
-from moment_calculus.values import Value
 from pyro_moments.checks import MeanCheck
 from pyro_moments.rules.table import moment_rule, named
 
@@ -65,21 +64,3 @@ def _require_check(operand: Any) -> None:
             sites=operand.sites,
             remedy="do not branch on random values",
         )
-
-
-@moment_rule(torch.full_like, takes=(Composite,))
-def full_like(input: Value, fill_value: float, **options: Any) -> torch.Tensor:
-    """Serve log-determinants of transforms: certain numbers of the value's shape."""
-    if hasattr(fill_value, "sites"):
-        raise UnsupportedMoments(
-            "a tensor filled with a random number",
-            sites=fill_value.sites,
-            remedy="expand the random number instead",
-        )
-    return torch.full_like(_at_mean(input), fill_value, **options)
-
-
-@moment_rule(torch.zeros_like, takes=(Composite,))
-def zeros_like(input: Value, **options: Any) -> torch.Tensor:
-    """Serve log-determinants of identity transforms."""
-    return torch.zeros_like(_at_mean(input), **options)

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
-from moment_calculus.activations import Rescaled, activation
+from moment_calculus.activations import Integrated, Rescaled, activation
+from moment_calculus.special import namespace
 from tests.kinds import ActivationCase
 
 
@@ -28,6 +29,7 @@ ACTIVATIONS = [
         "leaky_relu", lambda x: F.leaky_relu(x, -0.5), -0.5, label="leaky_relu_steep", variant=True
     ),
     row("heaviside", lambda x: torch.heaviside(x, 0 * x), dvi_error=2e-2),
+    row("identity", lambda x: x, variant=True, kinks=()),
     row("abs", torch.abs, variant=True),
     row("relu6", F.relu6, variant=True, kinks=(0.0, 6.0)),
     row("hardtanh", F.hardtanh, variant=True, kinks=(-1.0, 1.0)),
@@ -43,7 +45,7 @@ ACTIVATIONS = [
     ),
     row("hardsigmoid", F.hardsigmoid, variant=True, kinks=(-3.0, 3.0)),
     row("softshrink", F.softshrink, variant=True, kinks=(-0.5, 0.5)),
-    row("hardshrink", F.hardshrink, kinks=(-0.5, 0.5), **SERIES),
+    row("hardshrink", F.hardshrink, variant=True, kinks=(-0.5, 0.5), **SERIES),
     row(
         "threshold",
         lambda x: F.threshold(x, 0.3, -2),
@@ -56,7 +58,7 @@ ACTIVATIONS = [
     row("sigmoid", torch.sigmoid, **SERIES),
     row("tanh", torch.tanh, **SERIES),
     row("logsigmoid", F.logsigmoid, variant=True, **SERIES),
-    row("softplus", F.softplus, **SERIES),
+    row("softplus", F.softplus, variant=True, **SERIES),
     ActivationCase(
         "softplus_beta",
         activation("softplus", 2.5),
@@ -65,25 +67,31 @@ ACTIVATIONS = [
         **SERIES,
     ),
     row("silu", F.silu, **SERIES),
-    row("mish", F.mish, **SERIES),
-    row("hardswish", F.hardswish, kinks=(-3.0, 3.0), **SERIES),
+    row("mish", F.mish, variant=True, **SERIES),
+    row("hardswish", F.hardswish, variant=True, kinks=(-3.0, 3.0), **SERIES),
     row("softsign", F.softsign, **SERIES),
-    row("tanhshrink", F.tanhshrink, **SERIES),
-    row("gelu", F.gelu, **SERIES),
+    row("tanhshrink", F.tanhshrink, variant=True, **SERIES),
+    row("gelu", F.gelu),
     row("gelu_tanh", lambda x: F.gelu(x, approximate="tanh"), **SERIES),
-    row("elu", lambda x: F.elu(x, 0.7), 0.7, **SERIES),
+    row("elu", lambda x: F.elu(x, 0.7), 0.7, variant=True, **SERIES),
     row("celu", lambda x: F.celu(x, 1.5), 1.5, variant=True, **SERIES),
     row("selu", F.selu, variant=True, **SERIES),
     row("ndtr", torch.special.ndtr),
     row("erf", torch.erf, variant=True),
-    row("erfc", torch.erfc),
+    row("erfc", torch.erfc, variant=True),
     row("exp", torch.exp, **EXPONENTIAL),
     row("exp2", torch.exp2, variant=True, **EXPONENTIAL),
-    row("expm1", torch.expm1, **EXPONENTIAL),
+    row("expm1", torch.expm1, variant=True, **EXPONENTIAL),
     row("sin", torch.sin, **OSCILLATING),
     row("cos", torch.cos, variant=True, **OSCILLATING),
     row("power", torch.square, 2, label="squared", variant=True),
     row("power", lambda x: x**3, 3, label="cube"),
+    ActivationCase(
+        "chain",
+        Integrated(lambda x: namespace(x).tanh(2 * namespace(x).tanh(x))),
+        lambda x: torch.tanh(2 * torch.tanh(x)),
+        **SERIES,
+    ),
     ActivationCase(
         "mirrored",
         Rescaled(activation("elu"), -2.0, -3.0, 0.5),

@@ -6,17 +6,24 @@ import torch
 from torch.nn.functional import linear
 
 from moment_calculus import operations as ops
-from moment_calculus.concatenation import concatenate
-from moment_calculus.indexing import index, unstack
+from moment_calculus.concatenation import concatenate, stack
+from moment_calculus.einsum import einsum
+from moment_calculus.indexing import gather, index, take, unstack
 from moment_calculus.linear import linear as gaussian_linear
 from moment_calculus.linear import matmul
+from moment_calculus.logits import logsumexp_value, softmax_value
+from moment_calculus.normalisation import normalise
+from moment_calculus.reductions import average, cumulative_sum, difference, product, total
 from moment_calculus.rulebooks import Propagation
-from moment_calculus.shapes import reshape, swap_last
+from moment_calculus.selection import where
+from moment_calculus.shapes import permute, reshape, swap_last
+from moment_calculus.special import constants, namespace
 from moment_calculus.unary import scale_shift
 from tests import row_functions as functions
 from tests.operand_kinds import LayerCase, Operand
 from tests.row_functions import fixed
 
+CHOSEN = [1, 0, 1]
 DIAGONAL = Propagation(covariance="diagonal")
 
 X = Operand((2, 2))
@@ -26,6 +33,39 @@ WEIGHT = Operand((2, 2))
 BIAS = Operand((2,))
 VECTOR = Operand((2,))
 CONSTANT = Operand((2,), "certain")
+
+
+def cycled(value):
+    """A permutation of a value or tensor that moves the features to the front."""
+    order = (2, 0, 1)
+    return value.permute(order) if isinstance(value, torch.Tensor) else permute(value, order)
+
+
+def einstein(equation):
+    """The rule and the plain function of an Einstein sum."""
+    return (
+        lambda *operands: einsum(equation, *operands),
+        lambda *operands: torch.einsum(equation, *operands),
+    )
+
+
+def chequered(array):
+    """A fixed mask of the trailing axis."""
+    return constants([1.0, 0.0], array) > 0 * array
+
+
+def first_or_last(array):
+    """A fixed choice of two features for each row."""
+    return namespace(array).asarray([[0, 0], [1, 0]])
+
+
+def layer_norm(x):
+    return torch.nn.functional.layer_norm(x, x.shape[-1:])
+
+
+def rms_norm(x):
+    return torch.nn.functional.rms_norm(x, x.shape[-1:], eps=1e-5)
+
 
 LAYERS = [
     LayerCase("linear", (X, WEIGHT, BIAS), gaussian_linear, linear),
@@ -115,4 +155,139 @@ LAYERS = [
         lambda x: torch.multiply(*x.unbind(-1)),
     ),
     LayerCase("transpose", (JOINT,), swap_last, lambda x: x.mT, batched=()),
+    LayerCase(
+        "permute_and_map",
+        (Operand((2, 1, 2), "correlated"),),
+        lambda x: fixed(permute(permute(x, (2, 0, 1)), (1, 2, 0))),
+        lambda x: fixed(x.permute(2, 0, 1).permute(1, 2, 0)),
+    ),
+    LayerCase("permute", (Operand((1, 2, 2), "correlated"),), cycled, cycled, batched=()),
+    LayerCase(
+        "batch_of_weights",
+        (Operand((2, 1, 2), "correlated"), Operand((2, 1, 2))),
+        gaussian_linear,
+        lambda x, w: x @ w.mT,
+        batched=(0, 1),
+    ),
+    LayerCase(
+        "batch_of_certain_matrices",
+        (Operand((2, 1, 2), "correlated"), Operand((2, 2, 2), "certain")),
+        matmul,
+        torch.matmul,
+        batched=(0, 1),
+    ),
+    LayerCase(
+        "batch_of_weights_certain_input",
+        (Operand((2, 1, 2), "certain"), Operand((2, 2, 2))),
+        matmul,
+        torch.matmul,
+        batched=(0, 1),
+    ),
+    LayerCase("einsum_linear", (JOINT, WEIGHT), *einstein("bi,oi->bo")),
+    LayerCase("einsum_weight_first", (CERTAIN, JOINT), *einstein("oi,bi->bo"), batched=(1,)),
+    LayerCase("einsum_elementwise", (JOINT, WEIGHT), *einstein("bi,bi->bi"), batched=(0, 1)),
+    LayerCase("einsum_outer", (JOINT, VECTOR), *einstein("bi,o->boi")),
+    LayerCase("einsum_scalar_products", (JOINT, CERTAIN), *einstein("bi,bi->b"), batched=()),
+    LayerCase("einsum_sum", (JOINT, VECTOR), *einstein("bi,o->bo")),
+    LayerCase("einsum_heads", (JOINT, Operand((1, 2, 2), "certain")), *einstein("bi,hdi->bhd")),
+    LayerCase(
+        "einsum_permutation", (Operand((1, 2, 2), "correlated"),), *einstein("bij->jbi"), batched=()
+    ),
+    LayerCase("sum", (JOINT,), lambda x: total(x, [1]), lambda x: x.sum(-1)),
+    LayerCase(
+        "sum_and_keep",
+        (JOINT,),
+        lambda x: ops.subtract(x, total(x, [1], keepdims=True)),
+        lambda x: x - x.sum(-1, keepdim=True),
+    ),
+    LayerCase("sum_of_all", (WEIGHT,), total, torch.sum, batched=()),
+    LayerCase("sum_of_independent", (WEIGHT,), lambda x: total(x, [0]), lambda x: x.sum(0), ()),
+    LayerCase(
+        "sum_of_leading_features",
+        (JOINT,),
+        lambda x: total(swap_last(x), [0]),
+        lambda x: x.mT.sum(0),
+    ),
+    LayerCase(
+        "sum_diagonal", (X,), lambda x: total(x, [1]), lambda x: x.sum(-1), propagation=DIAGONAL
+    ),
+    LayerCase(
+        "centred",
+        (JOINT,),
+        lambda x: ops.subtract(x, average(x, [1], keepdims=True)),
+        lambda x: x - x.mean(-1, keepdim=True),
+    ),
+    LayerCase("cumulative_sum", (JOINT,), lambda x: cumulative_sum(x, 1), lambda x: x.cumsum(-1)),
+    LayerCase(
+        "cumulative_sum_of_leading_features",
+        (JOINT,),
+        lambda x: cumulative_sum(swap_last(x), 0),
+        lambda x: x.mT.cumsum(0),
+        batched=(),
+    ),
+    LayerCase("difference", (JOINT,), lambda x: difference(x, 1), lambda x: x.diff()),
+    LayerCase("product_of_two", (JOINT,), lambda x: product(x, 1), lambda x: x.prod(-1)),
+    LayerCase(
+        "product_of_batch", (WEIGHT,), lambda x: product(x, 0), lambda x: x.prod(0), batched=()
+    ),
+    LayerCase(
+        "where",
+        (JOINT, X),
+        lambda x, y: where(chequered(x.mean), x, y),
+        lambda x, y: torch.where(chequered(x), x, y),
+        batched=(0, 1),
+    ),
+    LayerCase(
+        "where_certain",
+        (JOINT, CERTAIN),
+        lambda x, y: where(chequered(x.mean), y, x),
+        lambda x, y: torch.where(chequered(x), y, x),
+        batched=(0, 1),
+    ),
+    LayerCase(
+        "stack_of_slices",
+        (JOINT,),
+        lambda x: fixed(stack([*unstack(x, 1)][::-1], -1)),
+        lambda x: fixed(x.flip(-1)),
+    ),
+    LayerCase(
+        "stack_of_batches",
+        (JOINT,),
+        lambda x: stack([x, fixed(x)], -2),
+        lambda x: torch.stack([x, fixed(x)], -2),
+    ),
+    LayerCase(
+        "take",
+        (JOINT,),
+        lambda x: take(x, namespace(x.mean).asarray(CHOSEN), 1),
+        lambda x: x[:, CHOSEN],
+    ),
+    LayerCase(
+        "gather",
+        (JOINT,),
+        lambda x: gather(x, first_or_last(x.mean), 1),
+        lambda x: x.gather(1, first_or_last(x)),
+        batched=(),
+    ),
+]
+
+# Approximations: everything but the oracle is asked of them; tests/floor1/test_normalisation.py
+# measures their errors.
+WIDE = Operand((2, 6), "correlated")
+APART = Operand((2, 6))
+NORMALISATIONS = [
+    LayerCase("layer_norm", (WIDE,), lambda x: normalise(x, eps=1e-5), layer_norm),
+    LayerCase(
+        "layer_norm_diagonal",
+        (APART,),
+        lambda x: normalise(x, eps=1e-5),
+        layer_norm,
+        propagation=DIAGONAL,
+    ),
+    LayerCase("rms_norm", (WIDE,), lambda x: normalise(x, eps=1e-5, centred=False), rms_norm),
+    LayerCase("softmax", (WIDE,), softmax_value, lambda x: x.softmax(-1)),
+    LayerCase(
+        "softmax_diagonal", (APART,), softmax_value, lambda x: x.softmax(-1), propagation=DIAGONAL
+    ),
+    LayerCase("logsumexp", (WIDE,), logsumexp_value, lambda x: x.logsumexp(-1, keepdim=True)),
 ]

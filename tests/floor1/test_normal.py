@@ -105,3 +105,37 @@ def test_finite_for_extreme_arguments_in_float32(name):
     value = getattr(normal, name)(a, b, rho)
     gradients = torch.autograd.grad(value.sum(), (a, b, rho))
     assert all(bool(torch.isfinite(part).all()) for part in (value, *gradients))
+
+
+def test_bivariate_cdf_against_quadrature():
+    generator = np.random.default_rng(6)
+    points, weights = np.polynomial.legendre.leggauss(40)
+    for a, b in [(0.0, 0.0), (-3.0, 2.0), (8.0, -1.0), *generator.uniform(-4, 4, (10, 2))]:
+        for rho in (-0.999, -0.5, 0.3, 0.999):
+            root = np.sqrt(1 - rho * rho)
+            turns = b / rho + root * np.array([-8.0, -3, -1, 0, 1, 3, 8])
+            edges = np.unique(np.clip([*np.arange(-12.0, 12.0), *turns, a], -12, a))
+            half = np.diff(edges)[:, None] / 2
+            x = edges[:-1, None] + half * (1 + points)
+            true = np.sum(half * weights * normal.pdf(x) * normal.cdf((b - rho * x) / root))
+            ours = normal.bivariate_cdf(*map(np.asarray, (a, b, rho)))
+            assert abs(ours - true) <= 1e-8 * true + 1e-12
+
+
+def test_bivariate_cdf_of_equal_and_opposite_variables():
+    a, b = np.random.default_rng(7).uniform(-6, 6, (2, 200))
+    one = np.ones(200)
+    np.testing.assert_allclose(
+        normal.bivariate_cdf(a, b, one), normal.cdf(np.minimum(a, b)), rtol=1e-8
+    )
+    opposite = np.clip(normal.cdf(a) - normal.cdf(-b), 0, None)
+    np.testing.assert_allclose(normal.bivariate_cdf(a, b, -one), opposite, atol=1e-8)
+
+
+def test_conditional_cdf_and_density():
+    a, b, rho = np.random.default_rng(8).uniform(-1, 1, (3, 200)) * [[4], [4], [0.99]]
+    root = np.sqrt(1 - rho**2)
+    ours = normal.conditional_cdf(a, b, rho)
+    np.testing.assert_allclose(ours, normal.cdf((a - rho * b) / root), rtol=1e-9)
+    density = normal.pdf(b) * normal.pdf((a - rho * b) / root) / root
+    np.testing.assert_allclose(normal.bivariate_pdf(a, b, rho), density, rtol=1e-9)

@@ -5,9 +5,15 @@ from __future__ import annotations
 from moment_calculus import operations as ops
 from moment_calculus.arrays import diagonal_matrix
 from moment_calculus.concatenation import concatenate
+from moment_calculus.einsum import einsum
+from moment_calculus.indexing import gather, index
 from moment_calculus.linear import linear
+from moment_calculus.reductions import average, cumulative_sum, total
+from moment_calculus.selection import where
+from moment_calculus.shapes import permute
 from moment_calculus.unary import scale_shift
 from moment_calculus.values import Gaussian
+from tests.cases.layers import chequered, first_or_last
 from tests.mutants import (
     altered,
     detached,
@@ -45,6 +51,14 @@ def without_input_noise(x, w, b):
 def without_off_diagonal(x, w, b):
     y = linear(x, w, b)
     return altered(y, covariance=diagonal_matrix(y.variance))
+
+
+def without_covariance(x):
+    return altered(x, covariance=diagonal_matrix(x.variance))
+
+
+def reversed_(x):
+    return index(x, (..., [1, 0]))
 
 
 def covariance_changed(change):
@@ -152,5 +166,45 @@ LAYER_MUTANTS = [
         check_oracle,
         "concatenate",
         lambda x, y: concatenate([y, fixed(x), x], -1),
+    ),
+    wrong_rule(
+        "features taken as independent",
+        check_oracle,
+        "sum",
+        lambda x: total(without_covariance(x), [1]),
+    ),
+    wrong_rule(
+        "mean of independent copies",
+        check_oracle,
+        "centred",
+        lambda x: ops.subtract(x, average(unrelated(x), [1], keepdims=True)),
+    ),
+    wrong_rule(
+        "elements of the batch taken as one",
+        check_oracle,
+        "sum_of_independent",
+        lambda x: altered(total(x, [0]), covariance=2 * diagonal_matrix(total(x, [0]).variance)),
+    ),
+    wrong_rule("another axis", check_oracle, "permute", lambda x: permute(x, (2, 0, 1)[::-1])),
+    wrong_rule(
+        "another order", check_oracle, "cumulative_sum", lambda x: cumulative_sum(reversed_(x), 1)
+    ),
+    wrong_rule(
+        "branches swapped",
+        check_oracle,
+        "where",
+        lambda x, y: where(chequered(x.mean), y, x),
+    ),
+    wrong_rule(
+        "weight transposed",
+        check_oracle,
+        "einsum_linear",
+        lambda x, w: einsum("bi,io->bo", x, w),
+    ),
+    wrong_rule(
+        "chosen features taken as independent",
+        check_oracle,
+        "gather",
+        lambda x: without_covariance(gather(x, first_or_last(x.mean), 1)),
     ),
 ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pyro
 import pyro.distributions as dist
 import torch
@@ -60,10 +62,10 @@ def _gradients(guide: nn.Module) -> dict[str, torch.Tensor]:
     return {f"grad {name}": p.grad.clone() for name, p in guide.named_parameters()}
 
 
-def run(rank: int, size: int, port: int, x: torch.Tensor, y: torch.Tensor, path: str) -> None:
+def run(rank: int, size: int, meeting: str, x: torch.Tensor, y: torch.Tensor, path: str) -> None:
     """Entry point of a spawned process; the first one saves what it found."""
-    address = f"tcp://127.0.0.1:{port}"
-    distributed.init_process_group("gloo", init_method=address, rank=rank, world_size=size)
+    options = {"init_method": f"file://{meeting}", "rank": rank, "world_size": size}
+    distributed.init_process_group("gloo", timeout=timedelta(minutes=2), **options)
     result = train(x, y, rank, size)
     if rank == 0:
         torch.save(result, path)

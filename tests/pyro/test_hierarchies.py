@@ -148,3 +148,11 @@ class fixed_subsample(pyro.poutine.messenger.Messenger):
     def _pyro_sample(self, msg):
         if msg["name"] == "data" and not msg["done"]:
             msg["value"], msg["done"] = self.index, True
+
+
+def test_guide_messengers_initialise_from_priors_that_are_certain():
+    """Their first run reads every prior; one with a random location would have no initial value."""
+    model = hierarchy(PRIORS["LogNormal"])
+    guide = AutoNormalMessenger(model)
+    assert DeterministicELBO().loss(model, guide, GROUP, observations()) > 0
+    assert guide.locs.mean.shape == (GROUPS,)

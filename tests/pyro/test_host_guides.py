@@ -14,8 +14,6 @@ from pyro.infer.autoguide import (
     AutoGuideList,
     AutoIAFNormal,
     AutoLaplaceApproximation,
-    AutoLowRankMultivariateNormal,
-    AutoMultivariateNormal,
     AutoNormal,
     AutoNormalMessenger,
     AutoStructured,
@@ -123,84 +121,6 @@ def test_point_estimates_give_the_log_joint(make_guide):
     assert loss == pytest.approx(Trace_ELBO().loss(with_noise, guide, x, y), rel=1e-6)
     DeterministicELBO().loss_and_grads(with_noise, guide, x, y)
     assert all(p.grad.any() for p in guide.parameters())
-
-
-def correlated(make_guide, model, x, y):
-    """A full-rank guide with random parameters, its mean and covariance."""
-    guide = make_guide(model, init_scale=SCALE)
-    guide(x, y)
-    with torch.no_grad():
-        for parameter in guide.parameters():
-            parameter.copy_(0.3 * torch.randn(parameter.shape).reshape(parameter.shape))
-        if isinstance(guide, AutoMultivariateNormal):
-            guide.scale_tril = torch.eye(4) + 0.4 * torch.randn(4, 4).tril(-1)
-    posterior = guide.get_posterior()
-    return guide, posterior.mean.detach(), posterior.covariance_matrix.detach()
-
-
-@pytest.mark.parametrize("make_guide", [AutoMultivariateNormal, AutoLowRankMultivariateNormal])
-def test_full_rank_guides_are_exact_for_linear_regression(make_guide):
-    x, y = models.data()
-    guide, mean, covariance = correlated(make_guide, linear, x, y)
-    assert (covariance - covariance.diag().diag()).abs().max() > 0.01
-    design = torch.cat([x, torch.ones(len(x), 1)], -1)
-    variance = ((design @ covariance) * design).sum(-1)
-    squared = (y - design @ mean) ** 2 + variance
-    fit = dist.Normal(0.0, 0.3).log_prob(torch.zeros(())) - 0.5 * squared / 0.3**2
-    prior = dist.MultivariateNormal(
-        torch.tensor([0.0, 0.0, 0.0, 0.5]), torch.tensor([1.0, 1.0, 1.0, 4.0]).diag()
-    )
-    posterior = dist.MultivariateNormal(mean, covariance)
-    expected = torch.distributions.kl_divergence(posterior, prior) - fit.sum()
-    loss = DeterministicELBO().loss(linear, guide, x, y)
-    assert loss == pytest.approx(expected.item(), rel=1e-5)
-
-
-def test_hand_written_multivariate_normal_guide():
-    x, y = models.data()
-    tril = torch.tensor([[0.5, 0.0, 0.0], [0.3, 0.4, 0.0], [-0.2, 0.1, 0.6]])
-
-    def model(x, y):
-        w = pyro.sample("w", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
-        with pyro.plate("data", x.shape[0]):
-            pyro.sample("obs", dist.Normal(x @ w, 0.3), obs=y)
-
-    def guide(x, y):
-        pyro.sample("w", dist.MultivariateNormal(torch.ones(3), scale_tril=tril))
-
-    covariance = tril @ tril.mT
-    squared = (y - x.sum(-1)) ** 2 + ((x @ covariance) * x).sum(-1)
-    fit = dist.Normal(0.0, 0.3).log_prob(torch.zeros(())) - 0.5 * squared / 0.3**2
-    prior = dist.MultivariateNormal(torch.zeros(3), torch.eye(3))
-    posterior = dist.MultivariateNormal(torch.ones(3), covariance)
-    expected = torch.distributions.kl_divergence(posterior, prior) - fit.sum()
-    assert DeterministicELBO().loss(model, guide, x, y) == pytest.approx(expected.item(), rel=1e-5)
-
-
-def test_full_rank_guides_are_refused_where_correlations_would_be_lost():
-    x, y = models.data()
-    guide = AutoMultivariateNormal(linear)
-    with pytest.raises(UnsupportedMoments, match=r"'diagonal' would ignore.*(?s:.)*AutoDiagonal"):
-        DeterministicELBO(covariance="diagonal").loss(linear, guide, x, y)
-    network = models.sequential()
-    with pytest.raises(UnsupportedMoments, match=r"network\.0\.weight.* more than one axis"):
-        DeterministicELBO().loss(network, AutoMultivariateNormal(network), x, y)
-
-
-def test_structured_guides_are_exact_while_their_conditionals_are_normal():
-    x, y = models.data()
-    names = ["w", "b"]
-    guide = AutoStructured(linear, conditionals="normal", dependencies="linear")
-    guide(x, y)
-    with torch.no_grad():
-        for parameter in guide.parameters():
-            parameter.add_(0.3 * torch.randn(parameter.shape))
-    expected, error = trace_elbo(linear, guide, x, y, samples=1000)
-    assert abs(DeterministicELBO().loss(linear, guide, x, y) - expected) < 4 * error
-    joint = AutoStructured(linear, conditionals="mvn")
-    with pytest.raises(UnsupportedMoments, match=r"'w' has the conditional 'mvn'.*(?s:.)*'normal'"):
-        DeterministicELBO().loss(linear, joint, x, y)
-    assert DeterministicELBO(sample_sites=names).loss(linear, joint, x, y) > 0
 
 
 def test_flows_are_refused_or_drawn_whole():

@@ -214,17 +214,48 @@ def test_non_gaussian_guide_sites_are_refused_with_the_remedy():
         DeterministicELBO().loss(model, guide, torch.tensor(0.3))
 
 
-def test_guide_that_is_not_mean_field_is_refused():
-    def model(y):
+def test_guide_with_a_linear_gaussian_conditional_is_exact():
+    """q(a) q(b | a) = the joint Gaussian that a multivariate Normal guide states directly."""
+    x, y = models.data()
+
+    def model(x, y):
         a = pyro.sample("a", dist.Normal(0.0, 1.0))
-        pyro.sample("b", dist.Normal(a, 1.0))
+        b = pyro.sample("b", dist.Normal(a, 2.0))
+        with pyro.plate("data", len(x)):
+            pyro.sample("obs", dist.Normal(a + b * x[:, 0], 0.5), obs=y)
+
+    def guide(x, y):
+        a = pyro.sample("a", dist.Normal(0.3, 0.7))
+        pyro.sample("b", dist.Normal(0.1 - 0.8 * a, 0.4))
+
+    mean = torch.tensor([0.3, 0.1 - 0.8 * 0.3])
+    covariance = torch.tensor([[0.49, -0.392], [-0.392, 0.64 * 0.49 + 0.16]])
+    prior = dist.MultivariateNormal(torch.zeros(2), torch.tensor([[1.0, 1.0], [1.0, 5.0]]))
+    posterior = dist.MultivariateNormal(mean, covariance)
+    design = torch.stack([torch.ones(len(x)), x[:, 0]], -1)
+    squared = (y - design @ mean) ** 2 + ((design @ covariance) * design).sum(-1)
+    fit = dist.Normal(0.0, 0.5).log_prob(torch.zeros(())) - 0.5 * squared / 0.25
+    expected = torch.distributions.kl_divergence(posterior, prior) - fit.sum()
+    for covariance_mode in ("full", "diagonal"):
+        loss = DeterministicELBO(covariance=covariance_mode).loss(model, guide, x, y)
+        assert loss == pytest.approx(expected.item(), rel=1e-6)
+
+
+def test_conditional_guide_sites_in_plates_equal_trace_elbo():
+    y = torch.linspace(-1, 2, 6)
+
+    def model(y):
+        centre = pyro.sample("centre", dist.Normal(0.0, 1.0))
+        with pyro.plate("groups", 6):
+            spread = pyro.sample("spread", dist.LogNormal(0.3, 0.5))
+            pyro.sample("obs", dist.Normal(centre, spread), obs=y)
 
     def guide(y):
-        a = pyro.sample("a", dist.Normal(0.0, 1.0))
-        pyro.sample("b", dist.Normal(a, 1.0))
+        centre = pyro.sample("centre", dist.Normal(0.2, 0.3))
+        with pyro.plate("groups", 6):
+            pyro.sample("spread", dist.LogNormal(0.1 + 0.5 * centre, 0.2))
 
-    with pytest.raises(UnsupportedMoments, match="'b' depends on another latent site"):
-        DeterministicELBO().loss(model, guide, None)
+    assert_equals_trace_elbo(model, guide, y, samples=3000)
 
 
 def test_latent_site_missing_from_the_guide_is_refused():

@@ -1,0 +1,211 @@
+"""Elementwise functions with derivatives in closed form, on NumPy, torch and JAX arrays.
+
+A framework is imported only when one of its arrays arrives.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import array_api_compat
+
+Array = Any
+Partials = Callable[..., Sequence[Sequence[Array]]]
+
+PIECE = 1 << 16  # elements; the intermediate results of a piece stay in a processor's cache
+
+
+def elementwise(function: Callable[..., Any], partials: Partials) -> Callable[..., Any]:
+    """Give an elementwise function its derivatives in closed form.
+
+    Differentiable as often as ``partials`` is, under torch autograd, torch.func and JAX alike.
+
+    Args:
+        function: elementwise function of k broadcastable arrays, to one array or a tuple.
+        partials: function of the same arrays; for each output a row with its k partial
+            derivatives, which must be finite.
+
+    Returns:
+        The differentiable function, of k positional arrays.
+    """
+
+    @functools.cache
+    def for_torch() -> Callable[..., Any]:
+        return _torch_elementwise(function, partials)
+
+    @functools.cache
+    def for_jax() -> Callable[..., Any]:
+        return _jax_elementwise(function, partials)
+
+    @functools.wraps(function)
+    def differentiable(*arrays: Array) -> Any:
+        if any(array_api_compat.is_torch_array(array) for array in arrays):
+            return for_torch()(*arrays)
+        if any(array_api_compat.is_jax_array(array) for array in arrays):
+            return for_jax()(*arrays)
+        return function(*arrays)
+
+    return differentiable
+
+
+def _as_tuple(outputs: Any) -> tuple[Array, ...]:
+    return outputs if isinstance(outputs, tuple) else (outputs,)
+
+
+def _tangents(rows: Any, tangents: Sequence[Any]) -> list[Array]:
+    """Directional derivative of each output; a tangent of None stands for zero."""
+    return [sum(p * t for p, t in zip(row, tangents, strict=True) if t is not None) for row in rows]
+
+
+def _torch_elementwise(function: Callable[..., Any], partials: Partials) -> Callable[..., Any]:
+    import torch
+
+    class Elementwise(torch.autograd.Function):
+        generate_vmap_rule = True
+
+        @staticmethod
+        def forward(*arrays: Array) -> Any:
+            return _in_pieces(function, arrays)
+
+        @staticmethod
+        def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+            ctx.save_for_backward(*inputs)
+            ctx.save_for_forward(*inputs)
+
+        @staticmethod
+        def backward(ctx: Any, *gradients: Array) -> tuple[Array | None, ...]:
+            needed = ctx.needs_input_grad
+
+            def pulled_back(*parts: Array) -> tuple[Array, ...]:
+                arrays, slopes = parts[: len(needed)], parts[len(needed) :]
+                columns = zip(*partials(*arrays), strict=True)
+                return tuple(
+                    _tangents([column], slopes)[0]
+                    for column, wanted in zip(columns, needed, strict=True)
+                    if wanted
+                )
+
+            arrays = ctx.saved_tensors
+            results = iter(_in_pieces(pulled_back, (*arrays, *gradients)))
+            return tuple(
+                next(results).sum_to_size(array.shape) if wanted else None
+                for array, wanted in zip(arrays, needed, strict=True)
+            )
+
+        @staticmethod
+        def jvp(ctx: Any, *tangents: Array | None) -> Any:
+            results = _tangents(partials(*ctx.saved_tensors), tangents)
+            return results[0] if len(results) == 1 else tuple(results)
+
+    # torch inspects the signature at every call unless it is written down.
+    arrays = inspect.Parameter("arrays", inspect.Parameter.VAR_POSITIONAL)
+    Elementwise.forward.__signature__ = inspect.Signature([arrays])  # type: ignore[attr-defined]
+    return Elementwise.apply
+
+
+def economical(function: Callable[..., Array]) -> Callable[..., Array]:
+    """Let an elementwise function keep none of its steps for its gradient, if arrays are large.
+
+    Large torch tensors are computed piece by piece, and once more in the backward pass. All other
+    arrays are passed through.
+
+    Args:
+        function: elementwise function of k arrays of one shape.
+    """
+
+    @functools.cache
+    def for_torch() -> Callable[..., Array]:
+        return _torch_economical(function)
+
+    @functools.wraps(function)
+    def wrapped(*arrays: Array) -> Array:
+        if not array_api_compat.is_torch_array(arrays[0]):
+            return function(*arrays)
+        large = arrays[0].numel() > 2 * PIECE and _are_plain(arrays)
+        return for_torch()(*arrays) if large else function(*arrays)
+
+    return wrapped
+
+
+def _torch_economical(function: Callable[..., Array]) -> Callable[..., Array]:
+    import torch
+
+    def pulled_back(*parts: Array) -> tuple[Array, ...]:
+        *arrays, slope = parts
+        with torch.enable_grad():
+            arrays = [array.detach().requires_grad_() for array in arrays]
+            return torch.autograd.grad(function(*arrays), arrays, slope)
+
+    class Economical(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, *arrays: Array) -> Array:
+            ctx.save_for_backward(*arrays)
+            return _in_pieces(function, arrays)
+
+        @staticmethod
+        def backward(ctx: Any, gradient: Array) -> tuple[Array, ...]:
+            arrays = ctx.saved_tensors
+            if torch.is_grad_enabled():  # the gradient is to be differentiated itself
+                return torch.autograd.grad(function(*arrays), arrays, gradient, create_graph=True)
+            return _in_pieces(pulled_back, (*arrays, gradient))
+
+    return Economical.apply
+
+
+def _in_pieces(function: Callable[..., Any], tensors: Sequence[Any]) -> Any:
+    """An elementwise function of torch tensors, of large ones piece by piece to save memory."""
+    shape = tensors[0].shape
+    if not _may_be_cut(tensors):
+        return function(*tensors)
+    results: list[Any] = []
+    pieces = zip(*(tensor.view(-1).split(PIECE) for tensor in tensors), strict=True)
+    single = False
+    for place, piece in enumerate(pieces):
+        outputs = function(*piece)
+        single = not isinstance(outputs, tuple)
+        for i, output in enumerate(_as_tuple(outputs)):
+            if place == 0:
+                results.append(output.new_empty(shape))
+            results[i].view(-1)[place * PIECE : place * PIECE + len(output)] = output
+    return results[0] if single else tuple(results)
+
+
+def _may_be_cut(tensors: Sequence[Any]) -> bool:
+    """Whether tensors are large, and no graph is made of what is done with them."""
+    import torch
+
+    return tensors[0].numel() > 2 * PIECE and not torch.is_grad_enabled() and _are_plain(tensors)
+
+
+def _are_plain(tensors: Sequence[Any]) -> bool:
+    """Whether all tensors are alike in shape and layout, and plain eager execution goes on."""
+    import torch
+
+    first = tensors[0]
+    return (
+        torch._C._len_torch_dispatch_stack() == 0
+        and torch._C._functorch.peek_interpreter_stack() is None
+        and all(t is not None and t.shape == first.shape and t.is_contiguous() for t in tensors)
+    )
+
+
+def _jax_elementwise(function: Callable[..., Any], partials: Partials) -> Callable[..., Any]:
+    import jax
+
+    wrapped = jax.custom_jvp(lambda *arrays: function(*arrays))
+
+    @wrapped.defjvp
+    def rule(primals: Any, tangents: Any) -> Any:
+        outputs = wrapped(*primals)
+        slopes = [
+            jax.numpy.broadcast_to(slope, output.shape).astype(output.dtype)
+            for slope, output in zip(
+                _tangents(partials(*primals), tangents), _as_tuple(outputs), strict=True
+            )
+        ]
+        return outputs, (tuple(slopes) if isinstance(outputs, tuple) else slopes[0])
+
+    return wrapped

@@ -1,0 +1,116 @@
+"""Softmax and logsumexp of Gaussian logits as values, with their dependence on the logits."""
+
+from __future__ import annotations
+
+from moment_calculus.arrays import Array, diagonal, diagonal_matrix, outer
+from moment_calculus.normalisation import trailing_features
+from moment_calculus.softmax import EXCLUDED, SATURATION, softmax_moments
+from moment_calculus.special import log_softmax, logsumexp, namespace, safe_scale
+from moment_calculus.values import Gaussian
+
+
+def softmax_value(logits: Gaussian) -> Gaussian:
+    """Softmax over the trailing axis.
+
+    An approximation: means and variances as in
+    :func:`moment_calculus.softmax.softmax_moments`, whose errors it states; covariances are those
+    of the linear map by the expected Jacobian diag(p) − E[p pᵀ], scaled to these variances. Their
+    largest error in norm, measured against samples with up to 30 classes, is 0.03, 0.35 and 0.75
+    of the covariance at logit variances of 0.1, 1 and 4 (on average 0.02, 0.15, 0.4), and that of
+    the covariance with the logits 0.01, 0.15 and 0.9 (on average 0.005, 0.05, 0.3). In diagonal
+    mode the logits enter as independent.
+
+    Args:
+        logits: Gaussian [..., classes]; masked ones may be −∞.
+
+    Returns:
+        Gaussian [..., classes].
+
+    Raises:
+        UnsupportedMoments: if the trailing axis is not the feature axis and its components are
+            dependent.
+    """
+    x = _bounded(trailing_features(logits, "a softmax"))
+    mean, variance = softmax_moments(x)
+    covariance = _softmax_covariance(x, mean, variance)
+    jacobian = diagonal_matrix(mean) - outer(mean, mean) - covariance
+    return Gaussian(
+        mean,
+        variance,
+        covariance if x.propagation.full else None,
+        joint=lambda: covariance,
+        sites=x.sites,
+        parents=((logits, lambda cross: jacobian @ cross),),
+        propagation=x.propagation,
+        mixes=not x.propagation.full,
+    )
+
+
+def _bounded(x: Gaussian) -> Gaussian:
+    """Logits of −∞ have no arithmetic."""
+    return Gaussian(
+        namespace(x.mean).clip(x.mean, min=EXCLUDED),
+        x.variance,
+        (lambda: x.covariance) if x.has_covariance else None,
+        sites=x.sites,
+        parents=x.parents,
+        propagation=x.propagation,
+    )
+
+
+def _matrix(x: Gaussian) -> Array:
+    return x.covariance if x.has_covariance else diagonal_matrix(x.variance)
+
+
+def _softmax_covariance(x: Gaussian, mean: Array, variance: Array) -> Array:
+    """J C J at the expected probabilities, with given variances; positive semi-definite."""
+    slope = diagonal_matrix(mean) - outer(mean, mean)
+    linear = slope @ _matrix(x) @ slope
+    scale = safe_scale(variance) / safe_scale(diagonal(linear))
+    return linear * outer(scale, scale)
+
+
+def logsumexp_value(logits: Gaussian) -> Gaussian:
+    """Logsumexp over the trailing axis, which stays with size one.
+
+    An approximation of second order, with bounded corrections. Largest errors measured against
+    samples with 2 to 30 classes (random means of order 1.5, random covariances): of the mean
+    0.001, 0.06 and 0.6 at logit variances of 0.1, 1 and 4, of the variance 0.1, 0.5 and 0.3 of
+    itself (on average 0.005, 0.06, 0.1). In diagonal mode the logits enter as independent.
+
+    Args:
+        logits: Gaussian [..., classes]; masked ones may be −∞.
+
+    Returns:
+        Gaussian [..., 1].
+
+    Raises:
+        UnsupportedMoments: if the trailing axis is not the feature axis and its components are
+            dependent.
+    """
+    x = _bounded(trailing_features(logits, "a logsumexp"))
+    xp = namespace(x.mean)
+    covariance = _matrix(x)
+    shares = xp.exp(log_softmax(x.mean))
+    curvature = 0.5 * xp.clip(_form(diagonal_matrix(shares) - outer(shares, shares), x), min=0.0)
+    expected = softmax_moments(x)[0]
+    slope = diagonal_matrix(expected) - outer(expected, expected)
+    curved = slope @ covariance
+    second = 0.5 * xp.clip(xp.sum(curved * curved.mT, axis=(-2, -1)), min=0.0)
+    linear = xp.sum((covariance @ expected[..., None])[..., 0] * expected, axis=-1)
+    variance = xp.clip(linear, min=0.0) + second / (1 + second)
+    lifted = logsumexp(x.mean) + curvature / (1 + SATURATION * curvature) ** 0.5
+    return Gaussian(
+        lifted[..., None],
+        variance[..., None],
+        sites=x.sites,
+        parents=((logits, lambda cross: expected[..., None, :] @ cross),),
+        propagation=x.propagation,
+        independent=False,
+        mixes=not x.propagation.full,
+    )
+
+
+def _form(matrix: Array, x: Gaussian) -> Array:
+    """tr(M C)."""
+    return namespace(matrix).sum(matrix * _matrix(x), axis=(-2, -1))

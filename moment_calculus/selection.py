@@ -1,0 +1,82 @@
+"""Choices between two operands: by a certain mask, or of the larger or smaller one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from moment_calculus.activations import ReLU
+from moment_calculus.arrays import Array
+from moment_calculus.errors import UnsupportedMoments
+from moment_calculus.operations import add, apply, is_value, scale_shift, subtract
+from moment_calculus.special import namespace
+from moment_calculus.values import Value
+
+
+def where(mask: Array, chosen: Any, other: Any) -> Value:
+    """``chosen`` where a certain mask is set and ``other`` elsewhere, exactly.
+
+    Args:
+        mask: booleans.
+        chosen: value, array or number, broadcastable with the mask; certain infinities are kept.
+        other: likewise; at least one of both is random.
+
+    Raises:
+        UnsupportedMoments: if the mask is random.
+
+    Warns:
+        DependenceWarning: if both share a latent site and their joint moments are not known.
+    """
+    if hasattr(mask, "sites"):
+        raise UnsupportedMoments(
+            "a choice that depends on a random value",
+            sites=mask.sites,
+            remedy="choose by a certain mask, or use an activation such as relu",
+        )
+    if not is_value(chosen):
+        return _filled(mask, other, chosen)
+    if not is_value(other):
+        return _filled(~mask, chosen, other)
+    return add(_filled(~mask, chosen, 0.0), _filled(mask, other, 0.0))
+
+
+def _filled(mask: Array, value: Value, filling: Any) -> Value:
+    """The value, and the certain filling where the mask is set."""
+    xp = namespace(mask)
+    like = value.at_mean
+    one, zero = xp.ones_like(like[(0,) * like.ndim]), xp.zeros_like(like[(0,) * like.ndim])
+    filling = filling if hasattr(filling, "shape") else zero + filling
+    return scale_shift(value, xp.where(mask, zero, one), xp.where(mask, filling, zero))
+
+
+def maximum(left: Any, right: Any) -> Value:
+    """The larger of two operands: y + relu(x − y), exact for jointly Gaussian ones.
+
+    Functions of Gaussians enter with their mean, variance and covariance alone.
+
+    Args:
+        left: value, array or number.
+        right: likewise; at least one of both is random.
+
+    Raises:
+        UnsupportedMoments: if both share a latent site and their joint moments are not known.
+
+    Source: Shekhovtsov et al. 2018, eqs. 32-35, with the covariance of the operands.
+    """
+    if not is_value(left):
+        left, right = right, left
+    return add(apply(ReLU(), subtract(left, right)), right)
+
+
+def minimum(left: Any, right: Any) -> Value:
+    """The smaller of two operands: y − relu(y − x); see :func:`maximum`.
+
+    Args:
+        left: value, array or number.
+        right: likewise; at least one of both is random.
+
+    Raises:
+        UnsupportedMoments: if both share a latent site and their joint moments are not known.
+    """
+    if not is_value(left):
+        left, right = right, left
+    return subtract(right, apply(ReLU(), subtract(right, left)))

@@ -1,0 +1,111 @@
+"""Other precisions and devices, and certain tensors made in the image of a random one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from moment_calculus.composites import Composite
+from moment_calculus.errors import UnsupportedMoments
+from moment_calculus.shapes import converted
+from moment_calculus.values import Deferred, Value
+from pyro_moments.rules.table import moment_rule, named
+
+
+def _example(value: Any) -> torch.Tensor:
+    """A tensor of the value's dtype and device."""
+    return value.base.mean if isinstance(value, Deferred) else value.gaussian().mean
+
+
+def _like(input: Value, probe: torch.Tensor) -> Value:
+    own = _example(input)
+    if not probe.is_floating_point():
+        raise UnsupportedMoments(
+            f"a conversion of a random value to {probe.dtype}",
+            sites=input.sites,
+            remedy="keep a floating-point dtype",
+        )
+    if probe.dtype == own.dtype and probe.device == own.device:
+        return input
+    return converted(input, lambda array: array.to(device=probe.device, dtype=probe.dtype))
+
+
+def _probe(input: Value) -> torch.Tensor:
+    own = _example(input)
+    return torch.empty(0, dtype=own.dtype, device=own.device)
+
+
+def _plain(argument: Any) -> Any:
+    return _probe(argument) if hasattr(argument, "sites") else argument
+
+
+@moment_rule(torch.Tensor.to)
+def to(input: Any, *args: Any, **options: Any) -> Any:
+    """Serve ``.to`` of a dtype, a device or another tensor."""
+    options = {name: _plain(option) for name, option in options.items()}
+    if not hasattr(input, "sites"):
+        return input.to(*map(_plain, args), **options)
+    return _like(input, _probe(input).to(*map(_plain, args), **options))
+
+
+@moment_rule(torch.Tensor.type_as)
+def type_as(input: Any, other: Any) -> Any:
+    """Serve ``type_as``."""
+    return to(input, other)
+
+
+def _cast(name: str) -> Any:
+    def rule(input: Value, **options: Any) -> Value:
+        return _like(input, getattr(_probe(input), name)())
+
+    rule.__doc__ = f"Serve ``.{name}()``."
+    return rule
+
+
+for _name in ("float", "double", "half", "bfloat16", "cpu"):
+    moment_rule(getattr(torch.Tensor, _name))(_cast(_name))
+
+
+def _certain(function: Any) -> Any:
+    def rule(input: Value | Composite, *args: Any, **options: Any) -> torch.Tensor:
+        if any(hasattr(argument, "sites") for argument in (*args, *options.values())):
+            raise UnsupportedMoments(
+                "a tensor filled with a random number",
+                sites=[
+                    site for a in (*args, *options.values()) for site in getattr(a, "sites", ())
+                ],
+                remedy="expand the random number instead",
+            )
+        plain = _example(input).detach().new_empty(()).expand(tuple(input.shape))
+        return function(plain, *args, **options)
+
+    rule.__doc__ = f"Serve ``{function.__name__}``: a certain tensor, made like a random one."
+    return rule
+
+
+CERTAIN = (
+    torch.zeros_like,
+    torch.ones_like,
+    torch.full_like,
+    torch.empty_like,
+    torch.rand_like,
+    torch.randn_like,
+    torch.Tensor.new_zeros,
+    torch.Tensor.new_ones,
+    torch.Tensor.new_full,
+    torch.Tensor.new_empty,
+    torch.Tensor.new_tensor,
+)
+for _function in CERTAIN:
+    moment_rule(_function, takes=(Composite,))(_certain(_function))
+
+
+@moment_rule(*named("detach", "detach_"))
+def detach(input: Value) -> Value:
+    """Refuse ``detach``, which would hide from which sites a value comes."""
+    raise UnsupportedMoments(
+        "a random value without its gradient, which would train the guide on part of the model",
+        sites=input.sites,
+        remedy="detach the certain parameters, or the parameters of the guide, instead",
+    )

@@ -1,0 +1,42 @@
+"""Twelve models of different kinds: the deterministic ELBO is the expectation of Trace_ELBO."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+NAMES = [
+    "regression",
+    "heteroscedastic",
+    "robust",
+    "logistic",
+    "ordinal",
+    "softmax",
+    "Poisson",
+    "hierarchical",
+    "residual",
+    "layer norm",
+    "two heads",
+    "local latents",
+]
+
+
+@pytest.fixture
+def benchmark(monkeypatch):
+    monkeypatch.syspath_prepend(Path(__file__).resolve().parents[2] / "benchmarks")
+    import model_accuracy
+
+    return model_accuracy
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_elbo_agrees_with_samples(benchmark, name):
+    model, data = benchmark.twelve_models()[name]
+    row = benchmark.compare(name, model, data, samples=600, steps=150)
+    assert row.agrees, row
+    assert row.standard_error < 0.02 * abs(row.sampled), "too few samples to tell"
+
+
+def test_names_are_complete(benchmark):
+    assert sorted(benchmark.twelve_models()) == sorted(NAMES)
