@@ -12,8 +12,7 @@ from pathlib import Path
 import torch
 
 import pyro_moments.rules as rules
-from pyro_moments.likelihoods import EXPECTED_LOG_PROB
-from pyro_moments.predictive import PREDICTIVES
+from pyro_moments.likelihoods import EXPECTED_LOG_PROB, PREDICTIVES, is_predicted
 
 PAGE = Path(__file__).with_name("supported_operations.md")
 HEAD = """# Supported operations
@@ -76,7 +75,9 @@ def _distributions() -> str:
     rows = ["| distribution | expected log-probability | `predict` |", "|---|---|---|"]
     kinds = {kind.__name__: kind for kind in (*EXPECTED_LOG_PROB, *PREDICTIVES)}
     for name, kind in sorted(kinds.items()):
-        marks = ("yes" if kind in table else "" for table in (EXPECTED_LOG_PROB, PREDICTIVES))
+        marks = (
+            "yes" if served else "" for served in (kind in EXPECTED_LOG_PROB, is_predicted(kind))
+        )
         rows.append(f"| {name} | {' | '.join(marks)} |")
     return "\n".join(rows)
 

@@ -26,8 +26,8 @@ POINTS = 10
 
 
 @functools.cache
-def _legendre() -> tuple[np.ndarray, np.ndarray]:
-    return np.polynomial.legendre.leggauss(POINTS)
+def _legendre(points: int) -> tuple[np.ndarray, np.ndarray]:
+    return np.polynomial.legendre.leggauss(points)
 
 
 def _near(knot: Any, mean: Array, scale: Array) -> list[Array]:
@@ -50,13 +50,16 @@ def _edges(mean: Array, scale: Array, knots: Sequence[Any]) -> Array:
     return xp.sort(xp.stack(fixed + near, axis=0), axis=0)
 
 
-def steps(mean: Array, scale: Array, knots: Sequence[Any] = (0.0,)) -> tuple[Array, Array]:
+def steps(
+    mean: Array, scale: Array, knots: Sequence[Any] = (0.0,), points: int = POINTS
+) -> tuple[Array, Array]:
     """Steps z and weights w with E[f(x)] = Σ w f(μ + σz) for x ~ N(μ, σ²); no gradients.
 
     Args:
         mean: mean of x.
         scale: standard deviation of x, of the same shape, positive.
         knots: as in :func:`nodes`.
+        points: in every panel.
 
     Returns:
         Steps and weights, nodes on a new leading axis.
@@ -68,7 +71,8 @@ def steps(mean: Array, scale: Array, knots: Sequence[Any] = (0.0,)) -> tuple[Arr
     half = (edges[1:] - edges[:-1])[:, None] / 2
     centre = (edges[1:] + edges[:-1])[:, None] / 2
     places, weights = (
-        constants(part.reshape((1, -1) + (1,) * len(mean.shape)), mean) for part in _legendre()
+        constants(part.reshape((1, -1) + (1,) * len(mean.shape)), mean)
+        for part in _legendre(points)
     )
     flat = (-1, *mean.shape)
     found = xp.reshape(centre + half * places, flat)
@@ -76,7 +80,9 @@ def steps(mean: Array, scale: Array, knots: Sequence[Any] = (0.0,)) -> tuple[Arr
     return found, mass
 
 
-def nodes(mean: Array, variance: Array, knots: Sequence[Any] = (0.0,)) -> tuple[Array, Array]:
+def nodes(
+    mean: Array, variance: Array, knots: Sequence[Any] = (0.0,), points: int = POINTS
+) -> tuple[Array, Array]:
     """Points x and weights w with E[f(x)] = Σ w f(x) for x ~ N(mean, variance).
 
     Gradients by the mean and the variance flow through the points; where the panels are cut is
@@ -88,6 +94,7 @@ def nodes(mean: Array, variance: Array, knots: Sequence[Any] = (0.0,)) -> tuple[
         knots: places, numbers or arrays broadcastable to the mean, around which f changes at
             the scale of one: where it bends, jumps, or leaves its asymptotes; a pair is a place
             and another scale.
+        points: in every panel.
 
     Returns:
         Points and weights, nodes on a new leading axis.
@@ -95,5 +102,5 @@ def nodes(mean: Array, variance: Array, knots: Sequence[Any] = (0.0,)) -> tuple[
     Source: the universal rule, Gauss-Legendre on panels.
     """
     scale = safe_scale(variance)
-    found, mass = steps(mean, scale, knots)
+    found, mass = steps(mean, scale, knots, points)
     return mean + scale * found, mass

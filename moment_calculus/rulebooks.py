@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cache
 
 COVARIANCES = ("full", "diagonal")
-CATEGORICAL = ("delta", "jensen")
+CATEGORICAL = ("delta", "jensen", "sample")
 
 
 @dataclass(frozen=True)
@@ -52,12 +52,14 @@ class Propagation:
         categorical: how the expected log-likelihood of classes is approximated, see
             :func:`moment_calculus.likelihoods.categorical`.
         memory_limit: bytes that one covariance may take.
+        categorical_draws: number of draws of the logits where they are sampled.
     """
 
     covariance: str = "full"
     rulebook: Rulebook = RULEBOOKS["exact"]
     categorical: str = "delta"
     memory_limit: float = field(default_factory=half_of_memory)
+    categorical_draws: int = 1
 
     @classmethod
     def named(
@@ -66,18 +68,20 @@ class Propagation:
         rules: str,
         categorical: str = "delta",
         memory_limit: float | None = None,
+        categorical_draws: int = 1,
     ) -> Propagation:
         """Build a propagation from the names a user gives.
 
         Args:
             covariance: ``"full"`` or ``"diagonal"``.
             rules: a key of :data:`RULEBOOKS`.
-            categorical: ``"delta"`` or ``"jensen"``.
+            categorical: ``"delta"``, ``"jensen"`` or ``"sample"``.
             memory_limit: bytes that one covariance may take; by default half of the memory.
+            categorical_draws: number of draws of the logits for ``"sample"``.
 
         Raises:
             ValueError: if a name is unknown (the message lists the candidates), or the limit is
-                not positive.
+                not positive, or there are no draws.
         """
         given = (
             ("covariance", covariance, COVARIANCES),
@@ -90,7 +94,9 @@ class Propagation:
         limit = half_of_memory() if memory_limit is None else memory_limit
         if not limit > 0:
             raise ValueError(f"memory_limit={memory_limit} must be positive")
-        return cls(covariance, RULEBOOKS[rules], categorical, limit)
+        if categorical_draws < 1:
+            raise ValueError(f"categorical_draws={categorical_draws} must be at least 1")
+        return cls(covariance, RULEBOOKS[rules], categorical, limit, categorical_draws)
 
     @property
     def full(self) -> bool:

@@ -184,6 +184,8 @@ erf = _dispatch("erf", "erf", "erf")
 erfc = _dispatch("erfc", "erfc", "erfc")
 erfcx = _dispatch("erfcx", "erfcx", "erfcx")
 expit = _dispatch("expit", "expit", "expit")
+gammaln = _dispatch("gammaln", "gammaln", "gammaln")
+log_ndtr = _dispatch("log_ndtr", "log_ndtr", "log_ndtr")
 
 
 def ndtr(x: Array) -> Array:

@@ -42,7 +42,9 @@ class DeterministicELBO(ELBO):
             variances only (O(d) instead of O(d²) memory for each element of the batch).
         rules: rulebook; ``"exact"``, or ``"dvi"`` for the source paper's approximate covariances.
         categorical: expected log-likelihood of classes, ``"delta"`` (second order, the source
-            papers') or ``"jensen"`` (keeps the ELBO a lower bound).
+            papers'), ``"jensen"`` (keeps the ELBO a lower bound) or ``"sample"`` (unbiased: the
+            logits alone are drawn, with their joint covariance, behind the analytic layers).
+        categorical_draws: number of draws of the logits for ``categorical="sample"``.
         sample_sites: names of latent sites that are drawn by reparameterisation instead.
         num_particles: number of draws of the ``sample_sites``; one pass suffices without them.
         memory_limit: bytes that one covariance may take, checked before it is computed; by
@@ -81,6 +83,7 @@ class DeterministicELBO(ELBO):
         covariance: str = "full",
         rules: str = "exact",
         categorical: str = "delta",
+        categorical_draws: int = 1,
         sample_sites: Collection[str] = (),
         num_particles: int = 1,
         memory_limit: float | None = None,
@@ -89,7 +92,9 @@ class DeterministicELBO(ELBO):
     ) -> None:
         _check_options(sample_sites, num_particles, options)
         super().__init__(num_particles=num_particles, **options)
-        self.propagation = Propagation.named(covariance, rules, categorical, memory_limit)
+        self.propagation = Propagation.named(
+            covariance, rules, categorical, memory_limit, categorical_draws
+        )
         self.sample_sites = frozenset(sample_sites)
         self.compiled = CompiledLoss(self._eager, self._settings) if compiled else None
 

@@ -8,19 +8,15 @@ from typing import Any
 import pyro.distributions as dist
 import torch
 from pyro import poutine
-from pyro.distributions.torch_distribution import ExpandedDistribution
+from pyro.distributions.torch_distribution import ExpandedDistribution, MaskedDistribution
 from pyro.distributions.util import sum_rightmost
 from pyro.poutine.messenger import Messenger
 from pyro.poutine.util import prune_subsample_sites, site_is_subsample
 
-from moment_calculus import likelihoods
-from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.moments import Moments, as_moments
-from moment_calculus.operations import is_value
 from moment_calculus.rulebooks import Propagation
-from moment_calculus.softmax import softmax_moments
 from pyro_moments.elbo import bind
-from pyro_moments.likelihoods import random_logits
+from pyro_moments.likelihoods import predictive
 from pyro_moments.messenger import MomentMessenger
 from pyro_moments.precision import full_precision
 from pyro_moments.tensor import unwrap
@@ -43,14 +39,9 @@ class Prediction:
     def __init__(self, name: str, fn: Any) -> None:
         self.name, self.distribution = name, fn
         base, self._summed = _base(fn)
-        moments = next((PREDICTIVES[t] for t in type(base).__mro__ if t in PREDICTIVES), None)
-        if moments is None:
-            raise UnsupportedMoments(
-                f"site '{name}': no predictive moments for {type(base).__name__}; there are some "
-                f"for {', '.join(kind.__name__ for kind in PREDICTIVES)}",
-                remedy="use pyro.infer.Predictive with the guide to sample predictions",
-            )
-        self.mean, self.epistemic_variance, self.aleatoric_variance, self._log_prob = moments(base)
+        self.mean, self.epistemic_variance, self.aleatoric_variance, self._log_prob = predictive(
+            name, base
+        )
 
     @property
     def variance(self) -> torch.Tensor:
@@ -71,30 +62,12 @@ class Prediction:
         return f"Prediction({self.name!r}, shape={tuple(self.mean.shape)})"
 
 
-def _normal(fn: Any) -> tuple:
-    loc, scale = unwrap(fn.loc), unwrap(fn.scale)
-    matched = loc.gaussian() if is_value(loc) else loc
-    moments = likelihoods.normal_predictive(matched, scale)
-    return *moments, lambda value: likelihoods.normal_log_predictive(value, loc, scale)
-
-
-def _categorical(fn: Any) -> tuple:
-    mean, epistemic = softmax_moments(random_logits(fn))
-    total = mean * (1 - mean)
-    epistemic = torch.minimum(epistemic, total)
-    return mean, epistemic, total - epistemic, dist.Categorical(probs=mean).log_prob
-
-
-# Each gives mean, epistemic variance, aleatoric variance and log predictive density.
-PREDICTIVES: dict[type, Callable[[Any], tuple]] = {
-    torch.distributions.Normal: _normal,
-    torch.distributions.Categorical: _categorical,
-}
+_WRAPPERS = (torch.distributions.Independent, ExpandedDistribution, MaskedDistribution)
 
 
 def _base(fn: Any) -> tuple[Any, int]:
     summed = 0
-    while isinstance(fn, torch.distributions.Independent | ExpandedDistribution):
+    while isinstance(fn, _WRAPPERS):
         summed += getattr(fn, "reinterpreted_batch_ndims", 0)
         fn = fn.base_dist
     return fn, summed
@@ -158,8 +131,15 @@ def predict(
         return {
             name: _predicted(name, site)
             for name, site in sites
-            if site["type"] == "sample" and name not in latent
+            if site["type"] == "sample" and name not in latent and not _is_factor(site["fn"])
         }
+
+
+def _is_factor(fn: Any) -> bool:
+    """Whether a site is a ``pyro.factor``: there is nothing to predict."""
+    while isinstance(fn, _WRAPPERS):
+        fn = fn.base_dist
+    return isinstance(fn, dist.Unit)
 
 
 def _predicted(name: str, site: Any) -> Prediction | Moments:

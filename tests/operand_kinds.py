@@ -26,8 +26,8 @@ class Operand:
 
     Args:
         shape: its shape.
-        kind: ``"certain"``, ``"positive"`` (certain too), ``"independent"``, or ``"correlated"``
-            over the trailing axis.
+        kind: ``"certain"``, ``"positive"``, ``"binary"`` or ``"count"`` (certain too),
+            ``"independent"``, or ``"correlated"`` over the trailing axis.
         spread: order of its standard deviations.
     """
 
@@ -45,6 +45,10 @@ class Operand:
             return (0.5 + np.abs(centre),)
         if self.kind == "certain":
             return (centre,)
+        if self.kind == "binary":
+            return (np.where(centre > 0, 1.0, 0.0),)
+        if self.kind == "count":
+            return (np.floor(3 * np.abs(centre)),)
         if self.kind == "independent":
             return centre, self.spread * (0.5 + generator.random(self.shape))
         size = self.shape[-1]
@@ -80,6 +84,7 @@ class OperandCase:
         extremes: whether float32 results stay finite in the whole range of μ and σ.
         status: ``"exact"``, ``"second order"`` or ``"lower bound"``.
         tolerance: largest relative error of an exact rule.
+        variant: whether another row meets the frameworks for this one.
     """
 
     name: str
@@ -91,6 +96,7 @@ class OperandCase:
     extremes: bool = True
     status: str = "exact"
     tolerance: float = 1e-9
+    variant: bool = False
 
     def example(self) -> Arrays:
         generator = np.random.default_rng(5)
@@ -190,18 +196,21 @@ class LikelihoodCase(OperandCase):
     Args:
         log_mean: whether the rule is log E[exp(·)] rather than E[·].
         nodes: of the oracle, in every dimension.
+        kinked: whether the oracle's first dimension needs many narrow panels instead.
     """
 
     tolerance: float = 1e-6
     log_mean: bool = False
     nodes: int = 48
+    kinked: bool = False
 
     def outputs(self, *arrays: Any) -> Outputs:
         return {"value": self.apply(arrays)}
 
     def oracle(self, *arrays: Any) -> Outputs:
         sizes = [self._scalars(operand) for operand in self.operands]
-        z, weights = oracles.hermite_grid(self.nodes, sum(sizes))
+        grid = oracles.narrow_grid if self.kinked else oracles.hermite_grid
+        z, weights = grid(self.nodes, sum(sizes))
         samples = self.samples(arrays, z, sizes)
         if self.log_mean:
             return {"value": np.log(np.tensordot(weights, np.exp(samples), axes=1))}

@@ -104,6 +104,19 @@ def hermite_grid(nodes: int, dimensions: int) -> tuple[np.ndarray, np.ndarray]:
     return grid.reshape(-1, dimensions), product
 
 
+@functools.cache
+def narrow_grid(nodes: int, dimensions: int) -> tuple[np.ndarray, np.ndarray]:
+    """As :func:`hermite_grid`, with narrow panels in the first dimension, for kinks anywhere."""
+    first, share = normal_rule(np.arange(-10.0, 10.0, 0.02), 10.0)
+    if dimensions == 1:
+        return first[:, None], share
+    rest, weights = hermite_grid(nodes, dimensions - 1)
+    grid = np.concatenate(
+        [np.repeat(first, len(rest))[:, None], np.tile(rest, (len(first), 1))], axis=1
+    )
+    return grid, np.outer(share, weights).ravel()
+
+
 def sample_moments(
     samples: np.ndarray, weights: np.ndarray, axis: int | None
 ) -> dict[str, np.ndarray]:

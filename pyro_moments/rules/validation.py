@@ -32,6 +32,17 @@ for _name in ("eq", "gt", "ge", "lt", "le"):
     )
 
 
+@moment_rule(*named("__and__", "logical_and"), takes=(MeanCheck,))
+def both_true(input: Any, other: Any) -> MeanCheck:
+    """Serve constraints to an interval."""
+    for operand in (input, other):
+        if hasattr(operand, "sites"):
+            _require_check(operand)
+    left, right = (getattr(operand, "outcome", operand) for operand in (input, other))
+    sites = frozenset().union(*(getattr(operand, "sites", ()) for operand in (input, other)))
+    return MeanCheck(left & right, sites)
+
+
 @moment_rule(*named("all"), takes=(MeanCheck,))
 def all_true(input: MeanCheck, dim: int, keepdim: bool = False) -> MeanCheck:
     """Serve constraints of vectors, which hold if every component's does."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from moment_calculus import likelihoods
 from moment_calculus.rulebooks import Propagation
 from tests import row_functions as functions
+from tests.cases.families import CONTINUOUS, COUNTS
 from tests.operand_kinds import Operand
 from tests.row_functions import likelihood
 
@@ -117,4 +118,6 @@ LIKELIHOODS = [
         status="lower bound",
         nodes=24,
     ),
+    *CONTINUOUS,
+    *COUNTS,
 ]

@@ -11,9 +11,11 @@ import numpy as np
 from moment_calculus import divergences, likelihoods
 from moment_calculus.arrays import diagonal
 from moment_calculus.indexing import index
+from moment_calculus.likelihoods.categorical import _chosen as chosen_logit
 from moment_calculus.special import logsumexp
 from moment_calculus.unary import scale_shift
 from moment_calculus.values import Gaussian
+from tests.likelihood_functions import exp, part, sigmoid
 from tests.mutants import (
     Mutant,
     detached,
@@ -57,7 +59,7 @@ def scale_at_mean(y, out):
 
 
 def chosen_minus_logsumexp(scores, f):
-    chosen = likelihoods._chosen(f.mean, scores.argmax(-1))
+    chosen = chosen_logit(f.mean, scores.argmax(-1))
     return chosen - logsumexp(f.mean)
 
 
@@ -103,7 +105,7 @@ LIKELIHOOD_MUTANTS = [
         "constant lost",
         check_oracle,
         "normal",
-        changed(lambda value: value + 0.5 * likelihoods.LOG_2PI),
+        changed(lambda value: value + 0.5 * math.log(2 * math.pi)),
     ),
     wrong_rule("batch statistics", check_batch_invariance, "normal", changed(mixed_batch)),
     wrong_rule(
@@ -146,6 +148,84 @@ LIKELIHOOD_MUTANTS = [
     wrong_rule("jensen for delta", check_oracle, "categorical_delta", bound("jensen")),
     wrong_rule("delta for jensen", check_oracle, "categorical_jensen", bound("delta")),
 ]
+
+
+def variance_lost(rule, position):
+    """The rule with the random operand at its mean."""
+
+    def wrong(*operands):
+        fixed = list(operands)
+        fixed[position] = operands[position].mean
+        return rule(*fixed)
+
+    return wrong
+
+
+FAMILY_MUTANTS = [
+    wrong_rule(f"{name} at the mean", check_oracle, name, variance_lost(row(name).rule, position))
+    for name, position in (
+        ("laplace", 1),
+        ("student", 2),
+        ("multivariate_normal", 1),
+        ("ordered_logistic", 1),
+    )
+] + [
+    wrong_rule(
+        "degrees and scale swapped",
+        check_oracle,
+        "student",
+        lambda y, df, f, s: likelihoods.student_t(y, s, f, df),
+    ),
+    wrong_rule(
+        "scale at its mean",
+        check_oracle,
+        "laplace_random_scale",
+        lambda y, f, h: likelihoods.laplace(y, f, np.exp(h.mean)),
+    ),
+    wrong_rule(
+        "heads independent",
+        check_oracle,
+        "student_random_scale",
+        lambda y, out: likelihoods.student_t(y, 3.0, unrelated(part(out, 0)), exp(part(out, 1))),
+    ),
+    wrong_rule(
+        "heads as one Gaussian",
+        check_oracle,
+        "gamma_two_heads",
+        lambda y, out: likelihoods.gamma(y, exp(part(out, 0)), exp(part(out, 0))),
+    ),
+    wrong_rule(
+        "location matched by a Gaussian",
+        check_oracle,
+        "normal_nonlinear_heads",
+        lambda y, out: likelihoods.normal(y, sigmoid(part(out, 0)).gaussian(), exp(part(out, 1))),
+    ),
+    wrong_rule(
+        "factor of the rate lost",
+        check_oracle,
+        "poisson",
+        lambda y, f: likelihoods.poisson(y, exp(f)),
+    ),
+    wrong_rule(
+        "outcomes swapped",
+        check_oracle,
+        "bernoulli",
+        lambda y, f: likelihoods.bernoulli(1 - y, logits=f),
+    ),
+    wrong_rule(
+        "logit for probit",
+        check_oracle,
+        "bernoulli_probit",
+        lambda y, f: likelihoods.bernoulli(y, logits=f),
+    ),
+    wrong_rule(
+        "Jacobian lost",
+        check_oracle,
+        "log_normal",
+        lambda y, f, s: likelihoods.normal(np.log(y), f, s),
+    ),
+]
+LIKELIHOOD_MUTANTS += FAMILY_MUTANTS
 
 # ---------------------------------------------------------------------------------------------
 # Divergences

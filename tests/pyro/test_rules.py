@@ -227,7 +227,7 @@ REFUSED = {
     "__mul__": lambda h: (h > 0) * h,
     "__rmul__": lambda h: x * (h > 0),
     "float": lambda h: (h > 0).float(),
-    "__and__": lambda h: (h > 0) & (h < 1),
+    "__or__": lambda h: (h > 0) | (h < 1),
     "__invert__": lambda h: ~(h > 0),
     "__ne__": lambda h: h != 0,
     "all": lambda h: (h > 0).all(),

@@ -1,0 +1,65 @@
+"""Expected log-likelihoods E_q[log p(y | f)] and predictive moments, for functions of Gaussians.
+
+One file for each family. Parameters are live values or certain arrays; parameters that depend on
+each other enter with their exact covariance. A family is a function from an observation and its
+parameters to the expected log density; predictive moments and densities of every univariate
+likelihood come from :func:`moments_of_observation` and :func:`log_expectation`.
+"""
+
+from moment_calculus.likelihoods.categorical import categorical, categorical_sampled, multinomial
+from moment_calculus.likelihoods.expectations import (
+    expectation,
+    expected_value,
+    log_expectation,
+    moments_of_observation,
+)
+from moment_calculus.likelihoods.location import cauchy, laplace, student_t
+from moment_calculus.likelihoods.multivariate import (
+    multivariate_normal,
+    multivariate_normal_predictive,
+)
+from moment_calculus.likelihoods.normal import (
+    log_normal,
+    normal,
+    normal_log_predictive,
+    normal_predictive,
+)
+from moment_calculus.likelihoods.rates import exponential, gamma, gamma_poisson, poisson, weibull
+from moment_calculus.likelihoods.trials import (
+    bernoulli,
+    binomial,
+    geometric,
+    negative_binomial,
+    ordered_logistic,
+    ordered_probabilities,
+)
+
+__all__ = [
+    "bernoulli",
+    "binomial",
+    "categorical",
+    "categorical_sampled",
+    "cauchy",
+    "expectation",
+    "expected_value",
+    "exponential",
+    "gamma",
+    "gamma_poisson",
+    "geometric",
+    "laplace",
+    "log_expectation",
+    "log_normal",
+    "moments_of_observation",
+    "multinomial",
+    "multivariate_normal",
+    "multivariate_normal_predictive",
+    "negative_binomial",
+    "normal",
+    "normal_log_predictive",
+    "normal_predictive",
+    "ordered_logistic",
+    "ordered_probabilities",
+    "poisson",
+    "student_t",
+    "weibull",
+]

@@ -1,0 +1,166 @@
+"""The Gaussians behind the random parameters of a likelihood, and quadrature over them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from moment_calculus.arrays import Array, positive_part
+from moment_calculus.chains import Knots, merged
+from moment_calculus.errors import UnsupportedMoments
+from moment_calculus.operations import is_value, shape_of
+from moment_calculus.quadrature import nodes
+from moment_calculus.shapes import broadcast, broadcast_shape
+from moment_calculus.special import double, safe_scale
+from moment_calculus.values import Deferred, Gaussian, elementwise_covariance, identity_map
+
+NESTED = 6  # points of a panel where two rules are nested
+
+HEADS_REMEDY = (
+    "make every random parameter a function of one Gaussian, or of two heads sliced from one "
+    "output (out[..., 0] and out[..., 1]), or draw the sites by naming them in sample_sites="
+)
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Points of the drivers with their weights, nodes on the leading axes.
+
+    Args:
+        weights: [nodes, ..., *shape], of sum one over the leading axes.
+        points: of every driver, broadcastable to the weights.
+        axes: the leading axes.
+    """
+
+    weights: Array
+    points: tuple[Array, ...]
+    axes: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Drivers:
+    """Arguments of a function as functions of at most two jointly Gaussian drivers.
+
+    Args:
+        gaussians: the drivers, of one shape.
+        arguments: maps points of the drivers to every argument.
+        knots: where the arguments bend, for each driver.
+    """
+
+    gaussians: tuple[Gaussian, ...]
+    arguments: tuple[Callable[[Sequence[Array]], Any], ...]
+    knots: tuple[Knots, ...]
+
+    def at(self, points: Sequence[Array]) -> list[Any]:
+        """All arguments at points of the drivers."""
+        return [argument(points) for argument in self.arguments]
+
+    def grid(self, knots: Knots = ()) -> Grid:
+        """Quadrature over the drivers in double precision: the second, then the first given it.
+
+        Args:
+            knots: further places around which the function of the first driver changes.
+        """
+        first = self.gaussians[0]
+        mean, variance = double(first.mean), double(first.variance)
+        own = merged(self.knots[0], knots)
+        if len(self.gaussians) == 1:
+            points, weights = nodes(mean, variance, own)
+            return Grid(weights, (points,), (0,))
+        second = self.gaussians[1]
+        centre, spread = double(second.mean), double(second.variance)
+        outer, outer_weights = nodes(centre, spread, self.knots[1], NESTED)
+        mean, variance = conditional(first, second, outer)
+        points, weights = nodes(mean, variance, own, NESTED)
+        return Grid(weights * outer_weights, (points, outer), (0, 1))
+
+
+def conditional(first: Gaussian, second: Gaussian, points: Array) -> tuple[Array, Array]:
+    """Mean and variance of the first of two jointly Gaussian values, given the second.
+
+    Args:
+        first: a value.
+        second: a value of the same shape.
+        points: of the second, [nodes, *shape].
+
+    Raises:
+        UnsupportedMoments: if their covariance is not known.
+    """
+    covariance = elementwise_covariance(first, second)
+    if covariance is None:
+        raise UnsupportedMoments(
+            "two parameters of a likelihood depend on the same latent site(s) and their "
+            "covariance is not known",
+            sites=first.sites & second.sites,
+            remedy=HEADS_REMEDY,
+        )
+    deviation = safe_scale(double(second.variance))
+    slope = covariance / deviation
+    mean = first.mean + slope / deviation * (points - second.mean)
+    variance = positive_part(double(first.variance) - slope * slope)
+    return mean, variance + 0 * points
+
+
+def drivers_of(*arguments: Any) -> Drivers:
+    """Find the Gaussians of which the arguments are elementwise functions.
+
+    Args:
+        arguments: values, arrays or numbers that broadcast with each other.
+
+    Raises:
+        UnsupportedMoments: if there are more than two, or an argument has no moments.
+    """
+    shape = broadcast_shape(*(shape_of(argument) for argument in arguments), ())
+    found: list[Gaussian] = []
+    knots: list[Knots] = []
+    functions = tuple(_function(argument, shape, found, knots) for argument in arguments)
+    if len(found) > 2:
+        raise UnsupportedMoments(
+            f"the parameters of a likelihood are functions of {len(found)} different Gaussians; "
+            "at most two are integrated",
+            sites=frozenset().union(*(gaussian.sites for gaussian in found)),
+            remedy=HEADS_REMEDY,
+        )
+    return Drivers(tuple(found), functions, tuple(knots))
+
+
+def _function(
+    argument: Any, shape: tuple[int, ...], found: list[Gaussian], knots: list[Knots]
+) -> Callable[[Sequence[Array]], Any]:
+    """An argument as a function of the drivers found so far; a new driver is added."""
+    if not is_value(argument):
+        if hasattr(argument, "gaussian"):
+            argument.gaussian()  # which refuses
+        return lambda points: argument
+    wide = broadcast(argument, shape)
+    base = wide.base if isinstance(wide, Deferred) else wide
+    bends = wide.activation.knots if isinstance(wide, Deferred) else ()
+    for place, driver in enumerate(found):
+        if driver is base or _root(driver) is _root(base):
+            shift = 0.0 if driver is base else base.mean - driver.mean
+            knots[place] = merged(knots[place], bends)
+            return lambda points: _at(wide, points[place] + shift)
+    found.append(base)
+    knots.append(bends)
+    new = len(found) - 1
+    return lambda points: _at(wide, points[new])
+
+
+def _at(value: Any, points: Array) -> Array:
+    return value(points) if isinstance(value, Deferred) else points
+
+
+def _root(value: Gaussian) -> Gaussian:
+    """The Gaussian that a value is, but for a certain shift and for a broadcast."""
+    while len(value.parents) == 1 and value.parents[0][1] is identity_map:
+        parent = value.parents[0][0]
+        if not _broadcasts(parent.shape, value.shape):
+            break
+        value = parent
+    return value
+
+
+def _broadcasts(shape: tuple[int, ...], wide: tuple[int, ...]) -> bool:
+    tail = wide[len(wide) - len(shape) :]
+    return len(shape) <= len(wide) and all(n in (1, m) for n, m in zip(shape, tail, strict=True))

@@ -1,0 +1,142 @@
+"""Logarithms of rates and probabilities that are functions of a Gaussian, stable in the tails."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from moment_calculus import positive
+from moment_calculus.activations import Integrated, activation
+from moment_calculus.activations.named import log_1p_exp
+from moment_calculus.arrays import Array
+from moment_calculus.errors import UnsupportedMoments
+from moment_calculus.operations import apply, is_value, scale_shift
+from moment_calculus.special import log_ndtr, namespace
+from moment_calculus.values import AffineDeferred, ComposedDeferred, Deferred
+
+LINEAR = -30.0  # below it log softplus(x) is x to 5e-14
+
+
+def _log_softplus(x: Array) -> Array:
+    xp = namespace(x)
+    return xp.where(x < LINEAR, x, xp.log(log_1p_exp(xp.clip(x, min=LINEAR))))
+
+
+LOG_SOFTPLUS = Integrated(_log_softplus)
+LOG_NDTR = Integrated(log_ndtr)
+
+
+def log(operand: Any) -> Any:
+    """Logarithm of a positive operand: value, array or number.
+
+    Logarithms of multiples of exp, softplus, sigmoid and Φ are recognised and do not underflow.
+
+    Args:
+        operand: a rate, scale or probability.
+
+    Raises:
+        UnsupportedMoments: if a value may be zero or negative.
+    """
+    if not is_value(operand):
+        if hasattr(operand, "gaussian"):
+            operand.gaussian()  # which refuses
+        return math.log(operand) if isinstance(operand, int | float) else _log(operand)
+    if isinstance(operand, AffineDeferred) and _is_zero(operand.shift):
+        return scale_shift(log(operand.source), 1.0, log(operand.scale))
+    name, argument = outermost(operand)
+    if name == "softplus":
+        return apply(LOG_SOFTPLUS, argument)
+    if name in ("sigmoid", "ndtr"):
+        return log_probabilities(operand)[0]
+    if type(operand) is Deferred and _is_undeclared(operand.activation):
+        return apply(Integrated(_log), operand)
+    return positive.log(operand)
+
+
+def _is_undeclared(function: Any) -> bool:
+    """Whether nobody said how large a function is: then it is the user's word that it is positive.
+
+    So it is with the transforms of the host, which make sites positive.
+    """
+    return isinstance(function, Integrated) and function.bounds == (-math.inf, math.inf)
+
+
+def _log(array: Array) -> Array:
+    return namespace(array).log(array)
+
+
+def _is_zero(shift: Any) -> bool:
+    return isinstance(shift, int | float) and shift == 0
+
+
+def outermost(value: Any) -> tuple[str, Any]:
+    """Name of the last function of a chain, and its argument; empty for another value.
+
+    Args:
+        value: a value.
+    """
+    if isinstance(value, ComposedDeferred):
+        return getattr(value.outer, "name", ""), value.source
+    if type(value) is Deferred:
+        return value.activation.name, value.base
+    return "", None
+
+
+def log_probabilities(probability: Any) -> tuple[Any, Any]:
+    """log p and log(1 − p) of a probability: value or array.
+
+    Args:
+        probability: the logistic function or Φ of a value, or another function between 0 and 1.
+
+    Raises:
+        UnsupportedMoments: if the value may leave the interval.
+    """
+    if not is_value(probability):
+        return _log(probability), namespace(probability).log1p(-probability)
+    name, argument = outermost(probability)
+    if name == "sigmoid":
+        return log_odds(argument)
+    if _is_normal_cdf(probability):
+        name, argument = "ndtr", scale_shift(outermost(root(probability))[1], math.sqrt(2))
+    if name == "ndtr":
+        return apply(LOG_NDTR, argument), apply(LOG_NDTR, scale_shift(argument, -1.0))
+    if not isinstance(probability, Deferred):
+        raise UnsupportedMoments(
+            "a probability is a Gaussian value, which leaves the interval from 0 to 1",
+            sites=probability.sites,
+            remedy="pass logits=..., or probs=torch.sigmoid(...)",
+        )
+    return log(probability), log(scale_shift(probability, -1.0, 1.0))
+
+
+def _is_normal_cdf(value: Any) -> bool:
+    """Whether a value is ½ (1 + erf(x)), as distributions write Φ(√2 x)."""
+    scale: Any = 1.0
+    shift: Any = 0.0
+    while isinstance(value, AffineDeferred):
+        scale, shift, value = scale * value.scale, shift + scale * value.shift, value.source
+    numbers = isinstance(scale, int | float) and isinstance(shift, int | float)
+    return numbers and scale == shift == 0.5 and outermost(value)[0] == "erf"
+
+
+def root(value: Any) -> Any:
+    """The function behind affine maps, as a value.
+
+    Args:
+        value: a Deferred.
+    """
+    while isinstance(value, AffineDeferred):
+        value = value.source
+    return value
+
+
+def log_odds(logits: Any) -> tuple[Any, Any]:
+    """log S(x) and log S(−x) for the logistic function S of a value or array.
+
+    Args:
+        logits: x.
+    """
+    if not is_value(logits):
+        return -log_1p_exp(-logits), -log_1p_exp(logits)
+    sigmoid = activation("logsigmoid")
+    return apply(sigmoid, logits), apply(sigmoid, scale_shift(logits, -1.0))

@@ -1,0 +1,85 @@
+"""The multivariate Normal likelihood with certain covariance."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from moment_calculus.arrays import Array, diagonal, diagonal_matrix
+from moment_calculus.errors import UnsupportedMoments
+from moment_calculus.likelihoods.expectations import check_certain
+from moment_calculus.likelihoods.normal import LOG_2PI
+from moment_calculus.likelihoods.residual import difference
+from moment_calculus.operations import is_value
+from moment_calculus.special import namespace
+
+
+def multivariate_normal(value: Any, loc: Any, scale_tril: Array) -> Array:
+    """E[log N(value; loc, L Lᵀ)] for a location and a value that may be random: exact.
+
+    Args:
+        value: observation [..., d], array or value with its covariance over the trailing axis.
+        loc: location, likewise.
+        scale_tril: L, lower triangular [..., d, d], certain.
+
+    Returns:
+        Array of the batch shape.
+
+    Raises:
+        UnsupportedMoments: if L is random, or the covariance of the residual is over another axis.
+
+    Source: −½ (d log 2π + log |Σ| + rᵀ Σ⁻¹ r + tr(Σ⁻¹ C)).
+    """
+    check_certain(scale_tril=scale_tril)
+    xp = namespace(scale_tril)
+    residual = difference(value, loc)
+    log_scale = xp.sum(xp.log(diagonal(scale_tril)), axis=-1)
+    size = scale_tril.shape[-1]
+    mean: Any = residual
+    trace: Any = 0.0
+    if is_value(residual):
+        mean, trace = _trace(residual, scale_tril)
+    whitened = xp.linalg.solve(scale_tril, mean[..., None])[..., 0]
+    distance = xp.sum(whitened * whitened, axis=-1)
+    return -0.5 * (size * LOG_2PI + distance + trace) - log_scale
+
+
+def multivariate_normal_predictive(
+    loc: Any, scale_tril: Array
+) -> tuple[Array, Array, Array, Array]:
+    """Predictive mean, epistemic and aleatoric variance, and the covariance of an observation.
+
+    Args:
+        loc: location [..., d], array or value with its covariance over the trailing axis.
+        scale_tril: L, lower triangular [..., d, d], certain.
+
+    Raises:
+        UnsupportedMoments: as :func:`multivariate_normal`.
+    """
+    check_certain(scale_tril=scale_tril)
+    noise = scale_tril @ scale_tril.mT
+    zero = namespace(scale_tril).zeros_like(noise)
+    mean, covariance = _moments(loc) if is_value(loc) else (loc, zero)
+    spread = 0 * mean
+    return mean, diagonal(covariance) + spread, diagonal(noise) + spread, noise + covariance
+
+
+def _moments(value: Any) -> tuple[Array, Array]:
+    """Mean and covariance over the trailing axis."""
+    matched = value.gaussian()
+    if matched.axis == -1:
+        return matched.mean, matched.joint_covariance()
+    if not matched.independent:
+        raise UnsupportedMoments(
+            "the components of a multivariate Normal are not on the feature axis of its location",
+            sites=matched.sites,
+            remedy="apply the last linear map to inputs whose trailing axis is contracted",
+        )
+    return matched.mean, diagonal_matrix(matched.variance)
+
+
+def _trace(residual: Any, scale_tril: Array) -> tuple[Array, Array]:
+    """Mean of the residual and tr(Σ⁻¹ C)."""
+    mean, covariance = _moments(residual)
+    xp = namespace(scale_tril)
+    root = xp.linalg.inv(scale_tril)
+    return mean, xp.sum((root @ covariance) * root, axis=(-2, -1))

@@ -1,0 +1,182 @@
+"""The Normal and the log-normal likelihood: residual and scale random, and dependent."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from moment_calculus.activations.exponential import capped_exp
+from moment_calculus.arrays import Array
+from moment_calculus.errors import UnsupportedMoments
+from moment_calculus.likelihoods.drivers import conditional
+from moment_calculus.likelihoods.expectations import expected_value, log_expectation, log_weights
+from moment_calculus.likelihoods.links import log
+from moment_calculus.likelihoods.residual import check_positive, difference, scaled_expectation
+from moment_calculus.operations import is_value
+from moment_calculus.quadrature import nodes
+from moment_calculus.shapes import broadcast, broadcast_shape
+from moment_calculus.special import double, logsumexp, namespace, settled
+from moment_calculus.values import AffineDeferred, Deferred, Gaussian, elementwise_covariance
+
+LOG_2PI = math.log(2 * math.pi)
+
+
+def normal(value: Any, loc: Any, scale: Any) -> Array:
+    """E[log N(value; loc, scale)], any of the three random.
+
+    Closed form for a certain scale and for scale = k·exp(h) with h Gaussian and jointly Gaussian
+    with the location; for any other positive function of one Gaussian by one-dimensional
+    quadrature over it. A location that is itself a function of a Gaussian and depends on a
+    random scale is integrated together with it, see :func:`expectation`.
+
+    Args:
+        value: observation, array or value.
+        loc: location, array or value.
+        scale: standard deviation, array, number or a positive function of a Gaussian.
+
+    Returns:
+        Array of the broadcast shape.
+
+    Raises:
+        UnsupportedMoments: if the scale is Gaussian itself, hence not positive, or depends on the
+            location in an unknown way.
+
+    Source: Wu et al. 2019, eq. 8.
+    """
+    residual = difference(value, loc)
+    if not is_value(scale):
+        return _normal_density(*_moments(residual), scale)
+    check_positive(scale)
+    factor = exponential_factor(scale)
+    jointly_gaussian = not isinstance(residual, Deferred) or not residual.sites & scale.sites
+    if factor is not None and jointly_gaussian:
+        return _exponential_scale(residual, scale.base, factor)
+    plain = lambda x: x * x  # noqa: E731
+    squared = scaled_expectation(
+        lambda mean, variance: mean * mean + variance, plain, value, loc, scale
+    )
+    return -0.5 * (LOG_2PI + squared) - expected_value(log(scale))
+
+
+def log_normal(value: Array, loc: Any, scale: Any) -> Array:
+    """E[log LogNormal(value; loc, scale)]: :func:`normal` of the logarithm.
+
+    Args:
+        value: positive observation.
+        loc: mean of its logarithm, array or value.
+        scale: standard deviation of its logarithm, array, number or positive function of a
+            Gaussian.
+    """
+    logs = namespace(value).log(value)
+    return normal(logs, loc, scale) - logs
+
+
+def _normal_density(residual: Array, variance: Any, scale: Any) -> Array:
+    squared = (residual * residual + variance) / (scale * scale)
+    return -0.5 * (LOG_2PI + squared) - log(scale)
+
+
+def _moments(residual: Any) -> tuple[Array, Any]:
+    if not is_value(residual):
+        return residual, 0.0
+    residual = residual.gaussian()
+    return residual.mean, residual.variance
+
+
+def exponential_factor(scale: Any) -> Any:
+    """k of a scale k·exp(h) with h Gaussian, else None.
+
+    Args:
+        scale: a Deferred.
+    """
+    factor: Any = 1.0
+    while isinstance(scale, AffineDeferred):
+        if not isinstance(scale.shift, int | float) or scale.shift != 0:
+            return None
+        factor, scale = factor * scale.scale, scale.source
+    return factor if type(scale) is Deferred and scale.activation.name == "exp" else None
+
+
+def _exponential_scale(residual: Any, driver: Gaussian, factor: Any) -> Array:
+    """E[exp(−2h)(r² + …)] by completing the square: the mean of r shifts by −2 Cov(r, h)."""
+    mean, variance, covariance = _with(residual, driver)
+    shifted = mean - 2 * covariance
+    weight = capped_exp(2 * (driver.variance - driver.mean)) / factor**2
+    squared = weight * (shifted * shifted + variance)
+    return -0.5 * (LOG_2PI + squared) - driver.mean - log(factor)
+
+
+def _with(residual: Any, driver: Gaussian) -> tuple[Array, Any, Any]:
+    """Mean and variance of the residual, and its covariance with the driver of the scale."""
+    if not is_value(residual):
+        return residual, 0.0, 0.0
+    residual = residual.gaussian()
+    shape = broadcast_shape(residual.shape, driver.shape)
+    covariance = elementwise_covariance(broadcast(residual, shape), broadcast(driver, shape))
+    if covariance is None:
+        raise UnsupportedMoments(
+            "the location and the scale of a Normal depend on the same latent site(s) and their "
+            "covariance is not known",
+            sites=residual.sites & driver.sites,
+            remedy="slice both from one output, out[..., 0] and out[..., 1], or use heads with "
+            "weights of their own on the same hidden layer",
+        )
+    return residual.mean, residual.variance, covariance
+
+
+def normal_predictive(loc: Any, scale: Any) -> tuple[Array, Array, Array]:
+    """Predictive mean, epistemic variance Var[f] and aleatoric variance E[scale²].
+
+    Args:
+        loc: location, array or value.
+        scale: standard deviation, array, number or a positive function of a Gaussian.
+
+    Source: Wu et al. 2019, eq. 9.
+    """
+    mean, variance = _moments(loc)
+    zero = 0.0 * mean
+    if not is_value(scale):
+        return mean, variance + zero, scale * scale + zero
+    moments = scale.gaussian()
+    return mean, variance + zero, moments.variance + moments.mean**2 + zero
+
+
+def normal_log_predictive(value: Array, loc: Any, scale: Any) -> Array:
+    """log E_q[N(value; f, scale)]: exact for a certain scale, else quadrature over the scale.
+
+    Of a location that is itself a function of a Gaussian by :func:`log_expectation`.
+
+    Args:
+        value: observation.
+        loc: location, array or value.
+        scale: standard deviation, array, number or a positive function of a Gaussian.
+    """
+    if isinstance(loc, Deferred):
+        check_positive(scale)
+        return log_expectation(_plain_density, value, loc, scale)
+    residual = difference(value, loc)
+    if not is_value(scale):
+        mean, variance = _moments(residual)
+        return _log_normal_density(mean, variance + scale * scale)
+    return _log_over_scale(residual, scale)
+
+
+def _plain_density(value: Array, loc: Array, scale: Any) -> Array:
+    return _normal_density(value - loc, 0.0, scale)
+
+
+def _log_over_scale(residual: Any, scale: Any) -> Array:
+    check_positive(scale)
+    shape = broadcast_shape(tuple(residual.shape), scale.shape)
+    scale = broadcast(scale, shape)
+    driver = scale.base
+    points, weights = nodes(double(driver.mean), double(driver.variance), scale.activation.knots)
+    mean, variance = residual, 0.0
+    if is_value(residual):
+        mean, variance = conditional(broadcast(residual, shape), driver, points)
+    terms = _log_normal_density(mean, variance + scale(points) ** 2) + log_weights(weights)
+    return settled(logsumexp(terms, axis=0), driver.mean)
+
+
+def _log_normal_density(residual: Array, variance: Array) -> Array:
+    return -0.5 * (LOG_2PI + namespace(residual).log(variance) + residual * residual / variance)

@@ -1,0 +1,138 @@
+"""Likelihoods of counts and waiting times, whose rate is a positive function of a Gaussian.
+
+All but the last two are linear in E[log rate] and E[rate], which the calculus has in closed form
+for exp(h) and by the universal rule for any other function.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from moment_calculus.activations.named import log_1p_exp
+from moment_calculus.arrays import Array
+from moment_calculus.likelihoods.expectations import check_certain, expectation, expected_value
+from moment_calculus.likelihoods.links import log
+from moment_calculus.operations import is_value
+from moment_calculus.special import gammaln, namespace
+
+
+def poisson(value: Array, rate: Any) -> Array:
+    """E[log Poisson(value; rate)].
+
+    Exact: closed form for rate = k·exp(h), one-dimensional quadrature for another rate.
+
+    Args:
+        value: counts.
+        rate: positive function of a Gaussian, array or number.
+
+    Returns:
+        Array of the broadcast shape.
+
+    Raises:
+        UnsupportedMoments: if the rate may be negative.
+
+    Source: y E[log λ] − E[λ] − log y!.
+    """
+    return value * expected_value(log(rate)) - expected_value(rate) - gammaln(value + 1.0)
+
+
+def exponential(value: Array, rate: Any) -> Array:
+    """E[log Exponential(value; rate)]; arguments, exactness and refusals as :func:`poisson`.
+
+    Args:
+        value: waiting times.
+        rate: positive function of a Gaussian, array or number.
+
+    Source: E[log λ] − y E[λ].
+    """
+    return expected_value(log(rate)) - value * expected_value(rate)
+
+
+def gamma(value: Array, concentration: Any, rate: Any) -> Array:
+    """E[log Gamma(value; concentration, rate)].
+
+    Exact as :func:`poisson` for a certain concentration; a random one is integrated together with
+    the rate, see :func:`expectation`.
+
+    Args:
+        value: positive observations.
+        concentration: array, number or positive function of a Gaussian.
+        rate: likewise.
+
+    Returns:
+        Array of the broadcast shape.
+
+    Raises:
+        UnsupportedMoments: if a parameter may be negative, or the two depend on each other in an
+            unknown way.
+
+    Source: k E[log λ] + (k − 1) log y − y E[λ] − log Γ(k).
+    """
+    if is_value(concentration):
+        log(concentration)  # which refuses what is not positive
+        log(rate)
+        return expectation(_log_gamma, value, concentration, rate)
+    log_value, log_rate = namespace(value).log(value), expected_value(log(rate))
+    shape = concentration + 0.0 * value
+    powers = shape * log_rate + (shape - 1) * log_value
+    return powers - value * expected_value(rate) - gammaln(shape)
+
+
+def _log_gamma(value: Array, concentration: Array, rate: Array) -> Array:
+    xp = namespace(value)
+    powers = concentration * (xp.log(rate) if hasattr(rate, "shape") else log(rate))
+    return powers + (concentration - 1) * xp.log(value) - value * rate - gammaln(concentration)
+
+
+def weibull(value: Array, scale: Any, concentration: Any) -> Array:
+    """E[log Weibull(value; scale, concentration)] for a certain concentration.
+
+    Exact: closed form for scale = k·exp(h), one-dimensional quadrature for another scale.
+
+    Args:
+        value: positive observations.
+        scale: positive function of a Gaussian, array or number.
+        concentration: k, array or number.
+
+    Raises:
+        UnsupportedMoments: if the concentration is random, or the scale may be negative.
+
+    Source: log k − k E[log s] + (k − 1) log y − E[exp(k (log y − log s))].
+    """
+    check_certain(concentration=concentration)
+    log_scale, log_value = log(scale), namespace(value).log(value)
+    power = expectation(
+        lambda logs, k, y: namespace(y).exp(k * (y - logs)), log_scale, concentration, log_value
+    )
+    linear = (concentration - 1) * log_value - concentration * expected_value(log_scale)
+    return log(concentration) + linear - power
+
+
+def gamma_poisson(value: Array, concentration: Any, rate: Any) -> Array:
+    """E[log GammaPoisson(value; concentration, rate)], one or both functions of Gaussians.
+
+    Args:
+        value: counts.
+        concentration: positive function of a Gaussian, array or number.
+        rate: likewise.
+
+    Returns:
+        Array of the broadcast shape.
+
+    Raises:
+        UnsupportedMoments: if a parameter may be negative, or the two depend on each other in an
+            unknown way.
+
+    Source: the Poisson-gamma mixture; by quadrature, see :func:`expectation`.
+    """
+    log(concentration)  # which refuses what is not positive
+    return expectation(_log_gamma_poisson, value, concentration, log(rate))
+
+
+def _log_gamma_poisson(value: Array, concentration: Any, log_rate: Any) -> Array:
+    """Γ(k + y) / (Γ(k) y!) (λ/(1 + λ))ᵏ (1 + λ)⁻ʸ."""
+    log_rate = log_rate + 0.0 * value
+    log_total = log_1p_exp(log_rate)
+    shape = concentration + 0.0 * value
+    ways = gammaln(value + shape) - gammaln(shape) - gammaln(value + 1.0)
+    return ways + shape * (log_rate - log_total) - value * log_total

@@ -1,0 +1,184 @@
+"""Likelihoods of binary outcomes and of how often they happen.
+
+All are linear in E[log p] and E[log(1 − p)]; for p = S(f) these are −E[softplus(∓f)].
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from moment_calculus.arrays import Array
+from moment_calculus.likelihoods.expectations import (
+    check_certain,
+    expected_value,
+    moments_of_observation,
+)
+from moment_calculus.likelihoods.links import log_odds, log_probabilities
+from moment_calculus.likelihoods.residual import difference
+from moment_calculus.special import expit, gammaln, namespace
+
+
+def _expected_logs(logits: Any, probs: Any) -> tuple[Array, Array]:
+    """E[log p] and E[log(1 − p)], of a logit or of a probability."""
+    pair = log_odds(logits) if probs is None else log_probabilities(probs)
+    return expected_value(pair[0]), expected_value(pair[1])
+
+
+def bernoulli(value: Array, *, logits: Any = None, probs: Any = None) -> Array:
+    """E[log Bernoulli(value)], exact: by one-dimensional quadrature.
+
+    Measured relative error 1e-9 for |μ/σ| ≤ 8, σ from 1e-3 to 1e2, logit and probit.
+
+    Args:
+        value: zeros and ones.
+        logits: value or array; or
+        probs: probability of one: the logistic function or Φ of a value (logistic and probit
+            regression), or another function between 0 and 1.
+
+    Returns:
+        Array of the broadcast shape.
+
+    Raises:
+        UnsupportedMoments: if a probability may leave the interval from 0 to 1.
+
+    Source: y E[log p] + (1 − y) E[log(1 − p)].
+    """
+    one, zero = _expected_logs(logits, probs)
+    return value * one + (1 - value) * zero
+
+
+def _log_choose(total: Any, value: Array) -> Array:
+    total = total + 0.0 * value
+    return gammaln(total + 1) - gammaln(value + 1.0) - gammaln(total - value + 1)
+
+
+def binomial(value: Array, total_count: Any, *, logits: Any = None, probs: Any = None) -> Array:
+    """E[log Binomial(value; total_count)]; parameters as of :func:`bernoulli`.
+
+    Args:
+        value: number of successes.
+        total_count: number of trials, certain.
+        logits: value or array; or
+        probs: probability of a success.
+
+    Returns:
+        Array of the broadcast shape.
+
+    Raises:
+        UnsupportedMoments: if the number of trials is random, or a probability may leave the
+            interval from 0 to 1.
+    """
+    check_certain(total_count=total_count)
+    one, zero = _expected_logs(logits, probs)
+    return _log_choose(total_count, value) + value * one + (total_count - value) * zero
+
+
+def negative_binomial(
+    value: Array, total_count: Any, *, logits: Any = None, probs: Any = None
+) -> Array:
+    """E[log NegativeBinomial(value; total_count)], successes before so many failures.
+
+    Args:
+        value: number of successes.
+        total_count: number of failures, positive and certain.
+        logits: value or array, of a success; or
+        probs: probability of a success.
+
+    Returns:
+        Array of the broadcast shape.
+
+    Raises:
+        UnsupportedMoments: as :func:`binomial`.
+    """
+    check_certain(total_count=total_count)
+    one, zero = _expected_logs(logits, probs)
+    total = total_count + 0.0 * value
+    ways = gammaln(total + value) - gammaln(value + 1.0) - gammaln(total)
+    return ways + total * zero + value * one
+
+
+def geometric(value: Array, *, logits: Any = None, probs: Any = None) -> Array:
+    """E[log Geometric(value)], failures before the first success.
+
+    Args:
+        value: number of failures.
+        logits: value or array, of a success; or
+        probs: probability of a success.
+
+    Raises:
+        UnsupportedMoments: as :func:`bernoulli`.
+    """
+    one, zero = _expected_logs(logits, probs)
+    return one + value * zero
+
+
+def ordered_logistic(value: Array, predictor: Any, cutpoints: Array) -> Array:
+    """E[log OrderedLogistic(value; predictor, cutpoints)], exact.
+
+    With consecutive cut points b < a the probability S(a − f) − S(b − f) of a class is
+    S(a − f) S(f − b) (1 − e^{b − a}), so that its expected logarithm needs two softpluses only.
+
+    Args:
+        value: class indices, [...].
+        predictor: value or array f, [...].
+        cutpoints: certain, ascending, [..., classes − 1].
+
+    Returns:
+        Array of the broadcast shape.
+
+    Raises:
+        UnsupportedMoments: if the cut points are random.
+
+    Source: McCullagh 1980 for the model; the factorisation is elementary.
+    """
+    check_certain(cutpoints=cutpoints)
+    xp, last = namespace(cutpoints), cutpoints.shape[-1] - 1
+    lower, upper = (_cut(cutpoints, xp.clip(value - step, min=0, max=last)) for step in (1, 0))
+    below, above = difference(upper, predictor), difference(predictor, lower)
+    inner = (value > 0) & (value <= last)
+    gap = xp.where(inner, upper - lower, xp.ones_like(upper))
+    zero = xp.zeros_like(gap)
+    total = xp.where(inner, xp.log(-xp.expm1(-gap)), zero)
+    total = total + xp.where(value <= last, expected_value(log_odds(below)[0]), zero)
+    return total + xp.where(value > 0, expected_value(log_odds(above)[0]), zero)
+
+
+def ordered_probabilities(predictor: Any, cutpoints: Array) -> tuple[Array, Array]:
+    """Mean and variance of the probability of every class of :func:`ordered_logistic`.
+
+    Args:
+        predictor: value or array f, [...].
+        cutpoints: certain, ascending, [..., classes − 1].
+
+    Returns:
+        Two arrays [..., classes]; the means sum to one.
+
+    Raises:
+        UnsupportedMoments: if the cut points are random.
+
+    Source: one-dimensional quadrature over f for every class.
+    """
+    check_certain(cutpoints=cutpoints)
+    places = [cutpoints[..., i] for i in range(cutpoints.shape[-1])]
+    parts = [
+        moments_of_observation(partial(_share, lower, upper), lambda f: 0 * f, predictor)
+        for lower, upper in zip([None, *places], [*places, None], strict=True)
+    ]
+    xp = namespace(cutpoints)
+    mean, variance = (xp.stack([part[i] for part in parts], axis=-1) for i in (0, 1))
+    return mean / xp.sum(mean, axis=-1, keepdims=True), variance
+
+
+def _share(lower: Any, upper: Any, f: Array) -> Array:
+    """Probability of the class between two cut points; None is an end."""
+    if upper is None:
+        return expit(f - lower)
+    below = expit(upper - f)
+    return below if lower is None else below * expit(f - lower) * -namespace(f).expm1(lower - upper)
+
+
+def _cut(cutpoints: Array, index: Array) -> Array:
+    xp = namespace(cutpoints)
+    wide = xp.broadcast_to(cutpoints, (*index.shape, cutpoints.shape[-1]))
+    return xp.take_along_axis(wide, index[..., None], axis=-1)[..., 0]

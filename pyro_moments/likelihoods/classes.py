@@ -1,0 +1,85 @@
+"""Likelihoods of classes: Categorical, Multinomial and OrderedLogistic."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyro.distributions as dist
+import torch
+
+from moment_calculus import likelihoods
+from moment_calculus.composites import Composite
+from moment_calculus.errors import UnsupportedMoments
+from moment_calculus.softmax import softmax_moments
+from moment_calculus.values import Gaussian
+from pyro_moments.likelihoods.registry import expected_log_prob, predictive_moments
+from pyro_moments.likelihoods.structure import has_moments
+from pyro_moments.tensor import unwrap
+
+
+@expected_log_prob(torch.distributions.Categorical)
+def _categorical(fn: Any, value: Any) -> torch.Tensor:
+    logits = random_logits(fn)
+    propagation = logits.propagation
+    if propagation.categorical != "sample":
+        return likelihoods.categorical(value, logits, bound=propagation.categorical)
+    shape = torch.broadcast_shapes(logits.shape[:-1], value.shape) + logits.shape[-1:]
+    noise = torch.randn(
+        (propagation.categorical_draws, *shape), dtype=logits.mean.dtype, device=logits.mean.device
+    )
+    return likelihoods.categorical_sampled(value, logits, noise)
+
+
+@predictive_moments(torch.distributions.Categorical)
+def _categorical_predictive(fn: Any) -> tuple:
+    if not has_moments(fn):
+        return one_hot(fn.probs, torch.zeros_like(fn.probs))
+    return one_hot(*softmax_moments(random_logits(fn)))
+
+
+def one_hot(mean: torch.Tensor, epistemic: torch.Tensor) -> tuple:
+    """Predictive moments of the one-hot outcome.
+
+    Args:
+        mean: probabilities of the classes, [..., classes].
+        epistemic: their variances.
+    """
+    total = mean * (1 - mean)
+    epistemic = torch.minimum(epistemic, total)
+    return mean, epistemic, total - epistemic, dist.Categorical(probs=mean).log_prob
+
+
+def random_logits(fn: Any) -> Gaussian:
+    """The Gaussian logits [..., classes] of a Categorical.
+
+    Args:
+        fn: a Categorical with random parameters.
+
+    Raises:
+        UnsupportedMoments: if its parameters are probabilities, or the classes are not on the
+            feature axis.
+    """
+    logits = unwrap(vars(fn).get("logits"))
+    if not isinstance(logits, Composite):
+        raise UnsupportedMoments(
+            "a Categorical with random parameters needs logits, not probabilities",
+            sites=getattr(unwrap(vars(fn).get("probs")), "sites", ()),
+            remedy="pass logits=..., without a softmax",
+        )
+    if logits.source.has_covariance and logits.source.axis != -1:
+        raise UnsupportedMoments(
+            "the classes of a Categorical are not on the feature axis of its logits",
+            sites=logits.sites,
+            remedy="apply the last linear map to inputs whose trailing axis is contracted",
+        )
+    return logits.source
+
+
+@expected_log_prob(dist.OrderedLogistic)
+def _ordered_logistic(fn: Any, value: Any) -> torch.Tensor:
+    return likelihoods.ordered_logistic(value, unwrap(fn.predictor), unwrap(fn.cutpoints))
+
+
+@predictive_moments(dist.OrderedLogistic)
+def _ordered_logistic_predictive(fn: Any) -> tuple:
+    return one_hot(*likelihoods.ordered_probabilities(unwrap(fn.predictor), unwrap(fn.cutpoints)))

@@ -1,0 +1,100 @@
+"""Random tensors inside a distribution object, and the same distribution with them replaced.
+
+A copy with plain tensors in their place needs no constructor, so that whatever a distribution
+derives from its parameters (a reciprocal, a transform, another distribution) is found as well.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch.distributions import Distribution
+from torch.distributions.transforms import Transform
+
+from pyro_moments.tensor import MomentTensor
+
+
+def random_tensors(fn: Any) -> list[MomentTensor]:
+    """All random tensors inside a distribution, each once.
+
+    Args:
+        fn: a distribution.
+    """
+    return list({id(tensor): tensor for tensor in _found(fn)}.values())
+
+
+def has_moments(fn: Any) -> bool:
+    """Whether any parameter of a distribution is random.
+
+    Args:
+        fn: a distribution.
+    """
+    return next(_found(fn), None) is not None
+
+
+def _found(part: Any) -> Iterator[MomentTensor]:
+    if isinstance(part, MomentTensor):
+        yield part
+    elif isinstance(part, tuple | list):
+        for item in part:
+            yield from _found(item)
+    elif isinstance(part, Distribution | Transform):
+        for name, attribute in vars(part).items():
+            if name != "_inv":
+                yield from _found(attribute)
+
+
+def replaced(fn: Any, tensors: Mapping[int, torch.Tensor], shape: torch.Size) -> Any:
+    """Copy of a distribution in double precision, with plain tensors for the random ones.
+
+    Args:
+        fn: a distribution.
+        tensors: what replaces a random tensor, by its ``id``.
+        shape: batch shape of the copy: the nodes, then the batch shape of ``fn``.
+
+    Returns:
+        The copy, without validation.
+    """
+    return _Copy(tensors, fn.batch_shape, shape).of(fn)
+
+
+class _Copy:
+    def __init__(
+        self, tensors: Mapping[int, torch.Tensor], batch: torch.Size, shape: torch.Size
+    ) -> None:
+        self.tensors, self.batch, self.shape = tensors, batch, shape
+
+    def of(self, part: Any) -> Any:
+        if isinstance(part, MomentTensor):
+            return self.tensors[id(part)].expand(self.shape)
+        if isinstance(part, torch.Tensor):
+            return self._certain(part)
+        if isinstance(part, tuple | list) and not isinstance(part, torch.Size):
+            return type(part)(map(self.of, part))
+        if isinstance(part, Distribution):
+            return self._distribution(part)
+        return self._transform(part) if isinstance(part, Transform) else part
+
+    def _certain(self, tensor: torch.Tensor) -> torch.Tensor:
+        wide = tensor.expand(self.shape) if tensor.shape == self.batch else tensor
+        return wide.double() if wide.is_floating_point() else wide
+
+    def _distribution(self, fn: Distribution) -> Distribution:
+        new = copy.copy(fn)
+        for name, attribute in vars(fn).items():
+            vars(new)[name] = self.of(attribute)
+        new._batch_shape = self.shape if fn.batch_shape == self.batch else fn.batch_shape
+        new._validate_args = False
+        return new
+
+    def _transform(self, transform: Transform) -> Transform:
+        """A transform remembers its inverse, which would keep the random tensors."""
+        if next(_found(transform), None) is None:
+            return transform
+        new = copy.copy(transform)
+        for name, attribute in vars(transform).items():
+            vars(new)[name] = None if name == "_inv" else self.of(attribute)
+        return new

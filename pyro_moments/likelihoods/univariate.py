@@ -1,0 +1,100 @@
+"""Any univariate distribution, by quadrature over the Gaussians behind its random parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from moment_calculus import likelihoods
+from moment_calculus.errors import UnsupportedMoments
+from moment_calculus.shapes import broadcast_shape
+from pyro_moments.likelihoods.structure import random_tensors, replaced
+from pyro_moments.tensor import MomentTensor, unwrap
+
+
+def expected(fn: Any, value: Any) -> torch.Tensor:
+    """E_q[log p(value)] by quadrature on the distribution's own ``log_prob``.
+
+    For the error, which is small over one Gaussian and may not be over two, see
+    :func:`moment_calculus.likelihoods.expectation`.
+
+    Args:
+        fn: univariate distribution.
+        value: observation or MomentTensor.
+
+    Raises:
+        UnsupportedMoments: if the parameters are not elementwise functions of one Gaussian, or of
+            two whose covariance is known.
+    """
+    given, arguments = _given(fn)
+    return likelihoods.expectation(
+        lambda value, *points: given(*points).log_prob(value),
+        _double(value),
+        *arguments,
+        knots=_knots(fn, value),
+    )
+
+
+def predictive(fn: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, Callable]:
+    """Predictive mean, epistemic and aleatoric variance, and log predictive density.
+
+    Args:
+        fn: univariate distribution.
+
+    Raises:
+        UnsupportedMoments: as :func:`expected`.
+    """
+    given, arguments = _given(fn)
+
+    def log_prob(value: torch.Tensor) -> torch.Tensor:
+        return likelihoods.log_expectation(
+            lambda value, *points: given(*points).log_prob(value),
+            _double(value),
+            *arguments,
+            knots=_knots(fn, value),
+        )
+
+    moments = likelihoods.moments_of_observation(
+        lambda *points: given(*points).mean, lambda *points: given(*points).variance, *arguments
+    )
+    return *moments, log_prob
+
+
+def _given(fn: Any) -> tuple[Callable[..., Any], list[Any]]:
+    """The distribution as a function of points of its random parameters, and those."""
+    tensors = random_tensors(fn)
+    arguments = [unwrap(tensor) for tensor in tensors]
+    if fn.event_dim or any(not _fits(argument, fn) for argument in arguments):
+        raise UnsupportedMoments(
+            f"the random parameters of a {type(fn).__name__} are not those of a univariate "
+            "distribution, one for each element of its batch",
+            sites=frozenset().union(*(argument.sites for argument in arguments)),
+            remedy="draw the latent sites by naming them in DeterministicELBO(sample_sites=...)",
+        )
+
+    def given(*points: torch.Tensor) -> Any:
+        shape = torch.broadcast_shapes(fn.batch_shape, *(point.shape for point in points))
+        table = {id(tensor): point for tensor, point in zip(tensors, points, strict=True)}
+        return replaced(fn, table, shape)
+
+    return given, arguments
+
+
+def _fits(argument: Any, fn: Any) -> bool:
+    batch = tuple(fn.batch_shape)
+    return len(argument.shape) <= len(batch) and broadcast_shape(batch, argument.shape) == batch
+
+
+def _double(value: Any) -> Any:
+    plain = unwrap(value)
+    floating = isinstance(plain, torch.Tensor) and plain.is_floating_point()
+    return plain.double() if floating else plain
+
+
+def _knots(fn: Any, value: Any) -> tuple[Any, ...]:
+    """The observation, where a density of a residual bends, and zero, where links do."""
+    if isinstance(value, MomentTensor) or not value.is_floating_point():
+        return (0.0,)
+    return (0.0, _double(value)) if hasattr(fn, "loc") else (0.0,)
