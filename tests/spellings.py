@@ -24,7 +24,7 @@ SPELLINGS = [
     Program("tensordot", "W", lambda x, W: torch.tensordot(x, W, dims=([1], [1]))),
     Program("bmm", "W", lambda x, W: torch.bmm(x[:, None], W.mT.expand(len(x), 2, 2))[:, 0]),
     Program("addmm", "bW", lambda x, b, W: torch.addmm(b.expand(2, 2), x, W.T, alpha=2.0)),
-    Program("addmv", "b", lambda x, b: torch.addmv(x[0, :1], x, b, beta=0.5)),
+    Program("addmv", "b", lambda x, b: torch.addmv(A[0, :1], x, b, beta=0.5)),
     Program("outer", "bu", lambda b, u: torch.outer(b, u), data=False),
     Program("random_rows", "XW", lambda X, W: X @ (W @ X.T), REFUSED, REFUSED, data=False),
     Program("attention", "X", lambda X: (X @ X.T) @ X, REFUSED, REFUSED, data=False),

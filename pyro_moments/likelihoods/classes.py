@@ -30,6 +30,19 @@ def _categorical(fn: Any, value: Any) -> torch.Tensor:
     return likelihoods.categorical_sampled(value, logits, noise)
 
 
+@expected_log_prob(torch.distributions.Multinomial)
+def _multinomial(fn: Any, value: Any) -> torch.Tensor:
+    logits = random_logits(fn._categorical)
+    bound = logits.propagation.categorical
+    if bound == "sample":
+        raise UnsupportedMoments(
+            "a Multinomial has no draws of its logits",
+            sites=logits.sites,
+            remedy="choose categorical='delta' or 'jensen'",
+        )
+    return likelihoods.multinomial(value, logits, bound=bound)
+
+
 @predictive_moments(torch.distributions.Categorical)
 def _categorical_predictive(fn: Any) -> tuple:
     if not has_moments(fn):

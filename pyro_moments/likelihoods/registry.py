@@ -70,7 +70,13 @@ def is_predicted(kind: type) -> bool:
     Args:
         kind: class of distributions.
     """
-    never = (distributions.Delta, distributions.Unit, EmpiricalBayesNormal)
+    never = (
+        distributions.Delta,
+        distributions.Unit,
+        distributions.Multinomial,
+        EmpiricalBayesNormal,
+        torch.distributions.Multinomial,
+    )
     return kind in PREDICTIVES or not issubclass(kind, never)
 
 

@@ -187,3 +187,18 @@ def test_single_precision_is_integrated_in_double():
         torch.testing.assert_close(
             actual.double(), evaluate("obs", make(latent()), value), rtol=1e-5, atol=1e-6
         )
+
+
+def test_a_multinomial_is_a_sum_of_categorical_terms():
+    logits = MomentTensor(leaf("f", MEAN.expand(2, 3), VARIANCE.expand(2, 3), Propagation()))
+    counts = torch.tensor([[2.0, 0.0, 1.0]]).expand(2, 3)
+    actual = evaluate("obs", dist.Multinomial(3, logits=logits), counts)
+    each = [evaluate("obs", dist.Categorical(logits=logits), torch.tensor([k, k])) for k in (0, 2)]
+    close(actual, 2 * each[0] + each[1] + torch.tensor(3.0).log())
+
+
+def test_sampled_logits_of_a_multinomial_are_refused():
+    sampled = Propagation(categorical="sample")
+    logits = MomentTensor(leaf("f", MEAN.expand(2, 3), VARIANCE.expand(2, 3), sampled))
+    with pytest.raises(UnsupportedMoments, match="no draws"):
+        evaluate("obs", dist.Multinomial(3, logits=logits), torch.ones(2, 3))
