@@ -227,7 +227,7 @@ def logsumexp(x: Array, *, axis: int = -1) -> Array:
         axis: the axis that is summed over.
     """
     xp = namespace(x)
-    largest = xp.max(x, axis=axis, keepdims=True)
+    largest = stop_gradient(xp.max(x, axis=axis, keepdims=True))  # its gradient would cancel
     total = xp.log(xp.sum(xp.exp(x - largest), axis=axis, keepdims=True))
     return xp.squeeze(largest + total, axis=axis)
 

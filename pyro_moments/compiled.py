@@ -17,6 +17,7 @@ from pyro_moments.precision import full_precision
 from pyro_moments.program import Differentiable, Loss, Program, metadata_of
 from pyro_moments.surroundings import PLAIN
 
+DEVIATION = 1e-2  # relative; compilers have been seen to get gradients wrong
 LIMIT = 8  # programs; as many as torch.compile makes of one function
 
 
@@ -134,8 +135,7 @@ class CompiledLoss:
         """Compile and try a graph; replay it where there is no working compiler."""
         try:
             run = self.backend(graph, inputs)
-            with torch.no_grad(), full_precision():
-                run(*(tensor.detach() for tensor in inputs))
+            _compare(run, graph, inputs)
         except Exception as error:  # whatever a compiler raises
             headline = str(error).strip().partition("\n")[0]
             self._warn(
@@ -149,6 +149,24 @@ class CompiledLoss:
         if not self.warned:
             self.warned = True
             warn_user(message, CaptureWarning)
+
+
+@torch.no_grad()
+def _compare(run: Callable[..., Any], graph: Callable[..., Any], inputs: Sequence[Any]) -> None:
+    """Hold what a compiler made against the graph itself, once, with the same random numbers."""
+    examples = [tensor.detach() for tensor in inputs]
+    devices = {tensor.device.index for tensor in examples if tensor.is_cuda}
+    with full_precision(), torch.random.fork_rng(devices):
+        torch.manual_seed(0)
+        results = run(*examples)
+        torch.manual_seed(0)
+        expected = graph(*examples)
+    for place, (result, right) in enumerate(zip(results, expected, strict=True)):
+        if not result.numel():
+            continue
+        error, size = (result - right).abs().max(), right.abs().max()
+        if error > DEVIATION * size:
+            raise ArithmeticError(f"result {place} is off by {float(error / size):.0e}")
 
 
 def _check_handlers() -> None:

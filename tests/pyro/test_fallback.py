@@ -130,3 +130,13 @@ def test_changes_in_place_fall_back():
 
     with pytest.warns(CaptureWarning, match="changes a tensor in place"):
         make().loss(model, DVIGuide(), x, y)
+
+
+def test_a_compiler_that_is_wrong_is_not_used():
+    x, y = models.data()
+
+    def wrong(graph, inputs):
+        return lambda *tensors: [2 * result for result in graph(*tensors)]
+
+    elbo = make(wrong)
+    assert_falls_back(subsampled, "ArithmeticError: result 0 is off by 1e", x, y, elbo=elbo)
