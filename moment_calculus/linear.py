@@ -124,7 +124,10 @@ def _mapped(x: Gaussian, matrix: Array) -> Array:
 
 
 def _variance(x: Gaussian, matrix: Array, noise: Array | None) -> Array:
-    variance = affine(x.variance, matrix * matrix)
+    if x.has_covariance:  # a softmax has one in diagonal mode too
+        variance = namespace(matrix).sum((matrix @ x.covariance) * matrix, axis=-1)
+    else:
+        variance = affine(x.variance, matrix * matrix)
     return variance if noise is None else variance + noise
 
 
