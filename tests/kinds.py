@@ -45,8 +45,6 @@ class ActivationCase:
         largest_scale: largest standard deviation of the accuracy check.
         growth: 1 for exponential growth, which tilts the Gaussian.
         dvi_error: largest error of the [DVI] form in units of the standard deviations.
-        variant: whether another row has the same formulas, of another function or with other
-            numbers; JAX does not compile them once more.
     """
 
     name: str
@@ -57,7 +55,6 @@ class ActivationCase:
     largest_scale: float = 100.0
     growth: float = 0.0
     dvi_error: float | None = None
-    variant: bool = False
     extremes: bool = True
     batched: tuple[int, ...] = (0, 1)
     status: str = "exact"

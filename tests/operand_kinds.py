@@ -84,7 +84,6 @@ class OperandCase:
         extremes: whether float32 results stay finite in the whole range of μ and σ.
         status: ``"exact"``, ``"second order"`` or ``"lower bound"``.
         tolerance: largest relative error of an exact rule.
-        variant: whether another row meets the frameworks for this one.
     """
 
     name: str
@@ -96,7 +95,6 @@ class OperandCase:
     extremes: bool = True
     status: str = "exact"
     tolerance: float = 1e-9
-    variant: bool = False
 
     def example(self) -> Arrays:
         generator = np.random.default_rng(5)

@@ -153,7 +153,6 @@ def check_float32(case: Any) -> None:
         assert_allclose(output.numpy(), expected, rtol=1e-4, atol=tolerance, err_msg=name)
 
 
-@needs(lambda case: not getattr(case, "variant", False))
 def check_frameworks(case: Any) -> None:
     """NumPy, torch and JAX agree, and the gradients of torch and JAX; JAX under ``jit``."""
     arrays = case.example()

@@ -128,10 +128,19 @@ def test_step_time(tmp_path):
     import step_time
 
     out = tmp_path / "time.json"
-    step_time.main(["--repeats", "1", "--small-only", "--out", str(out)])
+    step_time.main(["--repeats", "1", "--small-only", "--no-compiled", "--out", str(out)])
     (seconds,) = json.loads(out.read_text()).values()
     assert len(seconds) == 4
     assert all(value > 0 for value in seconds.values())
+
+
+def test_peak_memory(tmp_path):
+    """The covariances are in it, and the network of the benchmark keeps to its limit."""
+    import peak_memory
+
+    out = tmp_path / "memory.json"
+    peak_memory.main(["--check", "--out", str(out)])
+    assert all(2 < tensors <= peak_memory.LIMIT for tensors in json.loads(out.read_text()).values())
 
 
 def test_elbo_accuracy_of_one_hidden_layer(tmp_path):

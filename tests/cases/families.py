@@ -49,7 +49,6 @@ CONTINUOUS = [
             distributions.LogNormal, lambda out: {"loc": out[..., 0], "scale": exp(out[..., 1])}
         ),
         extremes=False,
-        variant=True,
     ),
     likelihood(
         "normal_nonlinear_heads",
@@ -102,7 +101,6 @@ CONTINUOUS = [
             lambda out: {"df": 3.0, "loc": out[..., 0], "scale": softplus(out[..., 1])},
         ),
         extremes=False,
-        variant=True,
     ),
     likelihood(
         "cauchy",
@@ -110,7 +108,6 @@ CONTINUOUS = [
         likelihoods.cauchy,
         density(distributions.Cauchy, lambda f, s: {"loc": f, "scale": s}),
         nodes=200,
-        variant=True,
     ),
     likelihood(
         "exponential",
@@ -118,7 +115,6 @@ CONTINUOUS = [
         lambda y, f: likelihoods.exponential(y, exp(f)),
         density(distributions.Exponential, lambda f: {"rate": exp(f)}),
         extremes=False,
-        variant=True,
     ),
     likelihood(
         "gamma",
@@ -158,7 +154,6 @@ CONTINUOUS = [
         multivariate,
         log_multivariate,
         nodes=12,
-        variant=True,
     ),
 ]
 
@@ -176,7 +171,6 @@ COUNTS = [
         lambda y, f: likelihoods.bernoulli(y, probs=sigmoid(f)),
         density(distributions.Bernoulli, lambda f: {"logits": f}),
         nodes=100,
-        variant=True,
     ),
     likelihood(
         "bernoulli_probit",
@@ -190,7 +184,6 @@ COUNTS = [
         lambda y, f: likelihoods.bernoulli(y, probs=times(sigmoid(f), 0.8, 0.1)),
         density(distributions.Bernoulli, lambda f: {"probs": 0.8 * sigmoid(f) + 0.1}),
         nodes=100,
-        variant=True,
     ),
     likelihood(
         "binomial",
@@ -198,7 +191,6 @@ COUNTS = [
         lambda y, f: likelihoods.binomial(y, 9.0, logits=f),
         density(distributions.Binomial, lambda f: {"total_count": 9, "logits": f}),
         nodes=100,
-        variant=True,
     ),
     likelihood(
         "negative_binomial",
@@ -213,7 +205,6 @@ COUNTS = [
         lambda y, f: likelihoods.geometric(y, logits=f),
         log_geometric,
         nodes=100,
-        variant=True,
     ),
     likelihood(
         "poisson",
@@ -228,7 +219,6 @@ COUNTS = [
         lambda y, f: likelihoods.poisson(y, softplus(f)),
         density(distributions.Poisson, lambda f: {"rate": softplus(f)}),
         nodes=100,
-        variant=True,
     ),
     likelihood(
         "gamma_poisson",
