@@ -9,6 +9,7 @@ from moment_calculus import positive
 from moment_calculus.activations import Integrated, activation
 from moment_calculus.activations.named import log_1p_exp
 from moment_calculus.arrays import Array
+from moment_calculus.deferred import root_of
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.operations import apply, is_value, scale_shift
 from moment_calculus.special import log_ndtr, namespace
@@ -97,7 +98,7 @@ def log_probabilities(probability: Any) -> tuple[Any, Any]:
     if name == "sigmoid":
         return log_odds(argument)
     if _is_normal_cdf(probability):
-        name, argument = "ndtr", scale_shift(outermost(root(probability))[1], math.sqrt(2))
+        name, argument = "ndtr", scale_shift(outermost(root_of(probability))[1], math.sqrt(2))
     if name == "ndtr":
         return apply(LOG_NDTR, argument), apply(LOG_NDTR, scale_shift(argument, -1.0))
     if not isinstance(probability, Deferred):
@@ -117,17 +118,6 @@ def _is_normal_cdf(value: Any) -> bool:
         scale, shift, value = scale * value.scale, shift + scale * value.shift, value.source
     numbers = isinstance(scale, int | float) and isinstance(shift, int | float)
     return numbers and scale == shift == 0.5 and outermost(value)[0] == "erf"
-
-
-def root(value: Any) -> Any:
-    """The function behind affine maps, as a value.
-
-    Args:
-        value: a Deferred.
-    """
-    while isinstance(value, AffineDeferred):
-        value = value.source
-    return value
 
 
 def log_odds(logits: Any) -> tuple[Any, Any]:
