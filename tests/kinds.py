@@ -47,6 +47,8 @@ class ActivationCase:
         dvi_error: largest error of the [DVI] form in units of the standard deviations.
         variant: whether another row has the same formulas, of another function or with other
             numbers; JAX does not compile them once more.
+        matrices: number of covariance matrices whose eigenvalues are looked at, over the same
+            range of scales; fewer where every pair is integrated numerically.
     """
 
     name: str
@@ -58,6 +60,7 @@ class ActivationCase:
     growth: float = 0.0
     dvi_error: float | None = None
     variant: bool = False
+    matrices: int = 20
     extremes: bool = True
     batched: tuple[int, ...] = (0, 1)
     status: str = "exact"
