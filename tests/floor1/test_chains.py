@@ -143,6 +143,7 @@ def test_gradients_flow_to_the_parameters_of_a_chain():
 ONE, HALF = np.array([0.4]), np.array([0.5])
 RECOGNISED = {
     "log_exp": (lambda h: positive.log(of("exp", h)), None),
+    "log_exp2": (lambda h: positive.log(of("exp2", h)), None),
     "log_of_scaled_exp": (lambda h: positive.log(scale_shift(of("exp", h), 3.0)), None),
     "log1p_exp": (lambda h: positive.log1p(of("exp", h)), "softplus"),
     "log_one_plus_exp": (
