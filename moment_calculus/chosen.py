@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
+from moment_calculus.arrays import Array
 from moment_calculus.special import namespace
-
-Array = Any
 
 
 def places(mask: Array) -> tuple[Array, Array, Array]:

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from moment_calculus.activations.base import Activation
+from moment_calculus.arrays import Array
 from moment_calculus.normal import is_single
 from moment_calculus.special import (
     constants,
@@ -26,8 +27,6 @@ from moment_calculus.special import (
     safe_scale,
     stop_gradient,
 )
-
-Array = Any
 
 REACH = 14.0  # standard deviations of w that are integrated over
 DEVIATIONS = (-REACH, -10.0, -7.0, -5.0, -3.5, -2.0, -0.7, 0.7, 2.0, 3.5, 5.0, 7.0, 10.0, REACH)

@@ -7,10 +7,10 @@ Cov(f̂(x_i), f̂(x_j)) − Σ ρⁿ ĝ_n ĝ_n, n = 1 … order. Or the whole co
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from moment_calculus.activations.base import Activation, Surrogate, correlation
-from moment_calculus.arrays import outer
+from moment_calculus.arrays import Array, outer
 from moment_calculus.chosen import places, put, take
 from moment_calculus.common_factor import numeric_covariance
 from moment_calculus.mehler import (
@@ -23,7 +23,6 @@ from moment_calculus.mehler import (
 )
 from moment_calculus.special import namespace, safe_scale, stop_gradient
 
-Array = Any
 Meet = Callable[[Array, Array], Array]
 
 
@@ -152,6 +151,8 @@ def integrated(
 
     Returns:
         Of the shape of the covariance.
+
+    Source: Mehler's formula.
     """
     xp, symmetric = namespace(covariance), first is second
     scales = (safe_scale(operand.arguments()[1]) for operand in (first, second))

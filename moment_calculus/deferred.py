@@ -236,11 +236,11 @@ def base_of(value: Gaussian | Deferred) -> Gaussian:
     return value.base if isinstance(value, Deferred) else value
 
 
-def root_of(value: Deferred) -> Any:
+def root_of(value: Deferred) -> Deferred:
     """The function behind affine maps."""
     while isinstance(value, AffineDeferred):
         value = value.source
-    return value.activation
+    return value
 
 
 def _at(value: Gaussian | Deferred, points: Array) -> Array:

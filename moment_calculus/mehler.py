@@ -7,11 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from moment_calculus.arrays import outer
+from moment_calculus.arrays import Array, outer
 from moment_calculus.normal import is_single
 from moment_calculus.special import TINY_VARIANCE, constants, namespace, stop_gradient
-
-Array = Any
 
 # Truncation that the completed series of sigmoid and tanh lets pass: of a pair, the geometric mean
 # of what its two members tolerate, the larger of a number and a share of the variance. Last, the

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from moment_calculus.arrays import Array
 from moment_calculus.special import elementwise, namespace
 from moment_calculus.univariate import (
     LIMIT,
@@ -34,7 +35,6 @@ __all__ = [
     "tail_moments",
 ]
 
-Array = Any
 
 # ---------------------------------------------------------------------------------------------
 # Pairs. With ρ ≥ 0, e = exp(−atanh r), s = a + b, d = a − b, Price's theorem

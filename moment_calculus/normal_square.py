@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from moment_calculus.arrays import Array
 from moment_calculus.normal import cdf, pdf
 from moment_calculus.special import elementwise, namespace
-
-Array = Any
 
 NODES = 14
 

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from moment_calculus.activations.base import Activation, correlation
-from moment_calculus.arrays import diagonal, outer
-from moment_calculus.completion import Operand, alike, by_surrogate, integrated
+from moment_calculus.arrays import Array, diagonal, outer
+from moment_calculus.completion import Operand, by_surrogate, integrated
 from moment_calculus.mehler import series
 from moment_calculus.normal import is_single
 from moment_calculus.special import constants, namespace
-
-Array = Any
 
 METHODS = ("exact", "dvi", "mehler")
 
@@ -134,72 +130,3 @@ def mehler_certificate(
         gap = gap - coefficient * coefficient
     root = xp.clip(gap, min=0.0) ** 0.5
     return xp.abs(rho) ** (order + 1) * outer(root, root)
-
-
-# ---------------------------------------------------------------------------------------------
-# Two activations of different Gaussians
-
-
-def cross(
-    first: Activation,
-    mean_x: Array,
-    variance_x: Array,
-    second: Activation,
-    mean_y: Array,
-    variance_y: Array,
-    covariance_xy: Array,
-    *,
-    order: int = 16,
-) -> Array:
-    """Covariance of f(x) and g(y) for jointly Gaussian x and y, every component with every other.
-
-    Args:
-        first: f, applied to every component of x.
-        mean_x: means of x, [..., d].
-        variance_x: variances of x, [..., d].
-        second: g, applied to every component of y.
-        mean_y: means of y, [..., e].
-        variance_y: variances of y, [..., e].
-        covariance_xy: Cov(x, y), [..., d, e].
-        order: number of terms of Mehler's series. As in :func:`covariance`, the pairs whose
-            certificate is too large for them get 2 · order, and those for which these do not do
-            either are integrated numerically, except under a tracer and for functions whose
-            parameters are arrays.
-
-    Returns:
-        [..., d, e].
-
-    Source: Mehler's formula.
-    """
-    left, right = Operand(first, mean_x, variance_x), Operand(second, mean_y, variance_y)
-    return integrated(left, right, covariance_xy, order)
-
-
-def cross_elementwise(
-    first: Activation,
-    mean_x: Array,
-    variance_x: Array,
-    second: Activation,
-    mean_y: Array,
-    variance_y: Array,
-    covariance_xy: Array,
-    *,
-    order: int = 16,
-) -> Array:
-    """Covariance of f(x) and g(y), each component with the same component, see :func:`cross`.
-
-    Args:
-        first: f.
-        mean_x: means of x, [..., d].
-        variance_x: variances of x, [..., d].
-        second: g.
-        mean_y: means of y, [..., d].
-        variance_y: variances of y, [..., d].
-        covariance_xy: Cov(x_i, y_i), [..., d].
-        order: number of terms.
-
-    Returns:
-        [..., d].
-    """
-    left, right = Operand(first, mean_x, variance_x), Operand(second, mean_y, variance_y)
-    return integrated(left, right, covariance_xy, order, alike)

@@ -184,8 +184,8 @@ def _exponential(value: Value) -> tuple[Gaussian, float, Any] | None:
     if type(value) is not Deferred:
         return None
     kind = value.activation
-    if isinstance(kind, Rescaled) and kind.name == "exponential":
-        return value.base, kind.inner, factor
+    if type(kind) is Rescaled and type(kind.activation) is Exp and kind.shift == 0 < kind.outer:
+        return value.base, kind.inner, factor * kind.outer
     return (value.base, 1.0, factor) if type(kind) is Exp else None
 
 

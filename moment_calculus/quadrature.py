@@ -15,9 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from moment_calculus.arrays import Array
 from moment_calculus.special import constants, namespace, safe_scale, stop_gradient
-
-Array = Any
 
 REACH = 14.0
 DEVIATIONS = (-REACH, -10.0, -7.0, -5.0, -3.5, -2.0, -0.7, 0.7, 2.0, 3.5, 5.0, 7.0, 10.0, REACH)

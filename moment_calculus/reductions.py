@@ -56,6 +56,9 @@ def average(value: Any, axes: Sequence[int] | None = None, *, keepdims: bool = F
         value: value or array.
         axes: non-negative axes; by default all.
         keepdims: whether the axes stay, with size one.
+
+    Raises:
+        UnsupportedMoments: as :func:`total`, or if there are no elements.
     """
     axes = range(len(value.shape)) if axes is None else axes
     count = math.prod(value.shape[axis] for axis in axes)

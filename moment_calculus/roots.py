@@ -62,7 +62,7 @@ def of_one_gaussian(left: Value, right: Value, *, product: bool = False) -> bool
 
 
 def _function(value: Deferred) -> tuple[int, Any]:
-    return id(value.base), root_of(value)
+    return id(value.base), root_of(value).activation
 
 
 def _root(value: Gaussian) -> Gaussian:

@@ -62,6 +62,9 @@ def apply(activation: Activation, value: Value) -> Deferred:
     Args:
         activation: the function with its moments.
         value: its argument.
+
+    Raises:
+        UnsupportedMoments: if the argument is certain, and the function's parameters random.
     """
     if not is_value(value):
         raise UnsupportedMoments(

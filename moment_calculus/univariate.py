@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from moment_calculus.arrays import Array
 from moment_calculus.special import elementwise, namespace, ndtr
-
-Array = Any
 
 LIMIT = 40.0  # beyond it every tail is 0 in float64: thresholds are clipped there
 

@@ -19,7 +19,7 @@ from moment_calculus.errors import (
 from moment_calculus.moments import Moments
 from pyro_moments import rules as _rules  # noqa: F401  (registers the rules)
 from pyro_moments.elbo import DeterministicELBO
-from pyro_moments.likelihoods import expected_log_prob
+from pyro_moments.likelihoods import expected_log_prob, predictive_moments
 from pyro_moments.predictive import Prediction, predict
 from pyro_moments.propagate import propagate
 from pyro_moments.rules.table import moment_rule
@@ -41,5 +41,6 @@ __all__ = [
     "expected_log_prob",
     "moment_rule",
     "predict",
+    "predictive_moments",
     "propagate",
 ]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from pyro.distributions.torch_distribution import ExpandedDistribution
 from pyro.distributions.util import sum_rightmost
 
 from guides.families import mean_field
@@ -15,7 +14,7 @@ from moment_calculus.operations import add, leaf
 from moment_calculus.rulebooks import Propagation
 from moment_calculus.values import Deferred, Gaussian, Value
 from pyro_moments.tensor import MomentTensor, unwrap
-from pyro_moments.transformed import expected_log_slope, gaussian_base, transformed
+from pyro_moments.transformed import WRAPPERS, expected_log_slope, gaussian_base, transformed
 
 SAMPLE_REMEDY = "name it in DeterministicELBO(sample_sites=...) to draw it by reparameterisation"
 DISCRETE_REMEDY = (
@@ -27,7 +26,6 @@ _FULL_RANK = (
     torch.distributions.MultivariateNormal,
     torch.distributions.LowRankMultivariateNormal,
 )
-_WRAPPERS = (torch.distributions.Independent, ExpandedDistribution)
 
 
 def posterior_value(name: str, fn: Any, propagation: Propagation, remedy: str = "") -> Value:
@@ -81,7 +79,7 @@ def without_wrappers(fn: Any) -> Any:
     Args:
         fn: a distribution.
     """
-    while isinstance(fn, _WRAPPERS):
+    while isinstance(fn, WRAPPERS):
         fn = fn.base_dist
     return fn
 

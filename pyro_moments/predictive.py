@@ -137,9 +137,7 @@ def predict(
 
 def _is_factor(fn: Any) -> bool:
     """Whether a site is a ``pyro.factor``: there is nothing to predict."""
-    while isinstance(fn, _WRAPPERS):
-        fn = fn.base_dist
-    return isinstance(fn, dist.Unit)
+    return isinstance(_base(fn)[0], dist.Unit)
 
 
 def _predicted(name: str, site: Any) -> Prediction | Moments:

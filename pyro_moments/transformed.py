@@ -19,7 +19,7 @@ from moment_calculus.activations import Activation, Exp, Integrated
 from moment_calculus.values import Gaussian
 
 _NORMALS = (torch.distributions.Normal, dist.Normal)
-_WRAPPERS = (torch.distributions.Independent, ExpandedDistribution)
+WRAPPERS = (torch.distributions.Independent, ExpandedDistribution)
 
 
 def gaussian_base(
@@ -38,7 +38,7 @@ def gaussian_base(
     while type(fn) not in _NORMALS:
         if isinstance(fn, torch.distributions.TransformedDistribution):
             transforms = [p for t in fn.transforms for p in _parts(t)] + transforms
-        elif not isinstance(fn, _WRAPPERS):
+        elif not isinstance(fn, WRAPPERS):
             return None, []
         fn = fn.base_dist
     elementwise = all(t.domain.event_dim == t.codomain.event_dim == 0 for t in transforms)

@@ -128,10 +128,11 @@ def check_dvi(case: Any) -> None:
 
 def check_positive_semi_definite(case: Any) -> None:
     """No covariance matrix has an eigenvalue below −1e-6 of its largest, in either precision."""
-    generator = np.random.default_rng(2)
-    factor = generator.normal(size=(20, 8, 8)) * np.geomspace(1, 1e-3, 8)
-    factor = factor * np.minimum(np.geomspace(0.01, 30, 20), case.largest_scale / 3)[:, None, None]
-    mean = generator.normal(size=(20, 8)) * np.linalg.norm(factor, axis=-1)
+    generator, count = np.random.default_rng(2), case.matrices
+    factor = generator.normal(size=(count, 8, 8)) * np.geomspace(1, 1e-3, 8)
+    scale = np.minimum(np.geomspace(0.01, 30, count), case.largest_scale / 3)
+    factor = factor * scale[:, None, None]
+    mean = generator.normal(size=(count, 8)) * np.linalg.norm(factor, axis=-1)
     for dtype in (torch.float64, torch.float32):
         root, centre = to_torch((factor, mean), dtype)
         matrix = pairs.covariance(case.activation, centre, root @ root.mT)

@@ -45,6 +45,8 @@ class ActivationCase:
         largest_scale: largest standard deviation of the accuracy check.
         growth: 1 for exponential growth, which tilts the Gaussian.
         dvi_error: largest error of the [DVI] form in units of the standard deviations.
+        matrices: number of covariance matrices whose eigenvalues are looked at, over the same
+            range of scales; fewer where every pair is integrated numerically.
     """
 
     name: str
@@ -55,6 +57,7 @@ class ActivationCase:
     largest_scale: float = 100.0
     growth: float = 0.0
     dvi_error: float | None = None
+    matrices: int = 20
     extremes: bool = True
     batched: tuple[int, ...] = (0, 1)
     status: str = "exact"

@@ -11,11 +11,9 @@ from typing import Any
 import array_api_compat
 import numpy as np
 
-from moment_calculus.arrays import outer
+from moment_calculus.arrays import Array, outer
 from moment_calculus.normal import LIMIT
 from moment_calculus.special import namespace, safe_scale
-
-Array = Any
 
 
 class Surrogate(ABC):

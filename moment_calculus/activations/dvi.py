@@ -7,13 +7,11 @@ exact covariances (1e-4 for |ρ| < 0.6, 1e-2 at |ρ| = 0.99).
 from __future__ import annotations
 
 import math
-from typing import Any
 
+from moment_calculus.arrays import Array
 from moment_calculus.derivatives import economical
 from moment_calculus.normal import LIMIT, cdf
 from moment_calculus.special import namespace
-
-Array = Any
 
 SERIES_BELOW = 0.2
 

@@ -9,6 +9,7 @@ from moment_calculus import positive
 from moment_calculus.activations import Integrated, activation
 from moment_calculus.activations.named import log_1p_exp
 from moment_calculus.arrays import Array
+from moment_calculus.deferred import root_of
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.operations import apply, is_value, scale_shift
 from moment_calculus.special import log_ndtr, namespace
@@ -43,10 +44,10 @@ def log(operand: Any) -> Any:
         return math.log(operand) if isinstance(operand, int | float) else _log(operand)
     if isinstance(operand, AffineDeferred) and _is_zero(operand.shift):
         return scale_shift(log(operand.source), 1.0, log(operand.scale))
-    name, argument = outermost(operand)
-    if name == "softplus":
+    function, argument = outermost(operand)
+    if function == activation("softplus"):
         return apply(LOG_SOFTPLUS, argument)
-    if name in ("sigmoid", "ndtr"):
+    if function in (activation("sigmoid"), activation("ndtr")):
         return log_probabilities(operand)[0]
     if type(operand) is Deferred and _is_undeclared(operand.activation):
         return apply(Integrated(_log), operand)
@@ -69,17 +70,17 @@ def _is_zero(shift: Any) -> bool:
     return isinstance(shift, int | float) and shift == 0
 
 
-def outermost(value: Any) -> tuple[str, Any]:
-    """Name of the last function of a chain, and its argument; empty for another value.
+def outermost(value: Any) -> tuple[Any, Any]:
+    """The last function of a chain, and its argument; None for another value.
 
     Args:
         value: a value.
     """
     if isinstance(value, ComposedDeferred):
-        return getattr(value.outer, "name", ""), value.source
+        return value.outer, value.source
     if type(value) is Deferred:
-        return value.activation.name, value.base
-    return "", None
+        return value.activation, value.base
+    return None, None
 
 
 def log_probabilities(probability: Any) -> tuple[Any, Any]:
@@ -93,12 +94,13 @@ def log_probabilities(probability: Any) -> tuple[Any, Any]:
     """
     if not is_value(probability):
         return _log(probability), namespace(probability).log1p(-probability)
-    name, argument = outermost(probability)
-    if name == "sigmoid":
+    function, argument = outermost(probability)
+    if function == activation("sigmoid"):
         return log_odds(argument)
     if _is_normal_cdf(probability):
-        name, argument = "ndtr", scale_shift(outermost(root(probability))[1], math.sqrt(2))
-    if name == "ndtr":
+        argument = scale_shift(outermost(root_of(probability))[1], math.sqrt(2))
+        function = activation("ndtr")
+    if function == activation("ndtr"):
         return apply(LOG_NDTR, argument), apply(LOG_NDTR, scale_shift(argument, -1.0))
     if not isinstance(probability, Deferred):
         raise UnsupportedMoments(
@@ -116,18 +118,7 @@ def _is_normal_cdf(value: Any) -> bool:
     while isinstance(value, AffineDeferred):
         scale, shift, value = scale * value.scale, shift + scale * value.shift, value.source
     numbers = isinstance(scale, int | float) and isinstance(shift, int | float)
-    return numbers and scale == shift == 0.5 and outermost(value)[0] == "erf"
-
-
-def root(value: Any) -> Any:
-    """The function behind affine maps, as a value.
-
-    Args:
-        value: a Deferred.
-    """
-    while isinstance(value, AffineDeferred):
-        value = value.source
-    return value
+    return numbers and scale == shift == 0.5 and outermost(value)[0] == activation("erf")
 
 
 def log_odds(logits: Any) -> tuple[Any, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from moment_calculus.activations.exponential import capped_exp
+from moment_calculus.activations.exponential import Exp, capped_exp
 from moment_calculus.arrays import Array
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.likelihoods.drivers import conditional
@@ -94,7 +94,7 @@ def exponential_factor(scale: Any) -> Any:
         if not isinstance(scale.shift, int | float) or scale.shift != 0:
             return None
         factor, scale = factor * scale.scale, scale.source
-    return factor if type(scale) is Deferred and scale.activation.name == "exp" else None
+    return factor if type(scale) is Deferred and type(scale.activation) is Exp else None
 
 
 def _exponential_scale(residual: Any, driver: Gaussian, factor: Any) -> Array:

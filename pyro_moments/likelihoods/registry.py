@@ -98,7 +98,8 @@ def predictive(name: str, fn: Any) -> tuple:
             f"site '{name}': no predictive moments for {type(fn).__name__}; there are some "
             f"for {', '.join(kind.__name__ for kind in PREDICTIVES)}, and for every univariate "
             "distribution",
-            remedy="use pyro.infer.Predictive with the guide to sample predictions",
+            remedy="register some with @pyro_moments.predictive_moments, or use "
+            "pyro.infer.Predictive with the guide to sample predictions",
         )
     if not has_moments(fn):
         return fn.mean, torch.zeros_like(fn.mean), fn.variance, fn.log_prob

@@ -31,6 +31,11 @@ def setitem(input: Any, key: Any, value: Any) -> None:
 
 
 def _fills_in_ordered_logistic() -> bool:
+    """Whether the host's constructor is at work.
+
+    Nothing in the call tells: the target is a plain tensor, as in the assignments of users, which
+    are refused. The constructor itself is looked for, not its name; the host is left as it is.
+    """
     frame, constructor = sys._getframe(1), dist.OrderedLogistic.__init__.__code__
     for _ in range(DEPTH):
         if frame is None or frame.f_code is constructor:

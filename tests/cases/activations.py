@@ -86,6 +86,7 @@ ACTIVATIONS = [
         Integrated(lambda x: namespace(x).tanh(2 * namespace(x).tanh(x))),
         lambda x: torch.tanh(2 * torch.tanh(x)),
         **SERIES,
+        matrices=6,
     ),
     ActivationCase(
         "mirrored",

@@ -13,6 +13,7 @@ from scipy import optimize
 from moment_calculus import positive
 from moment_calculus.activations import ACTIVATIONS, Integrated, Smooth, activation
 from moment_calculus.chains import Bounds
+from moment_calculus.likelihoods.links import log
 from moment_calculus.operations import add, divide, multiply
 from moment_calculus.rulebooks import Propagation
 from moment_calculus.unary import apply, leaf, scale_shift
@@ -143,6 +144,7 @@ def test_gradients_flow_to_the_parameters_of_a_chain():
 ONE, HALF = np.array([0.4]), np.array([0.5])
 RECOGNISED = {
     "log_exp": (lambda h: positive.log(of("exp", h)), None),
+    "log_exp2": (lambda h: positive.log(of("exp2", h)), None),
     "log_of_scaled_exp": (lambda h: positive.log(scale_shift(of("exp", h), 3.0)), None),
     "log1p_exp": (lambda h: positive.log1p(of("exp", h)), "softplus"),
     "log_one_plus_exp": (
@@ -169,6 +171,18 @@ def test_recognised(name):
     else:
         assert value.activation.name == expected
         assert not isinstance(value.activation, Integrated)
+
+
+@pytest.mark.parametrize("name", ["softplus", "sigmoid", "ndtr"])
+def test_links_are_not_recognised_by_name(name):
+    """A function of a user's own may be called like one of ours."""
+    namesake = Integrated(lambda x: 1.0 + x * x)
+    object.__setattr__(namesake, "name", name)
+    value = log(Deferred(site(ONE, HALF), namesake)).gaussian()
+    grid = np.linspace(-12, 12, 20_001)
+    weights = np.exp(-0.5 * grid**2) * (grid[1] - grid[0]) / math.sqrt(2 * math.pi)
+    true = weights @ np.log1p((ONE + np.sqrt(HALF) * grid) ** 2)
+    assert_allclose(value.mean, true, rtol=1e-6)
 
 
 def test_power_zero_of_one_is_certain():

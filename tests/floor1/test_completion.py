@@ -10,6 +10,7 @@ import torch
 
 from moment_calculus import common_factor, pairs
 from moment_calculus.activations import Integrated, LeakyReLU, Sigmoid
+from moment_calculus.completion import Operand, alike, integrated
 from tests import oracles
 from tests.kinds import on_numpy
 
@@ -40,6 +41,7 @@ def gaussians(count=20, size=6, rank=3, seed=0):
     return mean, factor @ np.swapaxes(factor, -1, -2)
 
 
+ORDER = 16  # terms of the series to begin with
 OFF = ~np.eye(6, dtype=bool)
 
 
@@ -182,23 +184,27 @@ def test_cross_covariance_of_two_functions(rho):
     plain = relu, on_numpy(torch.sigmoid)
     true = crossed(*plain, mean, scale, rho)
     shared = np.array(rho * scale.prod())
-    arguments = [relu, mean[:1], scale[:1] ** 2, sigmoid, mean[1:], scale[1:] ** 2]
-    ours = pairs.cross(*arguments, shared[None, None])
+    x = Operand(relu, mean[:1], scale[:1] ** 2)
+    y = Operand(sigmoid, mean[1:], scale[1:] ** 2)
+    ours = integrated(x, y, shared[None, None], ORDER)
     assert ours.shape == (1, 1)
     assert ours[0, 0] == pytest.approx(true, rel=1e-6)
-    assert pairs.cross_elementwise(*arguments, shared[None])[0] == pytest.approx(true, rel=1e-6)
+    each = integrated(x, y, shared[None], ORDER, alike)
+    assert each[0] == pytest.approx(true, rel=1e-6)
 
 
 def test_cross_covariances_fit_together():
     mean, covariance = gaussians(count=3, rank=2, seed=5)
     variance = np.diagonal(covariance, axis1=-2, axis2=-1)
     one, two = Opaque(0.1), LeakyReLU(0.1)
-    matrix = pairs.cross(one, mean, variance, two, mean, variance, covariance)
+    x, y = Operand(one, mean, variance), Operand(two, mean, variance)
+    matrix = integrated(x, y, covariance, ORDER)
     np.testing.assert_allclose(
         matrix[:, OFF], pairs.covariance(two, mean, covariance)[:, OFF], rtol=1e-6
     )
     np.testing.assert_allclose(
         np.diagonal(matrix, axis1=-2, axis2=-1), two.moments(mean, variance)[1], rtol=1e-6
     )
-    part = pairs.cross(one, mean, variance, two, mean[:, :2], variance[:, :2], covariance[..., :2])
+    start = Operand(two, mean[:, :2], variance[:, :2])
+    part = integrated(x, start, covariance[..., :2], ORDER)
     np.testing.assert_allclose(part, matrix[..., :2], rtol=1e-12)

@@ -11,7 +11,14 @@ import torch
 from pyro import poutine
 from pyro.infer import Predictive
 
-from pyro_moments import DeterministicELBO, DVIGuide, UnsupportedMoments, predict
+from pyro_moments import (
+    DeterministicELBO,
+    DVIGuide,
+    UnsupportedMoments,
+    predict,
+    predictive_moments,
+)
+from pyro_moments.likelihoods import PREDICTIVES
 from tests.pyro import models
 from tests.pyro.monte_carlo import train
 
@@ -109,8 +116,9 @@ def test_no_predictive_moments_names_the_candidates():
 
     x, _ = models.data()
     candidates = r"'obs'.*MultivariateStudentT.*Categorical, .*Normal"
-    with pytest.raises(UnsupportedMoments, match=candidates):
+    with pytest.raises(UnsupportedMoments, match=candidates) as refusal:
         predict(model, DVIGuide(), x, x)
+    assert "@pyro_moments.predictive_moments" in str(refusal.value)
 
 
 def test_deterministic_sites_are_given_as_moments():
@@ -128,3 +136,27 @@ def test_deterministic_sites_are_given_as_moments():
     assert set(prediction) == {"mean", "obs"}
     assert torch.equal(prediction["mean"].mean, prediction["obs"].mean)
     assert torch.equal(prediction["mean"].variance, prediction["obs"].epistemic_variance)
+
+
+def test_registered_predictive_moments_serve():
+    class Shifted(dist.MultivariateNormal):
+        """A distribution of a user's own."""
+
+    @predictive_moments(Shifted)
+    def shifted(fn):
+        mean = fn.loc.value.mean
+        return mean + 1, 2 * torch.ones_like(mean), 3 * torch.ones_like(mean), lambda value: value
+
+    def model(x, y=None):
+        w = pyro.sample("w", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
+        with pyro.plate("data", len(x)):
+            pyro.sample("obs", Shifted(x * w, torch.eye(3)), obs=y)
+
+    x, _ = models.data()
+    guide = DVIGuide()
+    try:
+        prediction = predict(model, guide, x, x)["obs"]
+    finally:
+        PREDICTIVES.pop(Shifted)
+    assert torch.allclose(prediction.mean, x * guide.median()["w"] + 1)
+    assert torch.allclose(prediction.variance, torch.tensor(5.0))

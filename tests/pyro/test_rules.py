@@ -245,6 +245,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:To copy construct from a tensor")  # torch.tensor(h)
 @pytest.mark.parametrize("name", REFUSED)
 def test_refusal_names_operation_line_site_and_remedy(name):
     function = REFUSED[name]
