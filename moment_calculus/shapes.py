@@ -84,7 +84,9 @@ def _on_axis(value: Gaussian, rank: int, axis: int | None) -> Gaussian:
             return moved(value, lambda a: a, axis, parents=((value, _dropped_axis(value, axis)),))
     if may_lose_dependence(value):
         warn_dropped(value, f"an elementwise operation along axis {axis}")
-    return moved(value, lambda a: a, axis, parents=((value, None),))
+    missing = 0 if axis is None else max(0, -axis - len(value.shape))
+    shape = (1,) * missing + value.shape
+    return moved(value, lambda a: reshape(a, shape), axis, parents=((value, None),))
 
 
 def _single_feature(value: Gaussian, axis: int) -> Gaussian:

@@ -47,6 +47,21 @@ def _found(part: Any) -> Iterator[MomentTensor]:
                 yield from _found(attribute)
 
 
+def constrained_tensors(fn: Distribution) -> Iterator[tuple[str, MomentTensor, Any]]:
+    """Name, value and constraint of every random parameter of a distribution.
+
+    Those of the distributions inside it are found too.
+
+    Args:
+        fn: a distribution.
+    """
+    for name, attribute in vars(fn).items():
+        if isinstance(attribute, Distribution):
+            yield from constrained_tensors(attribute)
+        elif isinstance(attribute, MomentTensor) and name in fn.arg_constraints:
+            yield name, attribute, fn.arg_constraints[name]
+
+
 def replaced(fn: Any, tensors: Mapping[int, torch.Tensor], shape: torch.Size) -> Any:
     """Copy of a distribution in double precision, with plain tensors for the random ones.
 

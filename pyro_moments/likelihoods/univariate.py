@@ -6,11 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.distributions import constraints
 
 from moment_calculus import likelihoods
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.shapes import broadcast_shape
-from pyro_moments.likelihoods.structure import random_tensors, replaced
+from moment_calculus.values import Gaussian
+from pyro_moments.likelihoods.structure import constrained_tensors, random_tensors, replaced
 from pyro_moments.tensor import MomentTensor, unwrap
 
 
@@ -26,7 +28,7 @@ def expected(fn: Any, value: Any) -> torch.Tensor:
 
     Raises:
         UnsupportedMoments: if the parameters are not elementwise functions of one Gaussian, or of
-            two whose covariance is known.
+            two whose covariance is known, or one is Gaussian where the distribution is confined.
     """
     given, arguments = _given(fn)
     return likelihoods.expectation(
@@ -73,6 +75,7 @@ def _given(fn: Any) -> tuple[Callable[..., Any], list[Any]]:
             sites=frozenset().union(*(argument.sites for argument in arguments)),
             remedy="draw the latent sites by naming them in DeterministicELBO(sample_sites=...)",
         )
+    _check_confined(fn)
 
     def given(*points: torch.Tensor) -> Any:
         shape = torch.broadcast_shapes(fn.batch_shape, *(point.shape for point in points))
@@ -80,6 +83,27 @@ def _given(fn: Any) -> tuple[Callable[..., Any], list[Any]]:
         return replaced(fn, table, shape)
 
     return given, arguments
+
+
+def _check_confined(fn: Any) -> None:
+    """A Gaussian leaves every interval: what lies outside would be integrated over in silence."""
+    for name, tensor, constraint in constrained_tensors(fn):
+        value = unwrap(tensor)
+        if isinstance(value, Gaussian) and not _is_real(constraint):
+            raise UnsupportedMoments(
+                f"the parameter {name} of {type(fn).__name__} is a Gaussian value, which is not "
+                f"confined to {constraint}",
+                sites=value.sites,
+                remedy="make it a function of one Gaussian with such values, e.g. torch.exp(h) or "
+                "torch.sigmoid(h), or draw its sites by naming them in sample_sites=",
+            )
+
+
+def _is_real(constraint: Any) -> bool:
+    bounds = vars(constraint).values()
+    if constraints.is_dependent(constraint) or any(isinstance(b, torch.Tensor) for b in bounds):
+        return True
+    return all(bool(constraint.check(torch.tensor(point))) for point in (-1.5, 1.5))
 
 
 def _fits(argument: Any, fn: Any) -> bool:

@@ -10,8 +10,9 @@ import torch
 from moment_calculus.activations import activation
 from moment_calculus.elementwise import at_least, at_most, prelu
 from moment_calculus.errors import UnsupportedMoments
-from moment_calculus.operations import apply, is_value
+from moment_calculus.operations import apply, is_value, multiply
 from moment_calculus.values import Value
+from pyro_moments.rules.indexing import chunk
 from pyro_moments.rules.table import moment_rule, named
 
 # Names of activations, and the names that torch has for them.
@@ -230,3 +231,10 @@ def heaviside(input: Value, values: Any = None) -> Value:
             remedy="make it certain; at a random argument it does not matter",
         )
     return apply(activation("heaviside"), input)
+
+
+@moment_rule(*named("glu"))
+def glu(input: Value, dim: int = -1) -> Value:
+    """Serve ``F.glu`` and ``nn.GLU``: the product of one half and the sigmoid of the other."""
+    content, gate = chunk(input, 2, dim)
+    return multiply(content, apply(activation("sigmoid"), gate))

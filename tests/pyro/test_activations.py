@@ -239,3 +239,18 @@ def test_wrong_arguments_stay_torch_errors():
         propagate(lambda h: F.gelu(h, approximate="erf"), NOISY)
     with pytest.raises(RuntimeError, match="At least one of"):
         propagate(lambda h: torch.clamp(h), NOISY)
+
+
+@pytest.mark.parametrize("covariance", ["full", "diagonal"])
+def test_a_gated_unit_is_the_product_of_its_halves(covariance):
+    layer = torch.randn(6, 3, generator=torch.Generator().manual_seed(0))
+
+    def by_hand(x):
+        content, gate = F.linear(x, layer).chunk(2, -1)
+        return content * torch.sigmoid(gate)
+
+    noisy = Moments(torch.ones(4, 3), variance=torch.full((4, 3), 0.3))
+    gated = lambda x: F.glu(F.linear(x, layer))  # noqa: E731
+    result, expected = (propagate(f, noisy, covariance=covariance) for f in (gated, by_hand))
+    assert torch.equal(result.mean, expected.mean)
+    assert torch.equal(result.variance, expected.variance)

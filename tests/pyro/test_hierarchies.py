@@ -9,7 +9,7 @@ import torch
 from pyro.infer.autoguide import AutoDiagonalNormal, AutoNormal, AutoNormalMessenger
 
 from pyro_moments import SVI, DeterministicELBO, DVIGuide
-from tests.pyro.monte_carlo import vectorised_trace_elbo
+from tests.pyro.monte_carlo import trace_elbo, vectorised_trace_elbo
 
 GROUPS, POINTS = 20, 60
 GROUP = torch.arange(POINTS) % GROUPS
@@ -156,3 +156,41 @@ def test_guide_messengers_initialise_from_priors_that_are_certain():
     guide = AutoNormalMessenger(model)
     assert DeterministicELBO().loss(model, guide, GROUP, observations()) > 0
     assert guide.locs.mean.shape == (GROUPS,)
+
+
+def test_a_table_of_two_crossed_effects():
+    """The feature axes of its rows and columns differ, and the columns lack the first."""
+
+    def model(y):
+        ability, difficulty, slope = (
+            pyro.sample(name, prior.expand([size]).to_event(1))
+            for name, prior, size in (
+                ("ability", dist.Normal(0.0, 1.0), 5),
+                ("difficulty", dist.Normal(0.0, 1.0), 4),
+                ("slope", dist.LogNormal(0.0, 0.3), 4),
+            )
+        )
+        logits = slope * (ability[:, None] - difficulty)
+        with pyro.plate("rows", 5, dim=-2), pyro.plate("columns", 4, dim=-1):
+            pyro.sample("obs", dist.Bernoulli(logits=logits), obs=y)
+
+    y = (torch.arange(20) % 3 > 0).float().reshape(5, 4)
+    guide = AutoNormal(model, init_scale=0.3)
+    full, diagonal = (
+        DeterministicELBO(covariance=kind).loss(model, guide, y) for kind in ("full", "diagonal")
+    )
+    expected, error = trace_elbo(model, guide, y, samples=1000)
+    assert full == pytest.approx(diagonal, rel=1e-5)
+    assert abs(full - expected) < 4 * error
+
+
+def test_geometric_counts_with_a_random_probability():
+    """The distribution checks its probability a second time, by a spelling of its own."""
+
+    def model(y):
+        probability = torch.sigmoid(pyro.sample("a", dist.Normal(0.0, 1.0)))
+        with pyro.plate("data", len(y)):
+            pyro.sample("obs", dist.Geometric(probability), obs=y)
+
+    guide = AutoNormal(model, init_scale=0.3)
+    assert_equals_trace_elbo(model, guide, torch.tensor([1.0, 2.0, 0.0, 3.0]))

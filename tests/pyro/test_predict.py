@@ -160,3 +160,29 @@ def test_registered_predictive_moments_serve():
         PREDICTIVES.pop(Shifted)
     assert torch.allclose(prediction.mean, x * guide.median()["w"] + 1)
     assert torch.allclose(prediction.variance, torch.tensor(5.0))
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda rate: dist.Gamma(2.0, rate),
+        lambda rate: dist.Exponential(rate),
+        lambda rate: dist.ZeroInflatedPoisson(rate, gate=torch.tensor(0.2)),
+        lambda rate: dist.Gumbel(0.0, rate),
+    ],
+    ids=["gamma", "exponential", "zero_inflated", "gumbel"],
+)
+@pytest.mark.filterwarnings("error")
+def test_a_confined_parameter_that_was_matched_by_a_gaussian_is_refused(fn):
+    """Its quadrature would go through negative rates, where 1/rate is any number."""
+
+    def model(y=None):
+        a, b = (pyro.sample(name, dist.LogNormal(0.0, 1.0)) for name in "ab")
+        with pyro.plate("data", 3):
+            pyro.sample("obs", fn((a * b).expand(3)), obs=y)
+
+    guide = DVIGuide(init_scale=0.5)
+    with pytest.raises(UnsupportedMoments, match=r"Gaussian|sqrt|log of"):
+        DeterministicELBO().loss(model, guide, torch.ones(3))
+    with pytest.raises(UnsupportedMoments, match="is a Gaussian value"):
+        predict(model, guide)
