@@ -16,7 +16,7 @@ from moment_calculus.special import TINY_VARIANCE, constants, namespace, stop_gr
 # relative rounding of the variance.
 TOLERANCE = {"double": (5e-9, 5e-9, 0.0), "single": (1e-12, 5e-6, 5e-5)}
 # Truncation that is integrated away: a share of the covariance, and one of the deviations.
-RESIDUE = {"double": (3e-7, 1e-13), "single": (1e-5, 5e-6)}
+RESIDUE = {"double": (3e-7, 1e-13), "single": (1e-6, 1e-6)}
 
 
 def precision(array: Array) -> str:

@@ -9,8 +9,12 @@ import pytest
 import torch
 
 from moment_calculus import common_factor, pairs
+<<<<<<< HEAD
 from moment_calculus.activations import Integrated, LeakyReLU, Sigmoid
 from moment_calculus.completion import Operand, alike, integrated
+=======
+from moment_calculus.activations import ELU, Integrated, LeakyReLU, Sigmoid
+>>>>>>> numerics
 from tests import oracles
 from tests.kinds import on_numpy
 
@@ -84,6 +88,15 @@ def test_positive_semi_definite_and_independent_of_the_batch():
         assert np.all(values[:, 0] >= -1e-6 * values[:, -1])
         alone = pairs.covariance(Opaque(0.1), arrays[0][3], arrays[1][3])
         np.testing.assert_allclose(result[3], alone, rtol=10 * np.finfo(dtype).eps)
+
+
+def test_single_precision_is_positive_semi_definite_at_full_correlation():
+    generator = np.random.default_rng(4)
+    factor = generator.normal(size=(30, 1))
+    mean, covariance = 0.3 * generator.normal(size=30), factor @ factor.T
+    result = pairs.covariance(ELU(), mean.astype(np.float32), covariance.astype(np.float32))
+    values = np.linalg.eigvalsh(result.astype(np.float64))
+    assert values[0] >= -5e-7 * values[-1]  # pairs of the series beside integrated ones
 
 
 def test_gradients_of_integrated_pairs():
