@@ -9,12 +9,8 @@ import pytest
 import torch
 
 from moment_calculus import common_factor, pairs
-<<<<<<< HEAD
-from moment_calculus.activations import Integrated, LeakyReLU, Sigmoid
-from moment_calculus.completion import Operand, alike, integrated
-=======
 from moment_calculus.activations import ELU, Integrated, LeakyReLU, Sigmoid
->>>>>>> numerics
+from moment_calculus.completion import Operand, alike, integrated
 from tests import oracles
 from tests.kinds import on_numpy
 
