@@ -18,7 +18,13 @@ Partials = Callable[..., Sequence[Sequence[Array]]]
 PIECE = 1 << 16  # elements; the intermediate results of a piece stay in a processor's cache
 
 
-def elementwise(function: Callable[..., Any], partials: Partials) -> Callable[..., Any]:
+def elementwise(
+    function: Callable[..., Any],
+    partials: Partials,
+    *,
+    together: Callable[..., tuple[Array, ...]] | None = None,
+    piece: int = PIECE * 8,
+) -> Callable[..., Any]:
     """Give an elementwise function its derivatives in closed form.
 
     Differentiable as often as ``partials`` is, under torch autograd, torch.func and JAX alike.
@@ -27,6 +33,10 @@ def elementwise(function: Callable[..., Any], partials: Partials) -> Callable[..
         function: elementwise function of k broadcastable arrays, to one array or a tuple.
         partials: function of the same arrays; for each output a row with its k partial
             derivatives, which must be finite.
+        together: function of the same arrays, to the outputs (two or more) and after them the
+            partial derivatives row by row, if one is cheaper than both. Torch computes it once
+            for both passes.
+        piece: bytes of a large torch tensor that are computed together.
 
     Returns:
         The differentiable function, of k positional arrays.
@@ -34,7 +44,11 @@ def elementwise(function: Callable[..., Any], partials: Partials) -> Callable[..
 
     @functools.cache
     def for_torch() -> Callable[..., Any]:
-        return _torch_elementwise(function, partials)
+        return _torch_elementwise(function, partials, piece)
+
+    @functools.cache
+    def for_torch_together() -> Callable[..., Any]:
+        return _torch_together(together, partials, piece)
 
     @functools.cache
     def for_jax() -> Callable[..., Any]:
@@ -43,6 +57,8 @@ def elementwise(function: Callable[..., Any], partials: Partials) -> Callable[..
     @functools.wraps(function)
     def differentiable(*arrays: Array) -> Any:
         if any(array_api_compat.is_torch_array(array) for array in arrays):
+            if together is not None and not _is_transformed():
+                return for_torch_together()(*arrays)
             return for_torch()(*arrays)
         if any(array_api_compat.is_jax_array(array) for array in arrays):
             return for_jax()(*arrays)
@@ -60,7 +76,9 @@ def _tangents(rows: Any, tangents: Sequence[Any]) -> list[Array]:
     return [sum(p * t for p, t in zip(row, tangents, strict=True) if t is not None) for row in rows]
 
 
-def _torch_elementwise(function: Callable[..., Any], partials: Partials) -> Callable[..., Any]:
+def _torch_elementwise(
+    function: Callable[..., Any], partials: Partials, piece: int
+) -> Callable[..., Any]:
     import torch
 
     class Elementwise(torch.autograd.Function):
@@ -68,7 +86,7 @@ def _torch_elementwise(function: Callable[..., Any], partials: Partials) -> Call
 
         @staticmethod
         def forward(*arrays: Array) -> Any:
-            return _in_pieces(function, arrays)
+            return _in_pieces(function, arrays, piece)
 
         @staticmethod
         def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
@@ -89,7 +107,7 @@ def _torch_elementwise(function: Callable[..., Any], partials: Partials) -> Call
                 )
 
             arrays = ctx.saved_tensors
-            results = iter(_in_pieces(pulled_back, (*arrays, *gradients)))
+            results = iter(_in_pieces(pulled_back, (*arrays, *gradients), piece))
             return tuple(
                 next(results).sum_to_size(array.shape) if wanted else None
                 for array, wanted in zip(arrays, needed, strict=True)
@@ -104,6 +122,46 @@ def _torch_elementwise(function: Callable[..., Any], partials: Partials) -> Call
     arrays = inspect.Parameter("arrays", inspect.Parameter.VAR_POSITIONAL)
     Elementwise.forward.__signature__ = inspect.Signature([arrays])  # type: ignore[attr-defined]
     return Elementwise.apply
+
+
+def _is_transformed() -> bool:
+    """Whether torch.func or vmap is at work."""
+    import torch
+
+    return torch._C._functorch.peek_interpreter_stack() is not None
+
+
+def _torch_together(together: Any, partials: Partials, piece: int) -> Callable[..., Any]:
+    """As :func:`_torch_elementwise`, with the partial derivatives kept for the backward pass."""
+    import torch
+
+    class Together(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, *arrays: Array) -> tuple[Array, ...]:
+            found = _in_pieces(together, arrays, piece)
+            count = len(found) // (1 + len(arrays))
+            ctx.save_for_backward(*arrays, *found[count:])
+            ctx.save_for_forward(*arrays)
+            return found[:count]
+
+        @staticmethod
+        def backward(ctx: Any, *gradients: Array) -> tuple[Array | None, ...]:
+            count = len(ctx.needs_input_grad)
+            arrays, slopes = ctx.saved_tensors[:count], ctx.saved_tensors[count:]
+            if torch.is_grad_enabled():  # the gradient is to be differentiated itself
+                slopes = [slope for row in partials(*arrays) for slope in row]
+            return tuple(
+                _tangents([slopes[i::count]], gradients)[0].sum_to_size(array.shape)
+                if wanted
+                else None
+                for i, (array, wanted) in enumerate(zip(arrays, ctx.needs_input_grad, strict=True))
+            )
+
+        @staticmethod
+        def jvp(ctx: Any, *tangents: Array | None) -> tuple[Array, ...]:
+            return tuple(_tangents(partials(*ctx.saved_tensors), tangents))
+
+    return Together.apply
 
 
 def economical(function: Callable[..., Array]) -> Callable[..., Array]:
@@ -155,13 +213,13 @@ def _torch_economical(function: Callable[..., Array]) -> Callable[..., Array]:
     return Economical.apply
 
 
-def _in_pieces(function: Callable[..., Any], tensors: Sequence[Any]) -> Any:
+def _in_pieces(function: Callable[..., Any], tensors: Sequence[Any], room: int = PIECE * 8) -> Any:
     """An elementwise function of torch tensors, of large ones piece by piece to save memory."""
-    shape = tensors[0].shape
-    if not _may_be_cut(tensors):
+    shape, size = tensors[0].shape, min(room // tensors[0].element_size(), PIECE)
+    if not _may_be_cut(tensors, size):
         return function(*tensors)
     results: list[Any] = []
-    pieces = zip(*(tensor.view(-1).split(PIECE) for tensor in tensors), strict=True)
+    pieces = zip(*(tensor.view(-1).split(size) for tensor in tensors), strict=True)
     single = False
     for place, piece in enumerate(pieces):
         outputs = function(*piece)
@@ -169,15 +227,15 @@ def _in_pieces(function: Callable[..., Any], tensors: Sequence[Any]) -> Any:
         for i, output in enumerate(_as_tuple(outputs)):
             if place == 0:
                 results.append(output.new_empty(shape))
-            results[i].view(-1)[place * PIECE : place * PIECE + len(output)] = output
+            results[i].view(-1)[place * size : place * size + len(output)] = output
     return results[0] if single else tuple(results)
 
 
-def _may_be_cut(tensors: Sequence[Any]) -> bool:
+def _may_be_cut(tensors: Sequence[Any], size: int) -> bool:
     """Whether tensors are large, and no graph is made of what is done with them."""
     import torch
 
-    return tensors[0].numel() > 2 * PIECE and not torch.is_grad_enabled() and _are_plain(tensors)
+    return tensors[0].numel() > 2 * size and not torch.is_grad_enabled() and _are_plain(tensors)
 
 
 def _are_plain(tensors: Sequence[Any]) -> bool:

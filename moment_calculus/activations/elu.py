@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from moment_calculus.activations.base import Array
-from moment_calculus.activations.logistic import mills
+from moment_calculus.activations.half_line import mills
 from moment_calculus.activations.relu import LeakyReLU
 from moment_calculus.activations.smooth import Smooth, in_double
 from moment_calculus.normal import cdf, pdf, tail_moment_values

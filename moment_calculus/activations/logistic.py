@@ -14,80 +14,26 @@ from typing import Any
 import numpy as np
 
 from moment_calculus.activations.base import Activation, Array, Surrogate, inverse_at
+from moment_calculus.activations.half_line import half_line_expectations, leading
 from moment_calculus.activations.mixture import LOGISTIC, logistic_surrogate
-from moment_calculus.normal import cdf, pdf
 from moment_calculus.special import (
     TINY_VARIANCE,
     constants,
     elementwise,
     erf,
-    erfcx,
     expit,
     namespace,
     safe_scale,
 )
 
 NODES = 16  # Gauss–Hermite: 1e-11 at σ = ½
-DEGREE = 14  # Chebyshev: 1e-10
 NARROW = 0.25  # variance below which Gauss–Hermite serves
-
-# ---------------------------------------------------------------------------------------------
-# Expectations of S, S², S′, S″, S S′ and (S²)″/2, for μ ≤ 0. With z = e^{−|x|} each is a quotient
-# of polynomials (numerator, power of 1 + z), first for x < 0, then for x > 0.
-_QUOTIENTS = (
-    (((0, 1), 1), ((1,), 1)),
-    (((0, 0, 1), 2), ((1,), 2)),
-    (((0, 1), 2), ((0, 1), 2)),
-    (((0, 1, -1), 3), ((0, -1, 1), 3)),
-    (((0, 0, 1), 3), ((0, 1), 3)),
-    (((0, 0, 2, -1), 4), ((0, -1, 2), 4)),
-)
-
-
-def _series(numerator: tuple[int, ...], power: int) -> np.ndarray:
-    """Coefficients of numerator(z) / (1 + z)^power in powers of z, accurate on [0, 1]."""
-    fit = np.polynomial.Chebyshev.interpolate(
-        lambda z: (1 + z) ** -float(power), DEGREE, domain=[0, 1]
-    )
-    powers = fit.convert(kind=np.polynomial.Polynomial).coef
-    product = np.polynomial.polynomial.polymul(numerator, powers)
-    return np.pad(product, (0, DEGREE + 4 - product.size))
-
-
-@functools.cache
-def _coefficients() -> np.ndarray:
-    """Series of every quotient [2 (DEGREE + 4), 6]: rows of x < 0, then rows of x > 0."""
-    columns = [np.concatenate([_series(*left), _series(*right)]) for left, right in _QUOTIENTS]
-    return np.stack(columns, axis=-1)
-
-
-def mills(t: Array) -> Array:
-    """Φ(−t) / φ(t).
-
-    Args:
-        t: non-negative array.
-    """
-    return math.sqrt(math.pi / 2) * erfcx(t * math.sqrt(0.5))
-
-
-def _half_line_exponentials(mean: Array, scale: Array) -> Array:
-    """E[e^{kx}; x < 0] and E[e^{−kx}; x > 0], k = 0, 1, …, for μ ≤ 0, on a new trailing axis."""
-    xp = namespace(mean)
-    steps = constants(np.arange(DEGREE + 4), mean) * scale[..., None]
-    threshold = (mean / scale)[..., None]
-    low = threshold + steps
-    above = low > 0
-    exponent = xp.where(above, xp.zeros_like(low), steps * (threshold + steps / 2))
-    density = pdf(threshold)
-    inner = density * mills(xp.where(above, low, xp.zeros_like(low)))
-    left = xp.where(above, inner, xp.exp(exponent) * cdf(-low))
-    return xp.concat([left, density * mills(steps - threshold)], axis=-1)
+PIECE = 1 << 13  # bytes of elements computed together: their terms stay in a processor's cache
 
 
 def _wide(mean: Array, scale: Array) -> tuple[Array, ...]:
     """Statistics for σ ≥ ½ and μ ≤ 0, see :func:`_statistics`."""
-    expectations = _half_line_exponentials(mean, scale) @ constants(_coefficients(), mean)
-    first, square, slope, bend, mixed, curve = (expectations[..., i] for i in range(6))
+    first, square, slope, bend, mixed, curve = half_line_expectations(mean, scale)
     return (
         first,
         square - first * first,
@@ -107,28 +53,30 @@ def _gauss_hermite() -> tuple[np.ndarray, np.ndarray]:
 def _narrow(mean: Array, scale: Array) -> tuple[Array, ...]:
     """Statistics for σ < ½ and μ ≤ 0, see :func:`_statistics`; nodes are summed in ± pairs."""
     xp = namespace(mean)
-    points, weights = (constants(values, mean) for values in _gauss_hermite())
+    points, weights = (leading(values, mean) for values in _gauss_hermite())
 
     def expected(up: Array, down: Array) -> Array:
-        return xp.sum(weights * (up + down), axis=-1)
+        return xp.sum(weights * (up + down), axis=0)
 
-    step = scale[..., None] * points
-    centre = mean[..., None]
-    up, down = expit(centre + step), expit(centre - step)
-    # S(x) − S(μ) = −S(x) S(−μ) (e^{μ−x} − 1), a difference without cancellation
-    remainder = expit(-centre)
-    rise, fall = -up * remainder * xp.expm1(-step), -down * remainder * xp.expm1(step)
+    growth = xp.expm1(scale * points)
+    centre, rest = expit(mean), expit(-mean)
+    # with g = e^t − 1, S(μ + t) − S(μ) = S S(−μ) g / (1 + S g), a difference without cancellation,
+    # and S(μ − t) − S(μ) = −S S(−μ) g / (1 + S(−μ) g)
+    step, ahead, behind = centre * rest * growth, 1 + centre * growth, 1 + rest * growth
+    rise, fall = step / ahead, -step / behind
     shift = expected(rise, fall)
-    rise, fall = rise - shift[..., None], fall - shift[..., None]
-    slope_up, slope_down = up * (1 - up), down * (1 - down)
-    bend_up, bend_down = slope_up * (1 - 2 * up), slope_down * (1 - 2 * down)
+    slope = centre * rest * (1 + growth)
+    slope_up, slope_down = slope / (ahead * ahead), slope / (behind * behind)
+    bend_up = slope_up * (rest - centre - 2 * rise)
+    bend_down = slope_down * (rest - centre - 2 * fall)
+    gain, bend = expected(slope_up, slope_down), expected(bend_up, bend_down)
     return (
-        expit(mean) + shift,
-        expected(rise * rise, fall * fall),
-        expected(slope_up, slope_down),
-        expected(bend_up, bend_down) / 2,
-        2 * expected(rise * slope_up, fall * slope_down),
-        expected(slope_up**2 + rise * bend_up, slope_down**2 + fall * bend_down),
+        centre + shift,
+        expected(rise * rise, fall * fall) - shift * shift,
+        gain,
+        bend / 2,
+        2 * (expected(rise * slope_up, fall * slope_down) - shift * gain),
+        expected(slope_up**2 + rise * bend_up, slope_down**2 + fall * bend_down) - shift * bend,
     )
 
 
@@ -170,7 +118,7 @@ def _moment_slopes(mean: Array, variance: Array) -> Any:
     return tuple(slopes[:2]), tuple(slopes[2:])
 
 
-logistic_moments = elementwise(_moments, _moment_slopes)
+logistic_moments = elementwise(_moments, _moment_slopes, together=_statistics, piece=PIECE)
 
 
 # ---------------------------------------------------------------------------------------------
@@ -183,19 +131,27 @@ def _excess(mean: Array, variance: Array) -> Array:
     threshold, _ = LOGISTIC.terms(mean, variance)
     wide = xp.sum(constants(LOGISTIC.weights, mean) * erf(threshold * math.sqrt(0.5)), axis=-1) / 2
     narrow = variance < NARROW
-    # for σ < ½ the terms of a pair of nodes are added by tanh a + tanh b = tanh(a + b)(1 + …)
-    points, weights = (constants(values, mean) for values in _gauss_hermite())
-    step = xp.where(narrow, variance, xp.zeros_like(variance))[..., None] ** 0.5 * points
-    up, down = xp.tanh((mean[..., None] + step) / 2), xp.tanh((mean[..., None] - step) / 2)
-    thin = xp.tanh(mean) * xp.sum(weights * (1 + up * down), axis=-1) / 2
-    return xp.where(narrow, thin, wide)
+    # for σ < ½ the terms of a pair of nodes are added in closed form, cf. _narrow
+    points, weights = (leading(values, mean) for values in _gauss_hermite())
+    thin = xp.where(narrow & (variance > TINY_VARIANCE), variance, xp.zeros_like(variance))
+    growth = xp.expm1(xp.where(thin > 0, thin, thin + TINY_VARIANCE) ** 0.5 * points)
+    product = expit(mean) * expit(-mean) * growth * growth
+    share = xp.sum(weights * (1 + growth) / (1 + growth + product), axis=0)
+    return xp.where(narrow, xp.tanh(mean / 2) * share, wide)
 
 
-def _excess_slopes(mean: Array, variance: Array) -> Any:
-    return (_moment_slopes(mean, variance)[0],)
+def _centred_statistics(mean: Array, variance: Array) -> tuple[Array, ...]:
+    return (_excess(mean, variance), *_statistics(mean, variance)[1:])
 
 
-logistic_excess = elementwise(_excess, _excess_slopes)
+def _centred_moments(mean: Array, variance: Array) -> tuple[Array, Array]:
+    return _centred_statistics(mean, variance)[:2]
+
+
+# E[S] − ½ and Var[S]
+centred_moments = elementwise(
+    _centred_moments, _moment_slopes, together=_centred_statistics, piece=PIECE
+)
 
 
 def _hermite(mean: Array, variance: Array, order: int) -> list[Array]:
@@ -208,8 +164,9 @@ def _hermite(mean: Array, variance: Array, order: int) -> list[Array]:
 class Sigmoid(Activation):
     """The logistic function S(x) = 1 / (1 + e^{−x}).
 
-    Moments and expected derivative are relatively accurate to 1e-9, Hermite coefficients beyond
-    the first absolutely to 1e-8.
+    Relative errors (measured for |μ/σ| ≤ 9, σ from 1e-4 to 1e3): mean 1e-9, variance 6e-8,
+    expected derivative 4e-9; in single precision 5e-6, 3e-5 and 5e-6. Hermite coefficients beyond
+    the first are absolutely accurate to 1e-8.
     """
 
     name = "sigmoid"
@@ -263,8 +220,8 @@ class Tanh(Activation):
 
     def moments(self, mean: Array, variance: Array) -> tuple[Array, Array]:
         """Exact mean and variance."""
-        spread = logistic_moments(2 * mean, 4 * variance)[1]
-        return 2 * logistic_excess(2 * mean, 4 * variance), 4 * spread
+        excess, spread = centred_moments(2 * mean, 4 * variance)
+        return 2 * excess, 4 * spread
 
     def gain(self, mean: Array, variance: Array) -> Array:
         """Expected derivative."""

@@ -66,6 +66,34 @@ def _product_partials(x, y):
 product = special.elementwise(_product, _product_partials)
 
 
+def _product_together(x, y):
+    return *_product(x, y), *(slope for row in _product_partials(x, y) for slope in row)
+
+
+together = special.elementwise(_product, _product_partials, together=_product_together)
+
+
+@pytest.mark.parametrize("shape", [(4,), (3, 1)])
+def test_elementwise_with_all_derivatives_together(shape):
+    x, y = torch.randn(shape, dtype=torch.double), torch.randn(4, dtype=torch.double)
+    arguments = x.requires_grad_(), y.requires_grad_()
+    assert torch.autograd.gradcheck(together, arguments, check_forward_ad=True)
+    assert torch.autograd.gradgradcheck(together, arguments)
+    per_element = torch.vmap(torch.func.grad(lambda u, v: together(u, v)[0] ** 2))(y, 2 * y)
+    torch.testing.assert_close(per_element, 8 * y**3)
+
+
+def test_the_backward_pass_uses_the_derivatives_of_the_forward_pass():
+    def refuse(*arrays):
+        raise AssertionError("computed twice")
+
+    function = special.elementwise(_product, refuse, together=_product_together, piece=8)
+    x = torch.randn(50, dtype=torch.double, requires_grad=True)
+    first, second = function(x, x.detach() + 1)
+    (first + second).sum().backward()
+    torch.testing.assert_close(x.grad, x.detach() + 2)
+
+
 def test_elementwise_broadcasts_and_sums_gradients_in_torch():
     x, y = torch.randn(3, 1, dtype=torch.double), torch.randn(4, dtype=torch.double)
     arguments = x.requires_grad_(), y.requires_grad_()
