@@ -182,15 +182,3 @@ def test_a_table_of_two_crossed_effects():
     expected, error = trace_elbo(model, guide, y, samples=1000)
     assert full == pytest.approx(diagonal, rel=1e-5)
     assert abs(full - expected) < 4 * error
-
-
-def test_geometric_counts_with_a_random_probability():
-    """The distribution checks its probability a second time, by a spelling of its own."""
-
-    def model(y):
-        probability = torch.sigmoid(pyro.sample("a", dist.Normal(0.0, 1.0)))
-        with pyro.plate("data", len(y)):
-            pyro.sample("obs", dist.Geometric(probability), obs=y)
-
-    guide = AutoNormal(model, init_scale=0.3)
-    assert_equals_trace_elbo(model, guide, torch.tensor([1.0, 2.0, 0.0, 3.0]))
