@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from moment_calculus.arrays import Array, contract, diagonal, diagonal_matrix, identity_like, outer
+from moment_calculus.arrays import (
+    Array,
+    contract,
+    diagonal,
+    diagonal_matrix,
+    identity_like,
+    outer,
+    positive_part,
+)
 from moment_calculus.normalisation import trailing_features
 from moment_calculus.softmax import EXCLUDED, SATURATION, softmax_moments
 from moment_calculus.special import log_softmax, logsumexp, namespace, safe_scale
@@ -36,7 +44,7 @@ def softmax_value(logits: Gaussian) -> Gaussian:
     jacobian = diagonal_matrix(mean) - outer(mean, mean) - covariance
     return Gaussian(
         mean,
-        None,
+        positive_part(diagonal(covariance)),
         covariance,
         sites=x.sites,
         parents=((logits, lambda cross: jacobian @ cross),),
@@ -65,9 +73,11 @@ def _softmax_covariance(x: Gaussian, mean: Array, variance: Array) -> Array:
     """J C J at the expected probabilities, scaled to given variances; the sum is certain."""
     slope = diagonal_matrix(mean) - outer(mean, mean)
     linear = slope @ _matrix(x) @ slope
-    deviation = safe_scale(variance)
+    xp, deviation = namespace(mean), safe_scale(variance)
     scale = deviation / safe_scale(diagonal(linear))
-    share = deviation / namespace(mean).sum(deviation, axis=-1, keepdims=True)
+    deviation = xp.where(variance > 0, deviation, xp.zeros_like(deviation))  # nothing for masks
+    total = xp.sum(deviation, axis=-1, keepdims=True)
+    share = deviation / xp.where(total > 0, total, xp.ones_like(total))
     balance = identity_like(mean) - share[..., None]  # I − s 1ᵀ: no row for what a sum has
     return contract(balance, linear * outer(scale, scale))
 
