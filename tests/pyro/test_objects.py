@@ -178,3 +178,12 @@ def test_a_conditioned_guide_is_refused_by_pyro():
     for elbo in (DeterministicELBO(), Trace_ELBO()):
         with pytest.raises(RuntimeError, match="site b must be sampled in trace"):
             elbo.loss(model, conditioned, x, y)
+
+
+def test_unknown_options_name_the_candidates():
+    with pytest.raises(ValueError, match="full, diagonal"):
+        DeterministicELBO(covariance="banded")
+    with pytest.raises(ValueError, match="exact, dvi"):
+        DeterministicELBO(rules="mean_field")
+    with pytest.raises(ValueError, match="delta, jensen"):
+        DeterministicELBO(categorical="taylor")

@@ -292,12 +292,3 @@ def test_gaussian_scale_is_refused():
 
     with pytest.raises(UnsupportedMoments, match="not positive"):
         DeterministicELBO().loss(model, DVIGuide(), torch.tensor(0.3))
-
-
-def test_unknown_options_name_the_candidates():
-    with pytest.raises(ValueError, match="full, diagonal"):
-        DeterministicELBO(covariance="banded")
-    with pytest.raises(ValueError, match="exact, dvi"):
-        DeterministicELBO(rules="mean_field")
-    with pytest.raises(ValueError, match="delta, jensen"):
-        DeterministicELBO(categorical="taylor")
