@@ -14,7 +14,7 @@ from moment_calculus.arrays import Array, outer, transpose
 from moment_calculus.errors import DependenceWarning, UnsupportedMoments
 from moment_calculus.notices import warn_user
 from moment_calculus.positive import is_positive, power
-from moment_calculus.products import matched_product
+from moment_calculus.products import matched_product, multiplies_again
 from moment_calculus.roots import fused, of_one_gaussian
 from moment_calculus.shapes import broadcast, broadcast_shape
 from moment_calculus.special import namespace
@@ -180,6 +180,9 @@ def multiply(left: Any, right: Any) -> Value:
     Raises:
         UnsupportedMoments: if both are random and their joint moments are not known.
 
+    Warns:
+        DependenceWarning: once per line, if a value is multiplied again by what it is a product of.
+
     Source: Shekhovtsov et al. 2018, eq. 8, for independent operands; Isserlis' theorem.
     """
     if not is_value(left):
@@ -211,6 +214,12 @@ def _product(left: Gaussian, right: Gaussian) -> Gaussian:
     cross = elementwise_covariance(first, second)
     if cross is None:
         return _refuse_dependence("product", left, right)
+    if multiplies_again(first, second):
+        warn_user(
+            "a value is multiplied again by what it is a product of: its moments are those of "
+            f"jointly Gaussian factors, an approximation; {DEPENDENCE_REMEDY}",
+            DependenceWarning,
+        )
     joint = lambda: _product_covariance(first, second)  # noqa: E731
     shared = bool(first.sites & second.sites)
     product = Gaussian(

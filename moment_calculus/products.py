@@ -121,6 +121,29 @@ def matched_product(product: Gaussian, first: Gaussian, second: Gaussian) -> Gau
     )
 
 
+def multiplies_again(first: Gaussian, second: Gaussian) -> bool:
+    """Whether one factor comes from products with a value of the same sites as the other factor.
+
+    Args:
+        first: a factor.
+        second: the other factor.
+    """
+    if not first.sites & second.sites:
+        return False
+    return _comes_from(first, second.sites) or _comes_from(second, first.sites)
+
+
+def _comes_from(value: Gaussian, sites: frozenset[str]) -> bool:
+    waiting, seen = [value], set()
+    while waiting:
+        current = waiting.pop()
+        if any(factor.sites == sites for factor in current.factors or ()):
+            return True
+        seen.add(current.serial)
+        waiting += [parent for parent, _ in current.parents if parent.serial not in seen]
+    return False
+
+
 def _function(value: Gaussian) -> tuple[Gaussian, Activation]:
     return value.function or (value, _Identity())
 

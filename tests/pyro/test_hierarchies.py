@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
+
 import pyro
 import pyro.distributions as dist
 import pytest
 import torch
 from pyro.infer.autoguide import AutoDiagonalNormal, AutoNormal, AutoNormalMessenger
 
-from pyro_moments import SVI, DeterministicELBO, DVIGuide
+from pyro_moments import SVI, DependenceWarning, DeterministicELBO, DVIGuide
 from tests.pyro.monte_carlo import trace_elbo, vectorised_trace_elbo
 
 GROUPS, POINTS = 20, 60
@@ -182,3 +184,23 @@ def test_a_table_of_two_crossed_effects():
     expected, error = trace_elbo(model, guide, y, samples=1000)
     assert full == pytest.approx(diagonal, rel=1e-5)
     assert abs(full - expected) < 4 * error
+
+
+def autoregression(y, *, tied):
+    """Steps that multiply by one coefficient, or by one of their own each."""
+    state, names = torch.tensor(1.0), ["a"] if tied else [f"a{step}" for step in range(len(y))]
+    factors = [pyro.sample(name, dist.Normal(0.8, 0.1)) for name in names]
+    for step, value in enumerate(y):
+        state = factors[step % len(factors)] * state + pyro.sample(
+            f"w{step}", dist.Normal(0.0, 0.5)
+        )
+        pyro.sample(f"y{step}", dist.Normal(state, 0.3), obs=value)
+
+
+def test_a_value_multiplied_again_by_its_own_factor_is_announced():
+    y, elbo = torch.tensor([0.5, 0.2, 0.4]), DeterministicELBO()
+    with pytest.warns(DependenceWarning, match="multiplied again"):
+        elbo.loss(autoregression, DVIGuide(), y, tied=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", DependenceWarning)
+        elbo.loss(autoregression, DVIGuide(), y, tied=False)
