@@ -38,7 +38,7 @@ class Bounds:
             scale: number or array.
             shift: likewise.
         """
-        scales, shifts = _extremes(scale), _extremes(shift)
+        scales, shifts = extremes(scale), extremes(shift)
         if scales is None or shifts is None:
             return Bounds()
         ends = [s * end if s else 0.0 for s in scales for end in (self.low, self.high)]
@@ -47,8 +47,12 @@ class Bounds:
         return Bounds(min(ends) + shifts[0], max(ends) + shifts[1], open_ended)
 
 
-def _extremes(part: Any) -> tuple[float, float] | None:
-    """Smallest and largest entry; None for an array that is traced, and has no values yet."""
+def extremes(part: Any) -> tuple[float, float] | None:
+    """Smallest and largest entry; None for an array that is traced, and has no values yet.
+
+    Args:
+        part: number or array.
+    """
     if isinstance(part, int | float):
         return float(part), float(part)
     xp = namespace(part)

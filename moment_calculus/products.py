@@ -11,6 +11,7 @@ from typing import Any
 
 from moment_calculus.activations.base import Activation, Array, normal_hermite
 from moment_calculus.arrays import outer
+from moment_calculus.chains import extremes
 from moment_calculus.completion import Operand, alike, integrated
 from moment_calculus.dependence import elementwise_covariance
 from moment_calculus.gaussian import Gaussian
@@ -122,7 +123,7 @@ def matched_product(product: Gaussian, first: Gaussian, second: Gaussian) -> Gau
 
 
 def multiplies_again(first: Gaussian, second: Gaussian) -> bool:
-    """Whether one factor comes from products with a value of the same sites as the other factor.
+    """Whether one factor comes from products with what the other factor depends on alike.
 
     Args:
         first: a factor.
@@ -130,18 +131,26 @@ def multiplies_again(first: Gaussian, second: Gaussian) -> bool:
     """
     if not first.sites & second.sites:
         return False
-    return _comes_from(first, second.sites) or _comes_from(second, first.sites)
+    return _comes_from(first, second) or _comes_from(second, first)
 
 
-def _comes_from(value: Gaussian, sites: frozenset[str]) -> bool:
+def _comes_from(value: Gaussian, factor: Gaussian) -> bool:
     waiting, seen = [value], set()
     while waiting:
         current = waiting.pop()
-        if any(factor.sites == sites for factor in current.factors or ()):
+        if any(_alike(part, factor) for part in current.factors or ()):
             return True
         seen.add(current.serial)
         waiting += [parent for parent, _ in current.parents if parent.serial not in seen]
     return False
+
+
+def _alike(first: Gaussian, second: Gaussian) -> bool:
+    """Whether two values depend on the same sites and, as far as values can tell, on each other."""
+    if first.sites != second.sites or first.shape != second.shape:
+        return False
+    covariance = elementwise_covariance(first, second)
+    return covariance is not None and extremes(covariance) not in (None, (0.0, 0.0))
 
 
 def _function(value: Gaussian) -> tuple[Gaussian, Activation]:
