@@ -40,8 +40,9 @@ def softmax_value(logits: Gaussian) -> Gaussian:
     """
     x = _bounded(trailing_features(logits, "a softmax"))
     mean, variance = softmax_moments(x)
-    covariance = _softmax_covariance(x, mean, variance)
-    jacobian = diagonal_matrix(mean) - outer(mean, mean) - covariance
+    slope = _slope(mean)
+    covariance = _softmax_covariance(slope @ _matrix(x) @ slope, variance)
+    jacobian = slope - covariance
     return Gaussian(
         mean,
         positive_part(diagonal(covariance)),
@@ -69,16 +70,19 @@ def _matrix(x: Gaussian) -> Array:
     return x.covariance if x.has_covariance else diagonal_matrix(x.variance)
 
 
-def _softmax_covariance(x: Gaussian, mean: Array, variance: Array) -> Array:
+def _slope(shares: Array) -> Array:
+    """Jacobian diag(p) − p pᵀ of a softmax at probabilities."""
+    return diagonal_matrix(shares) - outer(shares, shares)
+
+
+def _softmax_covariance(linear: Array, variance: Array) -> Array:
     """J C J at the expected probabilities, scaled to given variances; the sum is certain."""
-    slope = diagonal_matrix(mean) - outer(mean, mean)
-    linear = slope @ _matrix(x) @ slope
-    xp, deviation = namespace(mean), safe_scale(variance)
+    xp, deviation = namespace(variance), safe_scale(variance)
     scale = deviation / safe_scale(diagonal(linear))
     deviation = xp.where(variance > 0, deviation, xp.zeros_like(deviation))  # nothing for masks
     total = xp.sum(deviation, axis=-1, keepdims=True)
     share = deviation / xp.where(total > 0, total, xp.ones_like(total))
-    balance = identity_like(mean) - share[..., None]  # I − s 1ᵀ: no row for what a sum has
+    balance = identity_like(variance) - share[..., None]  # I − s 1ᵀ: no row for what a sum has
     return contract(balance, linear * outer(scale, scale))
 
 
@@ -104,10 +108,9 @@ def logsumexp_value(logits: Gaussian) -> Gaussian:
     xp = namespace(x.mean)
     covariance = _matrix(x)
     shares = xp.exp(log_softmax(x.mean))
-    curvature = 0.5 * xp.clip(_form(diagonal_matrix(shares) - outer(shares, shares), x), min=0.0)
+    curvature = 0.5 * xp.clip(_form(_slope(shares), x), min=0.0)
     expected = softmax_moments(x)[0]
-    slope = diagonal_matrix(expected) - outer(expected, expected)
-    curved = slope @ covariance
+    curved = _slope(expected) @ covariance
     second = 0.5 * xp.clip(xp.sum(curved * curved.mT, axis=(-2, -1)), min=0.0)
     linear = xp.sum((covariance @ expected[..., None])[..., 0] * expected, axis=-1)
     variance = xp.clip(linear, min=0.0) + second / (1 + second)
