@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from moment_calculus.activations import activation
 from moment_calculus.activations.base import Activation, Array, normal_hermite
 from moment_calculus.arrays import outer
 from moment_calculus.chains import extremes
@@ -59,30 +60,6 @@ class _SquaredDeviation(Activation):
     def gain(self, mean: Array, variance: Array) -> Array:
         """Expected derivative by quadrature."""
         return self.hermite(mean, variance, 1)[0] / safe_scale(variance)
-
-
-@dataclass(frozen=True)
-class _Identity(Activation):
-    """x."""
-
-    name = "identity"
-
-    def __call__(self, x: Array) -> Array:
-        """Evaluate the plain function."""
-        return x
-
-    def moments(self, mean: Array, variance: Array) -> tuple[Array, Array]:
-        """Those of x."""
-        return mean, variance
-
-    def hermite(self, mean: Array, variance: Array, order: int) -> list[Array]:
-        """The standard deviation, then zeros."""
-        scale = safe_scale(variance)
-        return [scale, *[namespace(mean).zeros_like(mean)] * (order - 1)]
-
-    def gain(self, mean: Array, variance: Array) -> Array:
-        """One."""
-        return namespace(mean).ones_like(mean)
 
 
 def matched_product(product: Gaussian, first: Gaussian, second: Gaussian) -> Gaussian:
@@ -154,7 +131,7 @@ def _alike(first: Gaussian, second: Gaussian) -> bool:
 
 
 def _function(value: Gaussian) -> tuple[Gaussian, Activation]:
-    return value.function or (value, _Identity())
+    return value.function or (value, activation("identity"))
 
 
 def _variance(first: Gaussian, second: Gaussian) -> Array | None:
