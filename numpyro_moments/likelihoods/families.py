@@ -12,6 +12,7 @@ from numpyro import distributions as dist
 
 from guides.numpyro.empirical_bayes import EmpiricalBayesNormal
 from moment_calculus import likelihoods
+from moment_calculus.likelihoods.expectations import check_certain
 from numpyro_moments.likelihoods import univariate
 from numpyro_moments.likelihoods.registry import expected_log_prob, predictive_moments
 from numpyro_moments.likelihoods.structure import is_random
@@ -88,7 +89,7 @@ def _low_rank_normal_predictive(fn: Any) -> tuple:
 
 def _root(fn: Any) -> jax.Array:
     """Cholesky factor of the covariance of a low-rank multivariate Normal, which is certain."""
-    likelihoods.check_certain(cov_factor=fn.cov_factor, cov_diag=fn.cov_diag)
+    check_certain(cov_factor=fn.cov_factor, cov_diag=fn.cov_diag)
     return jnp.linalg.cholesky(fn.covariance_matrix)
 
 
@@ -164,6 +165,7 @@ def _weibull(fn: Any, value: Any) -> jax.Array:
 
 @expected_log_prob(EmpiricalBayesNormal)
 def _empirical_bayes(fn: EmpiricalBayesNormal, value: Any) -> jax.Array:
+    check_certain(alpha=fn.alpha, beta=fn.beta)
     moments = value.gaussian()
     return fn.expected_log_prob(moments.mean, moments.variance)
 

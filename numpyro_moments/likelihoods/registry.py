@@ -15,6 +15,7 @@ from guides.numpyro.empirical_bayes import EmpiricalBayesNormal
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.values import Deferred, Gaussian
 from numpyro_moments.likelihoods import univariate
+from numpyro_moments.likelihoods.derived import restored
 from numpyro_moments.likelihoods.structure import (
     has_moments,
     is_random,
@@ -107,6 +108,7 @@ def predictive(name: str, fn: Any) -> tuple:
             "numpyro.infer.Predictive with the guide to sample predictions",
         )
     if not has_moments(fn):
+        fn = restored(fn)
         return fn.mean, jnp.zeros_like(fn.mean), fn.variance, fn.log_prob
     return univariate.predictive(fn)
 
@@ -146,7 +148,7 @@ def evaluate(name: str, fn: Any, value: Any) -> jax.Array:
 
 def _expected(name: str, fn: Any, value: Any) -> jax.Array:
     if not is_random(value) and not has_moments(fn):
-        return fn.log_prob(value)
+        return restored(fn).log_prob(value)
     rule = rule_of(fn)
     if rule is not None:
         return jnp.broadcast_to(rule(_on_arrays(fn), value), _shape(fn, value))

@@ -7,24 +7,25 @@ the tree with arrays in their place needs no constructor.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from numpyro import distributions as dist
 from numpyro.distributions.constraints import Constraint
 
+from numpyro_moments.interpreter import is_random
+from numpyro_moments.likelihoods.derived import distributions_in, restored, stripped
 
-def is_random(part: Any) -> bool:
-    """Whether a leaf is a value of the calculus, not an array.
-
-    Args:
-        part: leaf of a tree.
-    """
-    return hasattr(part, "gaussian")
+__all__ = [
+    "constrained_values",
+    "has_moments",
+    "is_random",
+    "placeholder",
+    "random_leaves",
+    "replaced",
+]
 
 
 def random_leaves(fn: Any) -> list[Any]:
@@ -53,20 +54,10 @@ def constrained_values(fn: Any) -> Iterator[tuple[str, Any, Constraint]]:
     Args:
         fn: a distribution.
     """
-    for part in _distributions(fn):
+    for part in distributions_in(fn):
         for name, attribute in vars(part).items():
             if is_random(attribute) and name in part.arg_constraints:
                 yield name, attribute, part.arg_constraints[name]
-
-
-def _distributions(fn: Any) -> Iterator[Any]:
-    """A distribution and all that are inside it."""
-    yield fn
-    for attribute in vars(fn).values():
-        parts = attribute if isinstance(attribute, list | tuple) else [attribute]
-        for part in parts:
-            if isinstance(part, dist.Distribution):
-                yield from _distributions(part)
 
 
 def replaced(fn: Any) -> tuple[list[Any], Callable[..., Any]]:
@@ -79,12 +70,15 @@ def replaced(fn: Any) -> tuple[list[Any], Callable[..., Any]]:
         The values, and a function from arrays of their shapes to the distribution in double
         precision (where JAX has it) without validation.
     """
-    leaves, tree = jax.tree.flatten(_without_stacks(fn), is_leaf=is_random)
+    leaves, tree = jax.tree.flatten(stripped(fn), is_leaf=is_random)
 
     def given(*arrays: Any) -> Any:
         points = iter(arrays)
         filled = [next(points) if is_random(leaf) else _double(leaf) for leaf in leaves]
-        return _restored(jax.tree.unflatten(tree, filled))
+        new = restored(jax.tree.unflatten(tree, filled))
+        for part in distributions_in(new):
+            part._validate_args = False
+        return new
 
     return [leaf for leaf in leaves if is_random(leaf)], given
 
@@ -99,37 +93,10 @@ def placeholder(fn: Any) -> Any:
     def certain(leaf: Any) -> Any:
         return jnp.zeros(leaf.shape) if is_random(leaf) else leaf
 
-    return jax.tree.map(certain, fn, is_leaf=is_random)
+    return restored(jax.tree.map(certain, stripped(fn), is_leaf=is_random))
 
 
 def _double(leaf: Any) -> Any:
     if jnp.issubdtype(jnp.result_type(leaf), jnp.floating):
         return jnp.asarray(leaf, jax.dtypes.canonicalize_dtype(np.float64))
     return leaf
-
-
-def _without_stacks(fn: Any) -> Any:
-    """A copy whose Beta distributions keep only their own two parameters.
-
-    They hold them stacked, too, as those of a Dirichlet: no longer one for each element.
-    """
-    if isinstance(fn, list | tuple):
-        return type(fn)(map(_without_stacks, fn))
-    if not isinstance(fn, dist.Distribution) or not has_moments(fn):
-        return fn
-    new = copy.copy(fn)
-    for name, attribute in vars(fn).items():
-        vars(new)[name] = _without_stacks(attribute)
-    if isinstance(fn, dist.Beta):
-        new._dirichlet = None
-    return new
-
-
-def _restored(fn: Any) -> Any:
-    """The distribution with the stacks made anew, and without validation."""
-    for part in _distributions(fn):
-        part._validate_args = False
-        if isinstance(part, dist.Beta) and part._dirichlet is None:
-            pair = jnp.broadcast_arrays(part.concentration1, part.concentration0)
-            part._dirichlet = dist.Dirichlet(jnp.stack(pair, -1), validate_args=False)
-    return fn
