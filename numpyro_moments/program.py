@@ -21,6 +21,7 @@ from numpyro.util import _validate_model, check_model_guide_match
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.rulebooks import Propagation
 from numpyro_moments.interpreter import Interpreter
+from numpyro_moments.likelihoods.derived import stripped
 from numpyro_moments.posteriors import DISCRETE_REMEDY, posterior_value, without_wrappers
 
 _AUXILIARY_SUFFIX = "_unconstrained"
@@ -203,7 +204,7 @@ def _dynamic(site: dict) -> dict:
     """What of a site is made of arrays."""
     if site["type"] != "sample":
         return {"value": site["value"]}
-    return {part: site[part] for part in ("fn", "value", "scale")}
+    return {"fn": stripped(site["fn"]), "value": site["value"], "scale": site["scale"]}
 
 
 def _names(shapes: Any) -> Sequence[str]:
