@@ -201,10 +201,13 @@ def _kept(trace: dict) -> dict:
 
 
 def _dynamic(site: dict) -> dict:
-    """What of a site is made of arrays."""
-    if site["type"] != "sample":
-        return {"value": site["value"]}
-    return {"fn": stripped(site["fn"]), "value": site["value"], "scale": site["scale"]}
+    """What of a site is made of arrays; a scale that is a plain number stays one."""
+    parts = {"value": site["value"]}
+    if site["type"] == "sample":
+        parts["fn"] = stripped(site["fn"])
+    if isinstance(site.get("scale"), jax.Array):
+        parts["scale"] = site["scale"]
+    return parts
 
 
 def _names(shapes: Any) -> Sequence[str]:
