@@ -260,6 +260,7 @@ def _matched(base: Gaussian, activation: Any) -> Gaussian:
         parents=((base, lambda cross: gain_map(gain(), base.axis)(cross)),),
         propagation=base.propagation,
         independent=base.independent,
+        apart=base.apart,
         origin=base.origin,
         function=(base, activation),
     )

@@ -149,6 +149,7 @@ def _index_batch(value: Gaussian, keys: tuple) -> Gaussian:
         joint=joint,
         parents=((value, None),),
         independent=value.independent and all(map(_is_basic, keys)),
+        apart=value.apart and all(map(_is_basic, keys)),
     )
 
 
@@ -160,6 +161,7 @@ def _index_features(value: Gaussian, key: Any) -> Gaussian:
             lambda a: a[..., key],
             None,
             parents=((value, lambda c: c[..., key, :][..., None, :]),),
+            apart=value.apart,
         )
     select = lambda: value.joint_covariance()[..., key, :][..., key]  # noqa: E731
     repeats = not basic and value.propagation.full
@@ -171,6 +173,7 @@ def _index_features(value: Gaussian, key: Any) -> Gaussian:
         joint=select,
         parents=((value, lambda c: c[..., key, :]),),
         independent=value.independent and basic,
+        apart=value.apart,
     )
 
 
@@ -254,4 +257,5 @@ def _gather_features(value: Gaussian, chosen: Array, pick: Any) -> Gaussian:
         joint=joint,
         parents=((value, rows),),
         independent=False,
+        apart=value.apart,
     )

@@ -121,7 +121,7 @@ def _sum(left: Gaussian, right: Gaussian, *, independent: bool = False) -> Any:
         sites=left.sites | right.sites,
         parents=((left, identity_map), (right, identity_map)),
         propagation=left.propagation,
-        **_provenance(left, right),
+        **(_provenance(left, right) | ({"apart": False} if independent else {})),
     )
 
 
@@ -133,11 +133,16 @@ def _dense(left: Gaussian, right: Gaussian, shared: bool) -> bool:
 
 
 def _provenance(left: Gaussian, right: Gaussian) -> dict[str, Any]:
-    """What is known of the components of a sum or product of aligned values."""
+    """What is known of the components of a sum or product of aligned values.
+
+    The batches of dependent ones are aligned too, element by element, or their joint moments
+    would not be known.
+    """
     same = left.origin is right.origin
-    apart = same or not left.sites & right.sites
+    unrelated = same or not left.sites & right.sites
     return {
-        "independent": left.independent and right.independent and apart,
+        "independent": left.independent and right.independent and unrelated,
+        "apart": left.apart and right.apart,
         "origin": left.origin if same else None,
     }
 
