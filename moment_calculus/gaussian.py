@@ -19,6 +19,7 @@ from collections.abc import Callable
 from typing import Any
 
 from moment_calculus.arrays import Array, diagonal, diagonal_matrix
+from moment_calculus.elements import Elements, inherited
 from moment_calculus.layout import Jacobian, features_last, from_features_last
 from moment_calculus.memory import check_memory
 from moment_calculus.rulebooks import Propagation
@@ -54,6 +55,8 @@ class Gaussian:
             with certain columns then has its rows as features.
         affine: a value, a scale and a shift, certain arrays or numbers, of which it is the image
             component by component.
+        elements: of which elements of its sites it is a function, where it is not one of all; by
+            default those of its parents.
     """
 
     __slots__ = (
@@ -64,6 +67,7 @@ class Gaussian:
         "_variance",
         "affine",
         "axis",
+        "elements",
         "factors",
         "function",
         "independent",
@@ -95,6 +99,7 @@ class Gaussian:
         mixes: bool = False,
         weight: bool = False,
         affine: tuple[Gaussian, Any, Any] | None = None,
+        elements: Elements | None = None,
     ) -> None:
         self.mean, self._variance, self._covariance, self._joint = mean, variance, covariance, joint
         self.axis, self.sites, self.parents = axis, sites, parents
@@ -103,6 +108,7 @@ class Gaussian:
         self.function, self.affine = function, affine
         site = not parents and covariance is None and joint is None
         self.independent = site if independent is None else independent
+        self.elements = inherited(sites, parents) if elements is None else elements
         self.matched: weakref.WeakValueDictionary | None = None
         self.serial = next(_serials)
 
