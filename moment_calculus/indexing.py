@@ -7,6 +7,7 @@ from numbers import Integral
 from typing import Any
 
 from moment_calculus.arrays import Array
+from moment_calculus.elements import Elements, selected
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.layout import batch_shape
 from moment_calculus.shapes import may_lose_dependence, move_axis, moved, reshape, warn_dropped
@@ -141,6 +142,7 @@ def _index_batch(value: Gaussian, keys: tuple) -> Gaussian:
     if all(map(_selects_all, keys)):
         return value
     joint = None if value.axis is None else (lambda: value.joint_covariance()[keys])
+    leading = value.axis is None or len(value.shape) + value.axis > 0
     return moved(
         value,
         lambda a: a[keys],
@@ -150,6 +152,7 @@ def _index_batch(value: Gaussian, keys: tuple) -> Gaussian:
         parents=((value, None),),
         independent=value.independent and all(map(_is_basic, keys)),
         apart=value.apart and all(map(_is_basic, keys)),
+        elements=selected(value, keys[0]) if leading else None,
     )
 
 
@@ -162,6 +165,7 @@ def _index_features(value: Gaussian, key: Any) -> Gaussian:
             None,
             parents=((value, lambda c: c[..., key, :][..., None, :]),),
             apart=value.apart,
+            elements=_of_vector(value, key),
         )
     select = lambda: value.joint_covariance()[..., key, :][..., key]  # noqa: E731
     repeats = not basic and value.propagation.full
@@ -174,7 +178,12 @@ def _index_features(value: Gaussian, key: Any) -> Gaussian:
         parents=((value, lambda c: c[..., key, :]),),
         independent=value.independent and basic,
         apart=value.apart,
+        elements=_of_vector(value, key),
     )
+
+
+def _of_vector(value: Gaussian, key: Any) -> Elements | None:
+    return selected(value, key) if len(value.shape) == 1 else None
 
 
 def _plain(value: Gaussian, key: Any) -> Gaussian:
