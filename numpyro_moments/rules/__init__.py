@@ -1,6 +1,16 @@
 """Moment rules of the NumPyro front end: one file per group of JAX primitives."""
 
-from numpyro_moments.rules import activations, arithmetic, calls, linear, shapes
+from numpyro_moments.rules import (
+    activations,
+    arithmetic,
+    calls,
+    concatenation,
+    indexing,
+    linear,
+    reductions,
+    shapes,
+    updates,
+)
 from numpyro_moments.rules.table import PROGRAMS, RULES, moment_rule, program_rule
 
 __all__ = [
@@ -9,8 +19,12 @@ __all__ = [
     "activations",
     "arithmetic",
     "calls",
+    "concatenation",
+    "indexing",
     "linear",
     "moment_rule",
     "program_rule",
+    "reductions",
     "shapes",
+    "updates",
 ]
