@@ -270,7 +270,7 @@ def divide(left: Any, right: Any) -> Value:
         raise UnsupportedMoments(
             "division by a random value has no moments (those of 1/x do not exist)",
             sites=right.sites | (left.sites if is_value(left) else frozenset()),
-            remedy="parametrise the inverse, e.g. multiply by torch.exp(-s) instead of dividing",
+            remedy="parametrise the inverse, e.g. multiply by exp(-s) instead of dividing",
         )
     return scale_shift(left, 1.0 / right)
 

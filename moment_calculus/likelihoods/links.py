@@ -59,7 +59,7 @@ def _is_undeclared(function: Any) -> bool:
 
     So it is with the transforms of the host, which make sites positive.
     """
-    return isinstance(function, Integrated) and function.bounds == (-math.inf, math.inf)
+    return type(function) is Integrated and function.bounds == (-math.inf, math.inf)
 
 
 def _log(array: Array) -> Array:
@@ -106,7 +106,7 @@ def log_probabilities(probability: Any) -> tuple[Any, Any]:
         raise UnsupportedMoments(
             "a probability is a Gaussian value, which leaves the interval from 0 to 1",
             sites=probability.sites,
-            remedy="pass logits=..., or probs=torch.sigmoid(...)",
+            remedy="pass logits=..., or probs=sigmoid(...)",
         )
     return log(probability), log(scale_shift(probability, -1.0, 1.0))
 

@@ -1,6 +1,15 @@
 """Moment rules of the NumPyro front end: one file per group of JAX primitives."""
 
-from numpyro_moments.rules import activations, arithmetic, calls, linear, shapes
+from numpyro_moments.rules import (
+    activations,
+    arithmetic,
+    calls,
+    conversion,
+    linear,
+    powers,
+    selection,
+    shapes,
+)
 from numpyro_moments.rules.table import PROGRAMS, RULES, moment_rule, program_rule
 
 __all__ = [
@@ -9,8 +18,11 @@ __all__ = [
     "activations",
     "arithmetic",
     "calls",
+    "conversion",
     "linear",
     "moment_rule",
+    "powers",
     "program_rule",
+    "selection",
     "shapes",
 ]
