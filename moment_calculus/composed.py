@@ -65,10 +65,11 @@ class FusedDeferred(Deferred):
         parts: Deferreds f(x), g(x), … of the same base and shape, or x itself.
         integrated: as of :class:`ComposedDeferred`.
         matched: as of :class:`Deferred`; not kept by a shape operation, which moves the moments.
-        bounds: of the result, where they are known.
+        otherwise: computes the moments where the function is not recognised as one of the table.
+        bounds: finds those of the result, where they are known.
     """
 
-    __slots__ = ("combine", "integrated", "known", "parts")
+    __slots__ = ("combine", "integrated", "known", "otherwise", "parts")
 
     def __init__(
         self,
@@ -77,7 +78,8 @@ class FusedDeferred(Deferred):
         integrated: Callable[..., Any],
         *,
         matched: Callable[[Gaussian], Gaussian] | None = None,
-        bounds: Bounds | None = None,
+        otherwise: Callable[[], Gaussian] | None = None,
+        bounds: Callable[[], Bounds] = Bounds,
     ) -> None:
         functions = [part for part in parts if isinstance(part, Deferred)]
         activation = integrated(
@@ -87,17 +89,16 @@ class FusedDeferred(Deferred):
         )
         super().__init__(base_of(parts[0]), activation, matched)
         self.combine, self.parts, self.integrated = combine, tuple(parts), integrated
-        self.known = bounds
+        self.known, self.otherwise = bounds, otherwise
 
     @property
     def bounds(self) -> Bounds:
-        """Those of the function that it is recognised as; else what is known."""
-        if self.known is not None and self.known.positive:
-            return self.known
-        found = self.settled
-        if found is not self.activation and agrees_in_the_tails(self.activation, found):
-            return bounds_of(found)
-        return self.known or bounds_of(self.activation)
+        """What is known; where that says nothing, those of the function it is recognised as."""
+        known, found = self.known(), self.settled
+        told = known.positive or found is self.activation
+        return (
+            known if told or not agrees_in_the_tails(self.activation, found) else bounds_of(found)
+        )
 
     def preimages(self, level: Any) -> tuple[tuple[Any, Any], ...]:
         """Of a number, wherever the function crosses it, if the program is traced once."""
@@ -110,6 +111,11 @@ class FusedDeferred(Deferred):
             part.moved(move) if isinstance(part, Deferred) else move(part) for part in self.parts
         ]
         return FusedDeferred(self.combine, parts, self.integrated, bounds=self.known)
+
+    def _match(self) -> Gaussian:
+        if self.otherwise is None or self.settled is not self.activation:
+            return super()._match()
+        return self.otherwise()
 
 
 class _Shared:

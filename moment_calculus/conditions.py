@@ -205,7 +205,7 @@ def _combined(combine: Callable, left: Condition, right: Condition) -> Condition
             sites=left.sites,
             remedy="compare it with numbers, or use jnp.clip with the arrays for bounds",
         )
-    return Condition(fused(combine, left.number, right.number, bounds=Bounds(0.0, 1.0)))
+    return Condition(fused(combine, left.number, right.number, bounds=lambda: Bounds(0.0, 1.0)))
 
 
 def _has_array_level(condition: Condition) -> bool:
@@ -241,7 +241,7 @@ def select(condition: Condition, chosen: Any, other: Any) -> Value:
     if not any(map(is_value, values)):
         return scale_shift(number, chosen - other, other)
     parts = [_part(number, value) for value in values]
-    return fused(_choose, number, *parts, bounds=_hull(*parts))
+    return fused(_choose, number, *parts, bounds=lambda: _hull(*parts))
 
 
 def _choose(number: Array, chosen: Array, other: Array) -> Array:
@@ -304,4 +304,4 @@ def sign(value: Value) -> Value:
     positive, negative = (compare(kind, value, 0.0).number for kind in ("gt", "lt"))
     if isinstance(value, Gaussian):
         return scale_shift(apply(activation("heaviside"), value), 2.0, -1.0)
-    return fused(operator.sub, positive, negative, bounds=Bounds(-1.0, 1.0))
+    return fused(operator.sub, positive, negative, bounds=lambda: Bounds(-1.0, 1.0))

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 from moment_calculus.activations import Declared, Integrated
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.positive import OfPositive
-from moment_calculus.special import digamma, gammaln, namespace
+from moment_calculus.special import digamma, gammaln, log_ndtr, namespace
 from moment_calculus.unary import apply as _apply
 from moment_calculus.values import ComposedDeferred, Deferred, Value
 
@@ -71,6 +71,7 @@ _WITHIN: dict[str, tuple[OfPositive, float, float, bool]] = {
     "digamma": (OfPositive(digamma), 0.0, INFINITE, False),
     "lgamma": (OfPositive(gammaln), 0.0, INFINITE, False),
 }
+LOG_NDTR = Declared(log_ndtr, name="log_ndtr", bounds=(-INFINITE, 0.0))
 FUNCTIONS = (*_ANYWHERE, *_WITHIN)
 
 _JUMPS = "it jumps at infinitely many places"

@@ -93,7 +93,10 @@ def _assembled(knots: list[float], lines: list[tuple[float, float]]) -> Activati
         jump = (right - left) * knot + begin - start
         size = abs(right * knot) + abs(left * knot) + abs(begin) + abs(start)
         jump = 0.0 if abs(jump) <= 1e-12 * size else _rounded(jump)
-        if jump or abs(right - left) > 1e-12 * (abs(right) + abs(left)):
+        bends = abs(right - left) > 1e-12 * (abs(right) + abs(left))
+        if bends and not jump:  # where the lines meet: the knot may come from bisection
+            knot = _rounded((start - begin) / (right - left))
+        if jump or bends:
             kept.append((knot, jump))
             slopes.append(right)
     first = kept[0][0] if kept else 0.0

@@ -14,6 +14,7 @@ from moment_calculus.chains import Bounds
 from moment_calculus.composed import ComposedDeferred, FusedDeferred
 from moment_calculus.deferred import AffineDeferred, Deferred, base_of, root_of
 from moment_calculus.gaussian import Gaussian
+from moment_calculus.special import is_traced_once
 from moment_calculus.unary import scale_shift
 
 Value = Gaussian | Deferred
@@ -23,7 +24,8 @@ def fused(
     combine: Callable,
     *parts: Value,
     matched: Callable[[Gaussian], Gaussian] | None = None,
-    bounds: Bounds | None = None,
+    otherwise: Callable[[], Gaussian] | None = None,
+    bounds: Callable[[], Bounds] = Bounds,
 ) -> FusedDeferred:
     """Combine functions of one Gaussian to one.
 
@@ -31,13 +33,16 @@ def fused(
         combine: elementwise function of as many arrays.
         *parts: values that :func:`of_one_gaussian` finds to be functions of the same Gaussian.
         matched: computes the moments of the result, where there is a closed form.
-        bounds: of the result, where they are known.
+        otherwise: likewise, where the result is not recognised as a function of the table.
+        bounds: finds those of the result, where they are known.
     """
     bases = [base_of(part) for part in parts]
     if any(base is not bases[0] for base in bases):
         variable = _variable(bases)
         parts = tuple(_in_terms_of(part, variable) for part in parts)
-    return FusedDeferred(combine, parts, Integrated, matched=matched, bounds=bounds)
+    return FusedDeferred(
+        combine, parts, Integrated, matched=matched, otherwise=otherwise, bounds=bounds
+    )
 
 
 def of_one_gaussian(left: Value, right: Value, *, product: bool = False) -> bool:
@@ -55,6 +60,21 @@ def of_one_gaussian(left: Value, right: Value, *, product: bool = False) -> bool
     if product:
         return True
     return len({_function(value) for value in (left, right) if isinstance(value, Deferred)}) == 2
+
+
+def is_chain(left: Value, right: Value) -> bool:
+    """Whether a sum is to stay a function of one Gaussian, for what the program does with it next.
+
+    In programs that are traced once, of which the functions of the table are recognised.
+
+    Args:
+        left: a value.
+        right: another.
+    """
+    functions = isinstance(left, Deferred) or isinstance(right, Deferred)
+    if not functions or not is_traced_once(base_of(left).mean):
+        return False
+    return of_one_gaussian(left, right, product=True)
 
 
 def _function(value: Deferred) -> tuple[int, Any]:
