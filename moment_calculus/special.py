@@ -131,6 +131,17 @@ def stop_gradient(array: Array) -> Array:
     return array
 
 
+def is_traced_once(array: Array) -> bool:
+    """Whether programs on such arrays are traced once and run often.
+
+    A look at what they compute then costs nothing when they run.
+
+    Args:
+        array: any array.
+    """
+    return array_api_compat.is_jax_array(array)
+
+
 def recomputed(function: Callable[..., Array]) -> Callable[..., Array]:
     """Let a function be evaluated once more in the backward pass, instead of storing its steps.
 
@@ -184,6 +195,7 @@ erf = _dispatch("erf", "erf", "erf")
 erfc = _dispatch("erfc", "erfc", "erfc")
 erfcx = _dispatch("erfcx", "erfcx", "erfcx")
 expit = _dispatch("expit", "expit", "expit")
+digamma = _dispatch("digamma", "digamma", "digamma")
 gammaln = _dispatch("gammaln", "gammaln", "gammaln")
 log_ndtr = _dispatch("log_ndtr", "log_ndtr", "log_ndtr")
 
