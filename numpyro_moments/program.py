@@ -200,10 +200,11 @@ def _kept(trace: dict) -> dict:
 
 
 def _dynamic(site: dict) -> dict:
-    """What of a site is made of arrays."""
-    if site["type"] != "sample":
-        return {"value": site["value"]}
-    return {part: site[part] for part in ("fn", "value", "scale")}
+    """What of a site is made of arrays; a scale that is a plain number stays one."""
+    parts = ("fn", "value") if site["type"] == "sample" else ("value",)
+    if isinstance(site.get("scale"), jax.Array):
+        parts += ("scale",)
+    return {part: site[part] for part in parts}
 
 
 def _names(shapes: Any) -> Sequence[str]:
