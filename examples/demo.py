@@ -1,16 +1,16 @@
-"""A Bayesian network on scikit-learn's diabetes data: closed-form against sampled training.
+"""A Bayesian network on scikit-learn's diabetes data: closed-form against sampled inference.
 
-    python examples/demo.py
+    python examples/demo.py [--backend numpyro]
 
 Trains the same model and the same guide for the same time, once with the ELBO in closed form and
-once with Pyro's sampled one, and draws the predictive intervals and both learning curves.
+once with the host's sampled one, and draws the predictive intervals and both learning curves. In
+NumPyro the same model also runs under NUTS.
 """
 
 from __future__ import annotations
 
 import argparse
-import time
-from dataclasses import dataclass
+import importlib
 
 import matplotlib
 
@@ -18,70 +18,24 @@ matplotlib.use("agg")
 
 import matplotlib.pyplot as plt
 import numpy as np
-import pyro
-import pyro.distributions as dist
-import torch
-from pyro.infer import TraceMeanField_ELBO
-from pyro.nn import PyroModule, PyroSample
-from regression import Split, scores, standardise
+from regression import Run, Split, scores, standardise
 from sklearn.datasets import load_diabetes
-from torch import Tensor, nn
-
-from pyro_moments import SVI, DeterministicELBO, DVIGuide, Prediction, predict
-
-
-class Network(PyroModule):
-    """An ordinary Pyro model: 50 ReLUs, two outputs, the log variance of the noise being one."""
-
-    def __init__(self, inputs: int) -> None:
-        super().__init__()
-        self.hidden, self.output = layer(inputs, 50), layer(50, 2)
-
-    def forward(self, x: Tensor, y: Tensor | None = None) -> Tensor:
-        out = self.output(torch.relu(self.hidden(x)))
-        with pyro.plate("data", len(x)):
-            return pyro.sample("obs", dist.Normal(out[..., 0], torch.exp(0.5 * out[..., 1])), obs=y)
-
-
-def layer(inputs: int, outputs: int) -> PyroModule:
-    linear = PyroModule[nn.Linear](inputs, outputs)
-    scale = inputs**-0.5
-    linear.weight = PyroSample(dist.Normal(0.0, scale).expand([outputs, inputs]).to_event(2))
-    linear.bias = PyroSample(dist.Normal(0.0, 1.0).expand([outputs]).to_event(1))
-    return linear
-
-
-@dataclass
-class Run:
-    """What one training left behind."""
-
-    label: str
-    seconds: list[float]
-    elbos: list[float]
-    prediction: Prediction
 
 
 def main(arguments: list[str] | None = None) -> None:
     options = parse(arguments)
-    torch.set_num_threads(1)
     split = diabetes()
-    rows = len(split.y_train)
     print(
-        f"diabetes: {rows} training rows, {len(split.y_test)} test rows; {options.seconds:g} s each"
+        f"diabetes: {len(split.y_train)} training rows, {len(split.y_test)} test rows; "
+        f"{options.seconds:g} s of training each"
     )
-
-    model = Network(split.x_train.shape[1])
-    svi = SVI(model, DVIGuide(), DeterministicELBO())
-    ours = train("deterministic", svi, split, options.seconds)
-
-    pyro.clear_param_store()
-    model = Network(split.x_train.shape[1])
-    svi = SVI(model, DVIGuide(model), TraceMeanField_ELBO())
-    sampled = train("sampled", svi, split, options.seconds)
-
-    for run in (ours, sampled):
+    backend = importlib.import_module(f"demo_{options.backend}")
+    runs = []
+    for run in backend.runs(split, options):
         report(run, split)
-    draw((ours, sampled), split, options.out)
+        runs.append(run)
+    compare(runs, split)
+    draw(runs, split, options.out)
     print(options.out)
 
 
@@ -89,11 +43,9 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--backend", choices=["pyro", "numpyro"], default="pyro")
     parser.add_argument("--seconds", type=float, default=15.0, help="of each training (15)")
+    parser.add_argument("--nuts", type=int, default=500, help="warm-up steps and draws (500)")
     parser.add_argument("--out", default="demo.png", help="the picture (demo.png)")
-    options = parser.parse_args(arguments)
-    if options.backend != "pyro":
-        parser.error("--backend numpyro is not available yet; use --backend pyro")
-    return options
+    return parser.parse_args(arguments)
 
 
 def diabetes() -> Split:
@@ -103,44 +55,48 @@ def diabetes() -> Split:
     return standardise(x, y, test)
 
 
-def train(label: str, svi: SVI, split: Split, seconds: float) -> Run:
-    pyro.set_rng_seed(0)
-    svi.step(split.x_train, split.y_train)  # outside the clock: torch loads its optimisers here
-    times, elbos, start = [], [], time.perf_counter()
-    while not times or times[-1] < seconds:
-        elbos.append(-svi.step(split.x_train, split.y_train))
-        times.append(time.perf_counter() - start)
-    prediction = predict(svi.model, svi.guide, split.x_test)["obs"]
-    return Run(label, times, elbos, prediction)
-
-
 def report(run: Run, split: Split) -> None:
     """Scores in the units of the data set, and the ELBO after 1/16, 1/8, … of the time."""
-    log_likelihood, rmse = scores(split, run.prediction.log_prob(split.y_test), run.prediction.mean)
-    moments = [run.seconds[-1] / 2**k for k in (4, 3, 2, 1, 0)]
-    places = np.searchsorted(run.seconds, moments)
-    trace = "  ".join(f"{run.seconds[i]:.1f} s {run.elbos[i]:.1f}" for i in places)
-    print(f"{run.label:13s} test log-likelihood {log_likelihood:.3f}, RMSE {rmse:.1f}")
-    print(f"{'':13s} {len(run.elbos)} steps; ELBO after {trace}")
+    log_likelihood, rmse = scores(split, run.log_prob, run.mean)
+    print(
+        f"{run.label:5s} test log-likelihood {log_likelihood:.3f}, RMSE {rmse:.1f}, "
+        f"{run.seconds[-1]:.0f} s"
+    )
+    if run.elbos:
+        moments = [run.seconds[-1] / 2**k for k in (4, 3, 2, 1, 0)]
+        places = np.searchsorted(run.seconds, moments)
+        trace = "  ".join(f"{run.seconds[i]:.1f} s {run.elbos[i]:.1f}" for i in places)
+        print(f"{'':5s} {len(run.elbos)} steps; ELBO after {trace}")
 
 
-def draw(runs: tuple[Run, Run], split: Split, path: str) -> None:
+def compare(runs: list[Run], split: Split, rows: int = 5) -> None:
+    """Predictive mean ± standard deviation side by side, of some rows and on average."""
+    print(f"{'predictive mean ± sd':22s}" + "".join(f"{run.label:>16s}" for run in runs))
+    for row in np.linspace(0, len(split.y_test) - 1, rows).astype(int):
+        cells = (f"{run.mean[row]:.2f} ± {run.variance[row] ** 0.5:.2f}" for run in runs)
+        print(f"{f'  test row {row}':22s}" + "".join(f"{cell:>16s}" for cell in cells))
+    for label, variance in (("variance", "variance"), ("  epistemic part", "epistemic_variance")):
+        cells = (f"{getattr(run, variance).mean():.3f}" for run in runs)
+        print(f"{f'  mean {label.strip()}':22s}" + "".join(f"{cell:>16s}" for cell in cells))
+
+
+def draw(runs: list[Run], split: Split, path: str) -> None:
     figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.2), layout="constrained")
-    draw_intervals(left, runs[0].prediction, split)
+    draw_intervals(left, runs[0], split)
     draw_curves(right, runs)
     figure.savefig(path, dpi=150)
 
 
-def draw_intervals(axes: plt.Axes, prediction: Prediction, split: Split) -> None:
-    order = prediction.mean.argsort()
-    mean = prediction.mean[order]
+def draw_intervals(axes: plt.Axes, run: Run, split: Split) -> None:
+    order = run.mean.argsort()
+    mean = run.mean[order]
     place = np.arange(len(mean))
     bands = [
-        ("95 % interval, noise included", prediction.variance, "#c6dbef"),
-        ("95 % interval, epistemic only", prediction.epistemic_variance, "#6baed6"),
+        ("95 % interval, noise included", run.variance, "#c6dbef"),
+        ("95 % interval, epistemic only", run.epistemic_variance, "#6baed6"),
     ]
     for label, variance, colour in bands:
-        half = 1.96 * variance[order].sqrt()
+        half = 1.96 * np.sqrt(variance[order])
         axes.fill_between(place, mean - half, mean + half, color=colour, label=label, lw=0)
     axes.plot(place, mean, color="#08519c", label="predictive mean")
     axes.plot(place, split.y_test[order], ".", color="#d94801", ms=5, label="test rows")
@@ -149,8 +105,9 @@ def draw_intervals(axes: plt.Axes, prediction: Prediction, split: Split) -> None
     axes.legend(loc="upper left", fontsize=8)
 
 
-def draw_curves(axes: plt.Axes, runs: tuple[Run, Run]) -> None:
-    for run, colour, width in zip(runs, ("#08519c", "#fdae6b"), (2, 0.6), strict=True):
+def draw_curves(axes: plt.Axes, runs: list[Run]) -> None:
+    curves = [run for run in runs if run.elbos]
+    for run, colour, width in zip(curves, ("#08519c", "#fdae6b"), (2, 0.6), strict=True):
         axes.plot(run.seconds, run.elbos, color=colour, lw=width, zorder=2 + width, label=run.label)
     axes.set_xlim(left=runs[0].seconds[-1] / 50)
     axes.set_ylim(*visible_range(runs))
@@ -159,7 +116,7 @@ def draw_curves(axes: plt.Axes, runs: tuple[Run, Run]) -> None:
     axes.legend(loc="lower right")
 
 
-def visible_range(runs: tuple[Run, Run]) -> tuple[float, float]:
+def visible_range(runs: list[Run]) -> tuple[float, float]:
     """Leave the first steps out of the picture: they are far below the rest."""
     final = runs[0].elbos[-1]
     return final - 0.7 * abs(final), final + 0.15 * abs(final)

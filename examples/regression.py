@@ -1,31 +1,45 @@
-"""Shared by the regression examples: standardised data, the network, training and scores."""
+"""Shared by the regression examples: standardised data and scores, of either framework."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-import pyro
-import pyro.distributions as dist
-import torch
-from pyro import poutine
-from pyro.infer.elbo import ELBO
-from pyro.nn import PyroModule, PyroSample
-from torch import Tensor, nn
-
-from pyro_moments import DVIGuide, EmpiricalBayesNormal, predict
 
 
 @dataclass(frozen=True)
 class Split:
     """Training and test rows, standardised by the training rows; y [n] in units of `scale`."""
 
-    x_train: Tensor
-    y_train: Tensor
-    x_test: Tensor
-    y_test: Tensor
+    x_train: np.ndarray
+    y_train: np.ndarray
+    x_test: np.ndarray
+    y_test: np.ndarray
     scale: float
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How a network is trained: the learning rate is that of the peak."""
+
+    steps: int
+    batch_size: int
+    learning_rate: float
+    seed: int
+
+
+@dataclass
+class Run:
+    """What one inference left behind: of the test rows, and of the training if it was one."""
+
+    label: str
+    mean: np.ndarray
+    variance: np.ndarray
+    epistemic_variance: np.ndarray
+    log_prob: np.ndarray
+    seconds: list[float]
+    elbos: list[float]
 
 
 def standardise(x: np.ndarray, y: np.ndarray, test: np.ndarray) -> Split:
@@ -35,112 +49,11 @@ def standardise(x: np.ndarray, y: np.ndarray, test: np.ndarray) -> Split:
     y_mean, y_scale = y[~test].mean(), y[~test].std()
     x, y = (x - x_mean) / x_scale, (y - y_mean) / y_scale
     parts = (x[~test], y[~test], x[test], y[test])
-    return Split(*(torch.tensor(part, dtype=torch.float32) for part in parts), float(y_scale))
+    return Split(*(np.asarray(part, np.float32) for part in parts), float(y_scale))
 
 
-class HeteroscedasticNetwork(PyroModule):
-    """One hidden ReLU layer and two outputs: the location and the log variance of the noise.
-
-    Every weight matrix and bias vector has an empirical-Bayes prior of its own. `rows` is the size
-    of the whole data set: the likelihood of a mini-batch is scaled up to it.
-    """
-
-    def __init__(self, inputs: int, hidden: int, rows: int) -> None:
-        super().__init__()
-        self.rows = rows
-        self.hidden = bayesian_linear(inputs, hidden)
-        self.output = bayesian_linear(hidden, 2)
-
-    def forward(self, x: Tensor, y: Tensor | None = None) -> Tensor:
-        out = self.output(torch.relu(self.hidden(x)))
-        loc, scale = out[..., 0], torch.exp(0.5 * out[..., 1])
-        with poutine.scale(scale=self.rows / len(x)), pyro.plate("data", len(x)):
-            return pyro.sample("obs", dist.Normal(loc, scale), obs=y)
-
-
-def bayesian_linear(inputs: int, outputs: int) -> PyroModule:
-    layer = PyroModule[nn.Linear](inputs, outputs)
-    layer.weight = PyroSample(EmpiricalBayesNormal([outputs, inputs], alpha=1, beta=10))
-    layer.bias = PyroSample(EmpiricalBayesNormal([outputs], alpha=1, beta=10))
-    return layer
-
-
-def init_with_spread_kinks(site: dict) -> Tensor:
-    """He's initial weights, and random hidden biases: ReLUs that start with their kinks all at
-    zero keep the network nearly linear until the noise has absorbed what it cannot fit."""
-    shape = site["fn"].event_shape
-    scale = {"hidden.bias": 1.0, "output.bias": 0.0}.get(site["name"], (2 / shape[-1]) ** 0.5)
-    return scale * torch.randn(shape)
-
-
-def make_guide(model: PyroModule) -> DVIGuide:
-    """A posterior that starts almost certain: noise in the weights hides the data at first."""
-    return DVIGuide(model, init_loc_fn=init_with_spread_kinks, init_scale=0.01)
-
-
-def train(
-    elbo: ELBO,
-    model: PyroModule,
-    guide: DVIGuide,
-    x: Tensor,
-    y: Tensor,
-    *,
-    steps: int,
-    batch_size: int,
-    learning_rate: float,
-) -> Iterator[float]:
-    """Take Adam steps on mini-batches, yielding each loss.
-
-    The learning rate rises over the first 30 % of the steps, then falls to zero. One optimiser of
-    all parameters takes half the time of `SVI.step`, which has one for every parameter.
-    """
-    loss_of = elbo(model, guide)
-    loss_of(x[:1], y[:1])  # makes the parameters
-    optimiser = torch.optim.Adam(guide.parameters(), lr=learning_rate)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(
-        optimiser, learning_rate, total_steps=steps, cycle_momentum=False
-    )
-    for _, rows in zip(range(steps), mini_batches(len(x), batch_size), strict=False):
-        loss = loss_of(x[rows], y[rows])
-        optimiser.zero_grad()
-        loss.backward()
-        optimiser.step()
-        schedule.step()
-        yield loss.item()
-
-
-def mini_batches(rows: int, batch_size: int) -> Iterator[Tensor]:
-    """Row indices of mini-batches, shuffled anew in every epoch; a small remainder is skipped."""
-    size = min(batch_size, rows)
-    while True:
-        yield from torch.randperm(rows)[: rows - rows % size].split(size)
-
-
-@torch.no_grad()
-def sampled_log_prob(
-    model: PyroModule, guide: DVIGuide, x: Tensor, y: Tensor, samples: int = 1000
-) -> tuple[Tensor, Tensor]:
-    """Log predictive density and predictive mean by averaging over posterior samples."""
-    draws = guide.sample_posterior(samples)
-    noise = [_noise_at(model, {k: v[i] for k, v in draws.items()}, x) for i in range(samples)]
-    log_prob = torch.stack([fn.log_prob(y) for fn in noise]).logsumexp(0) - np.log(samples)
-    return log_prob, torch.stack([fn.mean for fn in noise]).mean(0)
-
-
-def _noise_at(model: PyroModule, weights: dict[str, Tensor], x: Tensor) -> dist.Normal:
-    trace = poutine.trace(poutine.condition(model, data=weights)).get_trace(x)
-    return trace.nodes["obs"]["fn"]
-
-
-def analytic_log_prob(
-    model: PyroModule, guide: DVIGuide, x: Tensor, y: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Log predictive density and predictive mean in closed form."""
-    prediction = predict(model, guide, x)["obs"]
-    return prediction.log_prob(y), prediction.mean
-
-
-def scores(split: Split, log_prob: Tensor, mean: Tensor) -> tuple[float, float]:
+def scores(split: Split, log_prob: Any, mean: Any) -> tuple[float, float]:
     """Mean test log-likelihood and root mean squared error, in the units of the raw target."""
-    rmse = (mean - split.y_test).square().mean().sqrt() * split.scale
+    log_prob, mean = np.asarray(log_prob), np.asarray(mean)
+    rmse = np.sqrt(np.square(mean - split.y_test).mean()) * split.scale
     return float(log_prob.mean() - np.log(split.scale)), float(rmse)

@@ -2,13 +2,34 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import warnings
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from types import FrameType
+from typing import Any
 
 _SKIPPED = frozenset(
     "guides jax moment_calculus numpyro numpyro_moments pyro pyro_moments torch".split()
 )
+# File and line of the user's program where it is not on the stack: it was traced before.
+_line: ContextVar[Callable[[], tuple[str, int] | None] | None] = ContextVar("line", default=None)
+_shown: dict[Any, Any] = {}
+
+
+@contextlib.contextmanager
+def at_line(line: Callable[[], tuple[str, int] | None]) -> Iterator[None]:
+    """Let warnings point to a line of a program that was traced before.
+
+    Args:
+        line: called when there is something to warn of; the file and the line, or None.
+    """
+    token = _line.set(line)
+    try:
+        yield
+    finally:
+        _line.reset(token)
 
 
 def warn_user(message: str, category: type[Warning]) -> None:
@@ -18,7 +39,12 @@ def warn_user(message: str, category: type[Warning]) -> None:
         message: the text.
         category: the kind of warning.
     """
-    warnings.warn(message, category, stacklevel=_user_level())
+    line = _line.get()
+    place = line() if line is not None else None
+    if place is None:
+        warnings.warn(message, category, stacklevel=_user_level())
+    else:
+        warnings.warn_explicit(message, category, *place, registry=_shown)
 
 
 def _user_level() -> int:

@@ -1,0 +1,197 @@
+"""Evaluates a jaxpr with moments: each equation on random operands is served by a moment rule.
+
+A program is traced once, as JAX traces any program; its jaxpr lists what it does, primitive by
+primitive. Equations whose operands are certain are evaluated as they are.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend import core, source_info_util
+from jax.interpreters.partial_eval import dce_jaxpr
+
+from moment_calculus.composites import Composite
+from moment_calculus.errors import UnsupportedMoments
+from moment_calculus.notices import at_line
+from moment_calculus.values import Deferred, Gaussian
+from numpyro_moments import location
+from numpyro_moments.rules.table import PROGRAMS, RULES
+
+_RANDOM = (Gaussian, Deferred, Composite)
+# What a number becomes on its way to another shape or type; it is still that number.
+_KEEPS_NUMBERS = frozenset(
+    "broadcast_in_dim convert_element_type copy reshape squeeze stop_gradient".split()
+)
+
+
+def is_random(operand: Any) -> bool:
+    """Whether an operand of an equation is a live random value."""
+    return isinstance(operand, _RANDOM)
+
+
+class Interpreter:
+    """Evaluates jaxprs with moments.
+
+    Args:
+        rules: rules of primitives that exist in this program only, by name.
+        outputs: names of the program's outputs, for messages; by default none.
+    """
+
+    def __init__(
+        self, rules: Mapping[str, Callable] | None = None, outputs: Sequence[str] = ()
+    ) -> None:
+        self.own = frozenset(rules or {})
+        self.rules = {**RULES, **(rules or {})}
+        self.outputs = outputs
+        self.numbers = _Numbers()
+        self.calls: list[Any] = []  # enclosing equations, the outermost first
+
+    def run(self, program: core.ClosedJaxpr, operands: Sequence[Any]) -> list[Any]:
+        """Evaluate a program; what does not reach an output is left out.
+
+        Args:
+            program: closed jaxpr.
+            operands: one for each input: arrays, numbers or random values.
+
+        Returns:
+            One array or random value for each output.
+
+        Raises:
+            UnsupportedMoments: if an operation on random values has no rule.
+        """
+        return self.evaluate(program.jaxpr, program.consts, operands)
+
+    def evaluate(
+        self, jaxpr: core.Jaxpr, consts: Sequence[Any], operands: Sequence[Any]
+    ) -> list[Any]:
+        """The same for an open jaxpr and its constants."""
+        live, _ = dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars), instantiate=True)
+        return _Frame(self, live, consts, operands).evaluate()
+
+
+class _Frame:
+    """The environment of one jaxpr."""
+
+    def __init__(self, interpreter: Interpreter, jaxpr: Any, consts: Any, operands: Any) -> None:
+        self.interpreter, self.jaxpr = interpreter, jaxpr
+        self.values = dict(zip(jaxpr.constvars, consts, strict=True))
+        self.values.update(zip(jaxpr.invars, operands, strict=True))
+
+    def evaluate(self) -> list[Any]:
+        for equation in self.jaxpr.eqns:
+            operands = [self._read(operand) for operand in equation.invars]
+            own = equation.primitive.name in self.interpreter.own
+            if own or any(map(is_random, operands)):
+                results = self._random(equation, operands)
+            else:
+                results = self._certain(equation, operands)
+            self.values.update(zip(equation.outvars, results, strict=True))
+        return [self._read(output) for output in self.jaxpr.outvars]
+
+    def _read(self, variable: Any) -> Any:
+        return variable.val if isinstance(variable, core.Literal) else self.values[variable]
+
+    def _certain(self, equation: Any, operands: list[Any]) -> list[Any]:
+        primitive = equation.primitive
+        with (
+            source_info_util.user_context(equation.source_info.traceback),
+            equation.ctx.manager,
+            _concretely(equation, operands),
+        ):
+            result = primitive.bind(*operands, **primitive.get_bind_params(equation.params))
+        if primitive.name in _KEEPS_NUMBERS and operands:
+            self.interpreter.numbers.follow(operands[0], result)
+        return result if primitive.multiple_results else [result]
+
+    def _random(self, equation: Any, operands: list[Any]) -> list[Any]:
+        interpreter = self.interpreter
+        try:
+            with at_line(lambda: location.line_of(equation, interpreter.calls)):
+                result = self._apply(equation, operands)
+        except UnsupportedMoments as refusal:
+            raise location.located(refusal, equation, operands, interpreter) from None
+        return list(result) if equation.primitive.multiple_results else [result]
+
+    def _apply(self, equation: Any, operands: list[Any]) -> Any:
+        name = equation.primitive.name
+        if name in PROGRAMS:
+            return self._program(PROGRAMS[name], equation, operands)
+        rule = self.interpreter.rules.get(name)
+        if rule is None:
+            raise _no_rule(name, operands)
+        if any(_fits(equation, operand) for operand in operands):
+            operands = list(map(self.interpreter.numbers.simplified, operands))
+        return rule(*operands, **equation.params)
+
+    def _program(self, rule: Callable, equation: Any, operands: list[Any]) -> Any:
+        self.interpreter.calls.append(equation)
+        try:
+            return rule(self.interpreter, equation, operands)
+        finally:
+            self.interpreter.calls.pop()
+
+
+class _Numbers:
+    """Which certain arrays hold one known number: rules recognise functions by their constants."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[Any, float]] = {}  # with the array, whose id it keeps
+
+    def follow(self, source: Any, result: Any) -> None:
+        """Note that a result holds the number of its source, if that is known.
+
+        Args:
+            source: certain array or number.
+            result: certain array.
+        """
+        number = self.simplified(source)
+        if isinstance(number, int | float):
+            self._known[id(result)] = result, number
+
+    def simplified(self, operand: Any) -> Any:
+        """The operand as a number if it is one that is known, else itself.
+
+        Args:
+            operand: value, array or number.
+        """
+        if id(operand) in self._known:
+            return self._known[id(operand)][1]
+        return operand if is_random(operand) else _simplified(operand)
+
+
+def _simplified(operand: Any) -> Any:
+    known = isinstance(operand, np.ndarray | np.generic | jax.Array)
+    if not known or isinstance(operand, jax.core.Tracer) or np.ndim(operand):
+        return operand
+    return operand.item() if jnp.issubdtype(operand.dtype, jnp.number) else operand
+
+
+def _concretely(equation: Any, operands: list[Any]) -> Any:
+    """Evaluate what is known when the program is traced: small constants stay constants."""
+    unknown = any(isinstance(operand, jax.core.Tracer) for operand in operands)
+    small = all(part.aval.size <= 1 for part in (*equation.invars, *equation.outvars))
+    if unknown or not small or not operands:
+        return contextlib.nullcontext()
+    return jax.ensure_compile_time_eval()
+
+
+def _fits(equation: Any, operand: Any) -> bool:
+    """Whether a random operand has the result's shape, so that certain ones need none."""
+    shapes = (output.aval.shape for output in equation.outvars)
+    return is_random(operand) and all(operand.shape == shape for shape in shapes)
+
+
+def _no_rule(name: str, operands: list[Any]) -> UnsupportedMoments:
+    return UnsupportedMoments(
+        "no moment rule for this primitive on random values",
+        sites=frozenset().union(*(o.sites for o in operands if is_random(o))),
+        remedy="use supported operations, register a rule with "
+        f"@numpyro_moments.moment_rule({name!r}), or draw the latent sites by naming them in "
+        "DeterministicELBO(sample_sites=...)",
+    )

@@ -1,0 +1,36 @@
+"""Shape operations that keep the components."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from moment_calculus import shapes
+from moment_calculus.values import Value
+from numpyro_moments.rules.table import moment_rule
+
+
+@moment_rule("reshape")
+def reshape(x: Value, *, new_sizes: Any, dimensions: Any = None, **_: Any) -> Value:
+    """Serve ``jnp.reshape``."""
+    return shapes.reshape(x, tuple(new_sizes))
+
+
+@moment_rule("transpose")
+def transpose(x: Value, *, permutation: Any) -> Value:
+    """Serve ``jnp.transpose``."""
+    return shapes.permute(x, tuple(permutation))
+
+
+@moment_rule("broadcast_in_dim")
+def broadcast_in_dim(x: Value, *, shape: Any, broadcast_dimensions: Any, **_: Any) -> Value:
+    """Serve ``jnp.broadcast_to`` and ``jnp.expand_dims``."""
+    sizes = dict(zip(map(int, broadcast_dimensions), x.shape, strict=True))
+    aligned = tuple(sizes.get(axis, 1) for axis in range(len(shape)))
+    return shapes.broadcast(shapes.reshape(x, aligned), tuple(shape))
+
+
+@moment_rule("squeeze")
+def squeeze(x: Value, *, dimensions: Any) -> Value:
+    """Serve ``jnp.squeeze``."""
+    kept = tuple(size for axis, size in enumerate(x.shape) if axis not in dimensions)
+    return shapes.reshape(x, kept)

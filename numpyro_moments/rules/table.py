@@ -1,0 +1,64 @@
+"""The rule table: which moment rule serves which JAX primitive."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from moment_calculus.composites import Composite
+
+RULES: dict[str, Callable] = {}
+PROGRAMS: dict[str, Callable] = {}
+
+
+def moment_rule(*primitives: str, takes: tuple[type, ...] = ()) -> Callable[[Callable], Callable]:
+    """Register a rule for JAX primitives.
+
+    The rule is called with the primitive's operands and, by keyword, its parameters. Operands are
+    certain arrays or numbers, or the values of :mod:`moment_calculus.values`. It returns a value
+    or array, a list of them for a primitive with several results.
+
+    Args:
+        primitives: names of primitives as a jaxpr prints them, e.g. ``"dot_general"``.
+        takes: which composites (functions of logits and the like) the rule understands as they
+            are; of others it gets the moments.
+
+    Returns:
+        The decorator.
+    """
+
+    def register(rule: Callable) -> Callable:
+        def checked(*operands: Any, **parameters: Any) -> Any:
+            return rule(*(_matched(operand, takes) for operand in operands), **parameters)
+
+        for primitive in primitives:
+            RULES[primitive] = checked
+        return rule
+
+    return register
+
+
+def program_rule(*primitives: str) -> Callable[[Callable], Callable]:
+    """Register a rule for primitives that hold programs of their own: calls, loops, branches.
+
+    It is called with the interpreter, the equation and the operands, and returns a list.
+
+    Args:
+        primitives: names of primitives.
+
+    Returns:
+        The decorator.
+    """
+
+    def register(rule: Callable) -> Callable:
+        PROGRAMS.update(dict.fromkeys(primitives, rule))
+        return rule
+
+    return register
+
+
+def _matched(operand: Any, takes: tuple[type, ...]) -> Any:
+    """A composite as the rule understands it: its moments, unless it is taken as it is."""
+    if isinstance(operand, Composite) and not isinstance(operand, takes):
+        return operand.gaussian()
+    return operand
