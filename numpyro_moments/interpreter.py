@@ -127,7 +127,7 @@ class _Frame:
         rule = self.interpreter.rules.get(name)
         if rule is None:
             raise _no_rule(name, operands)
-        if any(_fits(equation, operand) for operand in operands):
+        if getattr(rule, "numbers", True) and any(_fits(equation, part) for part in operands):
             operands = list(map(self.interpreter.numbers.simplified, operands))
         return rule(*operands, **equation.params)
 
