@@ -12,7 +12,7 @@ from moment_calculus.arrays import Array, contract, diagonal_matrix
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.operations import DEPENDENCE_REMEDY, add
 from moment_calculus.shapes import moved, reshape, swap_last, warn_dropped
-from moment_calculus.special import affine, namespace
+from moment_calculus.special import affine, affine_squared, namespace
 from moment_calculus.values import Gaussian, Jacobian, Value, identity_map, share_sites
 
 
@@ -145,7 +145,7 @@ def _variance(x: Gaussian, matrix: Array, noise: Array | None) -> Array:
     if x.has_covariance:  # a softmax has one in diagonal mode too
         variance = namespace(matrix).sum((matrix @ x.covariance) * matrix, axis=-1)
     else:
-        variance = affine(x.variance, matrix * matrix)
+        variance = affine_squared(x.variance, matrix)
     return variance if noise is None else variance + noise
 
 
