@@ -141,7 +141,8 @@ class _Frame:
         name = equation.primitive.name
         if name in PROGRAMS:
             return self._program(PROGRAMS[name], equation, operands)
-        if any(_fits(equation, operand) for operand in operands):
+        rule = self.interpreter.rules.get(name)
+        if getattr(rule, "numbers", True) and any(_fits(equation, part) for part in operands):
             operands = list(map(self.interpreter.numbers.simplified, operands))
         if name in PARTS and name not in self.interpreter.own:
             plain = self._later(equation)
