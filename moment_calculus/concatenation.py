@@ -28,7 +28,7 @@ def concatenate(values: Sequence[Any], axis: int) -> Gaussian:
     features = live[0].axis if len({part.axis for part in live}) == 1 else -1
     if features is None and all(value.shape[axis] == 1 for value in values):
         features = axis  # scalars side by side become the features of a vector
-    parts = [_on_features(value, features, live[0].propagation) for value in values]
+    parts = [on_features(value, features, live[0].propagation) for value in values]
     along = axis == features
     joint = None
     if features is not None:
@@ -68,8 +68,14 @@ def _concat(arrays: Sequence[Array], axis: int) -> Array:
     return namespace(arrays[0]).concat(list(arrays), axis=axis)
 
 
-def _on_features(part: Any, axis: int | None, propagation: Propagation) -> Gaussian:
-    """A part on the common feature axis; a certain one has variance zero."""
+def on_features(part: Any, axis: int | None, propagation: Propagation) -> Gaussian:
+    """A value on a given feature axis; a certain one has variance zero.
+
+    Args:
+        part: value or array.
+        axis: negative feature axis, or None.
+        propagation: how randomness flows.
+    """
     if hasattr(part, "gaussian"):
         return broadcast(part.gaussian(), part.shape, axis)
     zeros = namespace(part).zeros_like(part)

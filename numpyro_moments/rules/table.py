@@ -6,9 +6,15 @@ from collections.abc import Callable
 from typing import Any
 
 from moment_calculus.composites import Composite
+from moment_calculus.values import Deferred, Gaussian
 
 RULES: dict[str, Callable] = {}
 PROGRAMS: dict[str, Callable] = {}
+
+
+def is_random(operand: Any) -> bool:
+    """Whether an operand of an equation is a live random value."""
+    return isinstance(operand, Gaussian | Deferred | Composite)
 
 
 def moment_rule(*primitives: str, takes: tuple[type, ...] = ()) -> Callable[[Callable], Callable]:
