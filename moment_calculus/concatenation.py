@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from moment_calculus.arrays import Array, device
+from moment_calculus.dependence import cross_covariances
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.layout import batch_shape
 from moment_calculus.rulebooks import Propagation
 from moment_calculus.shapes import broadcast, reshape
 from moment_calculus.special import namespace
-from moment_calculus.values import Gaussian, cross_covariance
+from moment_calculus.values import Gaussian
 
 
 def concatenate(values: Sequence[Any], axis: int) -> Gaussian:
@@ -45,6 +46,7 @@ def concatenate(values: Sequence[Any], axis: int) -> Gaussian:
         parents=_placed(parts) if along else tuple((part, None) for part in live),
         propagation=live[0].propagation,
         independent=not shared and all(part.independent for part in parts),
+        apart=not shared and all(part.apart for part in parts),
     )
 
 
@@ -93,13 +95,14 @@ def _stacked(parts: Sequence[Gaussian], axis: int, features: int) -> Array:
 
 
 def _joined(parts: Sequence[Gaussian]) -> Array:
-    return _concat([_concat([_block(p, q) for q in parts], -1) for p in parts], -2)
+    known = cross_covariances()
+    return _concat([_concat([_block(p, q, known) for q in parts], -1) for p in parts], -2)
 
 
-def _block(left: Gaussian, right: Gaussian) -> Array:
+def _block(left: Gaussian, right: Gaussian, known: Callable) -> Array:
     if left is right:
         return left.joint_covariance()
-    cross = cross_covariance(left, right)
+    cross = known(left, right)
     if cross is None:
         raise UnsupportedMoments(
             "concatenation of values whose joint moments are not known",

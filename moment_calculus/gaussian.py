@@ -45,6 +45,8 @@ class Gaussian:
         propagation: how randomness flows in this program.
         independent: whether all components, those of the whole batch too, are independent; by
             default known of a latent site alone.
+        apart: whether the elements of the batch are independent of each other, whatever their
+            features are; by default known of a latent site and of independent components.
         origin: the value of which this one is a function component by component; by default
             itself.
         factors: the two values of which this one is the product.
@@ -66,6 +68,7 @@ class Gaussian:
         "_origin",
         "_variance",
         "affine",
+        "apart",
         "axis",
         "elements",
         "factors",
@@ -93,6 +96,7 @@ class Gaussian:
         parents: tuple[tuple[Gaussian, Jacobian | None], ...] = (),
         propagation: Propagation | None = None,
         independent: bool | None = None,
+        apart: bool | None = None,
         origin: Gaussian | None = None,
         factors: tuple[Gaussian, Gaussian] | None = None,
         function: Any = None,
@@ -108,6 +112,7 @@ class Gaussian:
         self.function, self.affine = function, affine
         site = not parents and covariance is None and joint is None
         self.independent = site if independent is None else independent
+        self.apart = self.independent or not parents if apart is None else apart
         self.elements = inherited(sites, parents) if elements is None else elements
         self.matched: weakref.WeakValueDictionary | None = None
         self.serial = next(_serials)

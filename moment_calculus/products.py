@@ -96,6 +96,7 @@ def matched_product(product: Gaussian, first: Gaussian, second: Gaussian) -> Gau
         parents=((product, gain_map(ratio, product.axis)),),
         propagation=product.propagation,
         independent=product.independent,
+        apart=product.apart,
         origin=None if product.origin is product else product.origin,
     )
 

@@ -4,21 +4,38 @@ from __future__ import annotations
 
 from typing import Any
 
+from jax.lax import with_sharding_constraint
+from jax.sharding import reshard
+
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.notices import warn_user
 from moment_calculus.shapes import converted
+from numpyro_moments.rules.recognised_calls import recognised
 from numpyro_moments.rules.table import moment_rule, program_rule
 
 
-@program_rule("jit", "closed_call", "core_call", "remat2", "custom_jvp_call", "custom_vjp_call")
+@program_rule(
+    "jit",
+    "closed_call",
+    "core_call",
+    "remat2",
+    "custom_jvp_call",
+    "custom_vjp_call",
+    inlined=True,
+)
 def call(interpreter: Any, equation: Any, operands: list[Any]) -> list[Any]:
-    """Serve ``jax.jit``, ``jax.checkpoint``, ``jax.custom_jvp`` and ``jax.custom_vjp`` inlined.
+    """Serve ``jax.jit``, ``jax.checkpoint``, ``jax.custom_jvp`` and ``jax.custom_vjp``.
+
+    A function of JAX that has a rule is served by it, any other call by what it computes.
 
     Where a function has a derivative of its own, that of its moments is the moment rules'. Inside
     ``jax.checkpoint`` the moments of intermediate values are kept, not computed again.
     """
+    known = recognised(equation, operands)
+    if known is not None:
+        return [known]
     program = equation.params.get("jaxpr", equation.params.get("call_jaxpr"))
-    return interpreter.evaluate(
+    return interpreter.inline(
         getattr(program, "jaxpr", program), getattr(program, "consts", ()), operands
     )
 
@@ -41,9 +58,6 @@ def placed(x: Any, **parameters: Any) -> Any:
 
     Covariances, which have other axes, are left to the compiler.
     """
-    from jax.lax import with_sharding_constraint
-    from jax.sharding import reshard
-
     if "dst_sharding" in parameters:
         place, sharding = reshard, parameters["dst_sharding"]
     else:

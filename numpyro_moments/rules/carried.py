@@ -86,6 +86,7 @@ class Form:
         axis: its feature axis.
         dense: whether it carries a covariance.
         independent: whether all of its components are independent.
+        apart: whether the elements of its batch are independent of each other.
         weight: whether it is a latent matrix as a whole.
         matched: whether it is a function of a Gaussian, of which only the moments are carried.
         known_joint: whether a joint covariance is known that is not propagated.
@@ -97,6 +98,7 @@ class Form:
     axis: int | None
     dense: bool
     independent: bool
+    apart: bool
     weight: bool
     matched: bool
     known_joint: bool
@@ -118,6 +120,7 @@ class Form:
             gaussian.axis,
             gaussian.has_covariance,
             gaussian.independent,
+            gaussian.apart,
             gaussian.weight,
             isinstance(value, Deferred),
             not gaussian.has_covariance and not gaussian.independent and gaussian.axis is not None,
@@ -167,6 +170,7 @@ class Form:
             parents=parents,
             propagation=propagation,
             independent=self.independent,
+            apart=self.apart,
             weight=self.weight,
         )
         return Matched(gaussian) if self.matched else gaussian

@@ -172,7 +172,9 @@ class Plan:
         ]
         results = []
         for i, ((form, sites), arrays) in enumerate(zip(self.stacks, stacked, strict=True)):
-            long = form and replace(form, shape=(self.length, *form.shape), independent=False)
+            long = form and replace(
+                form, shape=(self.length, *form.shape), independent=False, apart=False
+            )
             sites = _union(reached.get(name, {name}) for name in sites)
             results.append(self._value(long, arrays, sites, self._joint_of_stacked(i)))
         return last, results
