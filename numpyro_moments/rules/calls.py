@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+from numpyro_moments.rules.recognised_calls import recognised
 from numpyro_moments.rules.table import program_rule
 
 
 @program_rule("jit", "closed_call", "core_call", "remat2", "checkpoint")
 def call(interpreter: Any, equation: Any, operands: list[Any]) -> list[Any]:
-    """Serve ``jax.jit`` and ``jax.checkpoint`` by what they call."""
+    """Serve ``jax.jit`` and ``jax.checkpoint`` by what they call, or by its own rule."""
+    known = recognised(equation, operands)
+    if known is not None:
+        return [known]
     program = equation.params.get("jaxpr", equation.params.get("call_jaxpr"))
     return interpreter.evaluate(
         getattr(program, "jaxpr", program), getattr(program, "consts", ()), operands
@@ -22,5 +26,8 @@ def custom_derivative(interpreter: Any, equation: Any, operands: list[Any]) -> l
 
     The derivative of the moments is that of the moment rules.
     """
+    known = recognised(equation, operands)
+    if known is not None:
+        return [known]
     program = equation.params["call_jaxpr"]
     return interpreter.evaluate(program.jaxpr, program.consts, operands)

@@ -14,6 +14,7 @@ from typing import Any
 import jax
 
 from moment_calculus.activations import activation
+from moment_calculus.composites import Composite
 from moment_calculus.elementary import LOG_NDTR
 from moment_calculus.operations import add, apply, is_value, subtract
 from moment_calculus.values import Value
@@ -62,10 +63,10 @@ def recognised(equation: Any, operands: list[Any]) -> Value | None:
         The value, or None: the call is to be evaluated.
     """
     rule = FUNCTIONS.get(_function_of_jax(equation))
-    values = [o.gaussian() if hasattr(o, "source") and not is_value(o) else o for o in operands]
-    if rule is None or rule.__code__.co_argcount != len(values) or not _fits(equation, values):
+    if rule is None or rule.__code__.co_argcount != len(operands):
         return None
-    return rule(*values)
+    values = [o.gaussian() if isinstance(o, Composite) else o for o in operands]
+    return rule(*values) if _fits(equation, values) else None
 
 
 def _function_of_jax(equation: Any) -> str:
