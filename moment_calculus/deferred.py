@@ -14,6 +14,7 @@ from typing import Any
 from moment_calculus import pairs
 from moment_calculus.arrays import Array
 from moment_calculus.chains import Bounds, bounds_of, numbers
+from moment_calculus.elements import Elements
 from moment_calculus.gaussian import Gaussian
 from moment_calculus.layout import features_last, gain_map
 from moment_calculus.normal import is_single
@@ -54,6 +55,11 @@ class Deferred:
     def sites(self) -> frozenset[str]:
         """Names of the latent sites the value depends on."""
         return self.base.sites
+
+    @property
+    def elements(self) -> Elements:
+        """The elements of these sites on which it depends, where not on all."""
+        return self.base.elements
 
     @property
     def propagation(self) -> Propagation:
@@ -217,6 +223,7 @@ def _matched(base: Gaussian, activation: Any) -> Gaussian:
         parents=((base, lambda cross: gain_map(gain(), base.axis)(cross)),),
         propagation=base.propagation,
         independent=base.independent,
+        apart=base.apart,
         origin=base.origin,
         function=(base, activation),
     )

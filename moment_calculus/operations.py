@@ -12,6 +12,7 @@ from typing import Any
 from moment_calculus.activations import activation
 from moment_calculus.arrays import Array, outer, transpose
 from moment_calculus.chains import Bounds
+from moment_calculus.elements import overlap
 from moment_calculus.errors import DependenceWarning, UnsupportedMoments
 from moment_calculus.notices import warn_user
 from moment_calculus.positive import is_positive, power
@@ -77,7 +78,7 @@ def _added(left: Value, right: Value) -> Gaussian:
     total = _sum(left.gaussian(), right.gaussian())
     if total is not None:
         return total
-    shared = ", ".join(sorted(left.sites & right.sites))
+    shared = ", ".join(sorted(overlap(left, right)))
     warn_user(
         f"the terms of a sum both depend on latent site(s) {shared} and their covariance is not "
         f"known: it is taken as zero; {DEPENDENCE_REMEDY}",
@@ -118,7 +119,7 @@ def _sum_bounds(left: Value, right: Value) -> Bounds:
 def _sum(left: Gaussian, right: Gaussian, *, independent: bool = False) -> Any:
     """The sum as a value, or None if the operands depend on each other in an unknown way."""
     left, right, axis = _aligned(left, right)
-    shared = bool(left.sites & right.sites) and not independent
+    shared = bool(overlap(left, right)) and not independent
     covariance, variance = None, None
     if _dense(left, right, shared):
         cross = _known_cross(left, right) if shared else 0.0
@@ -140,7 +141,7 @@ def _sum(left: Gaussian, right: Gaussian, *, independent: bool = False) -> Any:
         sites=left.sites | right.sites,
         parents=((left, identity_map), (right, identity_map)),
         propagation=left.propagation,
-        **_provenance(left, right),
+        **(_provenance(left, right) | ({"apart": False} if independent else {})),
     )
 
 
@@ -152,11 +153,16 @@ def _dense(left: Gaussian, right: Gaussian, shared: bool) -> bool:
 
 
 def _provenance(left: Gaussian, right: Gaussian) -> dict[str, Any]:
-    """What is known of the components of a sum or product of aligned values."""
+    """What is known of the components of a sum or product of aligned values.
+
+    The batches of dependent ones are aligned too, element by element, or their joint moments
+    would not be known.
+    """
     same = left.origin is right.origin
-    apart = same or not left.sites & right.sites
+    unrelated = same or not overlap(left, right)
     return {
-        "independent": left.independent and right.independent and apart,
+        "independent": left.independent and right.independent and unrelated,
+        "apart": left.apart and right.apart,
         "origin": left.origin if same else None,
     }
 
@@ -240,7 +246,7 @@ def _product(left: Gaussian, right: Gaussian) -> Gaussian:
             DependenceWarning,
         )
     joint = lambda: _product_covariance(first, second)  # noqa: E731
-    shared = bool(first.sites & second.sites)
+    shared = bool(overlap(first, second))
     product = Gaussian(
         first.mean * second.mean + cross,
         _product_variance(first, second, cross),
@@ -269,7 +275,7 @@ def _product_covariance(first: Gaussian, second: Gaussian) -> Array:
     mean_y = features_last(second.mean, second.axis)
     cov_x, cov_y = first.joint_covariance(), second.joint_covariance()
     covariance = cov_x * cov_y + cov_x * outer(mean_y, mean_y) + cov_y * outer(mean_x, mean_x)
-    if first.sites & second.sites:
+    if overlap(first, second):
         cross = cross_covariance(first, second)
         linear = outer(mean_y, mean_x) * cross
         covariance = covariance + cross * transpose(cross) + linear + transpose(linear)
@@ -295,7 +301,7 @@ def divide(left: Any, right: Any) -> Value:
 
 
 def _refuse_dependence(what: str, left: Value, right: Value):
-    shared = ", ".join(sorted(left.sites & right.sites))
+    shared = ", ".join(sorted(overlap(left, right)))
     raise UnsupportedMoments(
         f"{what} of two values that both depend on latent site(s) {shared}; their joint moments "
         "are not known",

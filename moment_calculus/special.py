@@ -22,6 +22,7 @@ Array = Any
 __all__ = [
     "TINY_VARIANCE",
     "affine",
+    "affine_squared",
     "constants",
     "elementwise",
     "erf",
@@ -222,6 +223,19 @@ def affine(inputs: Array, matrix: Array, shift: Array | None = None) -> Array:
         return _torch_linear()(inputs, matrix, shift)
     mapped = inputs @ matrix.mT
     return mapped if shift is None else mapped + shift
+
+
+def affine_squared(inputs: Array, matrix: Array) -> Array:
+    """(M∘M) x over the trailing axis of x: what M does to variances.
+
+    Args:
+        inputs: x, [..., in].
+        matrix: M, [..., out, in].
+    """
+    if array_api_compat.is_torch_array(matrix):
+        return affine(inputs, matrix * matrix)
+    columns = matrix.mT  # the layout in which JAX models hold weights: XLA would copy the squares
+    return inputs @ (columns * columns)
 
 
 @functools.cache

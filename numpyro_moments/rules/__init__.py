@@ -4,11 +4,16 @@ from numpyro_moments.rules import (
     activations,
     arithmetic,
     calls,
+    composites,
+    concatenation,
     conversion,
+    indexing,
     linear,
     powers,
+    reductions,
     selection,
     shapes,
+    updates,
 )
 from numpyro_moments.rules.table import PROGRAMS, RULES, moment_rule, program_rule
 
@@ -18,11 +23,16 @@ __all__ = [
     "activations",
     "arithmetic",
     "calls",
+    "composites",
+    "concatenation",
     "conversion",
+    "indexing",
     "linear",
     "moment_rule",
     "powers",
     "program_rule",
+    "reductions",
     "selection",
     "shapes",
+    "updates",
 ]

@@ -8,19 +8,19 @@ from numpyro_moments.rules.recognised_calls import recognised
 from numpyro_moments.rules.table import program_rule
 
 
-@program_rule("jit", "closed_call", "core_call", "remat2", "checkpoint")
+@program_rule("jit", "closed_call", "core_call", "remat2", "checkpoint", inlined=True)
 def call(interpreter: Any, equation: Any, operands: list[Any]) -> list[Any]:
     """Serve ``jax.jit`` and ``jax.checkpoint`` by what they call, or by its own rule."""
     known = recognised(equation, operands)
     if known is not None:
         return [known]
     program = equation.params.get("jaxpr", equation.params.get("call_jaxpr"))
-    return interpreter.evaluate(
+    return interpreter.inline(
         getattr(program, "jaxpr", program), getattr(program, "consts", ()), operands
     )
 
 
-@program_rule("custom_jvp_call", "custom_vjp_call")
+@program_rule("custom_jvp_call", "custom_vjp_call", inlined=True)
 def custom_derivative(interpreter: Any, equation: Any, operands: list[Any]) -> list[Any]:
     """Serve functions with derivatives of their own by what they compute.
 
@@ -30,4 +30,4 @@ def custom_derivative(interpreter: Any, equation: Any, operands: list[Any]) -> l
     if known is not None:
         return [known]
     program = equation.params["call_jaxpr"]
-    return interpreter.evaluate(program.jaxpr, program.consts, operands)
+    return interpreter.inline(program.jaxpr, program.consts, operands)
