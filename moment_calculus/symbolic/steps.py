@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from moment_calculus.composites import Composite
+from moment_calculus.composites import LogSoftmax, LogSumExp, Softmax
 from moment_calculus.symbolic.base import Symbolic, View
 from moment_calculus.values import Deferred, Gaussian
 
@@ -15,6 +15,7 @@ class Certain:
 
 
 STEPS: dict[tuple, Callable] = {}
+VECTOR_FUNCTIONS = (LogSoftmax, LogSumExp, Softmax)
 
 
 def step(operation: str, *kinds: type, commutes: bool = False) -> Callable[[Callable], Callable]:
@@ -71,7 +72,9 @@ def resolved(operand: Any) -> Any:
 def _kind(operand: Any) -> type:
     if isinstance(operand, Symbolic):
         return type(operand)
-    return View if isinstance(operand, Gaussian | Deferred | Composite) else Certain
+    if isinstance(operand, (Gaussian, Deferred, *VECTOR_FUNCTIONS)):
+        return View
+    return type(operand) if hasattr(operand, "sites") else Certain
 
 
 def _as_part(operand: Any, kind: type) -> Any:
