@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, Self
 
 from moment_calculus.arrays import Array
+from moment_calculus.elements import Elements
 from moment_calculus.logits import logsumexp_value, softmax_value
 from moment_calculus.operations import subtract
 from moment_calculus.special import log_softmax, logsumexp, namespace
@@ -35,6 +36,11 @@ class Composite:
     def sites(self) -> frozenset[str]:
         """Names of the latent sites the value depends on."""
         return self.source.sites
+
+    @property
+    def elements(self) -> Elements:
+        """The elements of these sites on which it depends, where not on all."""
+        return self.source.elements
 
     @property
     def at_mean(self) -> Array:

@@ -88,6 +88,7 @@ def _over_features(value: Gaussian) -> Gaussian:
         parents=((value, lambda cross: xp.sum(cross, axis=-2, keepdims=True)),),
         propagation=value.propagation,
         independent=value.independent,
+        apart=value.apart,
         mixes=not full,
     )
 
@@ -95,10 +96,21 @@ def _over_features(value: Gaussian) -> Gaussian:
 def _over_batch(value: Gaussian, axis: int) -> Gaussian:
     if value.shape[axis] == 1:
         return value
-    _require_independence(value, axis, "a sum")
+    if not value.apart:
+        _require_independence(value, axis, "a sum")
     xp = namespace(value.mean)
     move = lambda a: xp.sum(a, axis=axis, keepdims=True)  # noqa: E731
-    return moved(value, move, value.axis, parents=((value, None),))
+    place = axis - (value.axis is not None and axis > len(value.shape) + value.axis)
+    spread = lambda: xp.sum(value.joint_covariance(), axis=place, keepdims=True)  # noqa: E731
+    return moved(
+        value,
+        move,
+        value.axis,
+        covariance=spread if value.has_covariance else None,
+        joint=None if value.axis is None else spread,
+        parents=((value, None),),
+        apart=value.apart,
+    )
 
 
 def _require_independence(value: Gaussian, axis: int, what: str) -> None:

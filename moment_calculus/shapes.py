@@ -81,7 +81,8 @@ def _on_axis(value: Gaussian, rank: int, axis: int | None) -> Gaussian:
         if len(value.shape) < -axis:
             return _single_feature(value, axis)
         if value.shape[axis] == 1:
-            return moved(value, lambda a: a, axis, parents=((value, _dropped_axis(value, axis)),))
+            parents = ((value, _dropped_axis(value, axis)),)
+            return moved(value, lambda a: a, axis, parents=parents, apart=value.apart)
     if may_lose_dependence(value):
         warn_dropped(value, f"an elementwise operation along axis {axis}")
     missing = 0 if axis is None else max(0, -axis - len(value.shape))
@@ -92,7 +93,8 @@ def _on_axis(value: Gaussian, rank: int, axis: int | None) -> Gaussian:
 def _single_feature(value: Gaussian, axis: int) -> Gaussian:
     """A value with too few axes: the missing feature axis has size one."""
     shape = (1,) * (-axis - len(value.shape)) + value.shape
-    return moved(value, lambda a: reshape(a, shape), axis, parents=((value, identity_map),))
+    parents = ((value, identity_map),)
+    return moved(value, lambda a: reshape(a, shape), axis, parents=parents, apart=value.apart)
 
 
 def _dropped_axis(value: Gaussian, axis: int) -> Jacobian:
@@ -113,6 +115,7 @@ def _expanded(value: Gaussian, shape: tuple[int, ...], axis: int | None) -> Gaus
         return value
     xp = namespace(value.mean)
     move = lambda a: xp.broadcast_to(a, shape)  # noqa: E731
+    same_batch = math.prod(batch_shape(value.shape, axis)) == math.prod(batch_shape(shape, axis))
     size = 1 if axis is None or len(value.shape) < -axis else value.shape[axis]
     wide = 1 if axis is None else shape[axis]
     batch = batch_shape(shape, axis)
@@ -125,7 +128,8 @@ def _expanded(value: Gaussian, shape: tuple[int, ...], axis: int | None) -> Gaus
             covariance=spread if value.has_covariance else None,
             joint=None if axis is None else spread,
             parents=((value, identity_map),),
-            independent=value.independent and math.prod(value.shape) == math.prod(shape),
+            independent=value.independent and same_batch,
+            apart=value.apart and same_batch,
         )
     return moved(
         value,
@@ -135,6 +139,7 @@ def _expanded(value: Gaussian, shape: tuple[int, ...], axis: int | None) -> Gaus
         joint=spread,
         parents=((value, lambda cross: _repeat_rows(cross, wide)),),
         independent=False,
+        apart=value.apart and same_batch,
     )
 
 
@@ -202,6 +207,7 @@ def _with_batch(value: Gaussian, move, axis, move_batch, batch, aligned: bool | 
         covariance=covariance,
         joint=joint,
         parents=((value, identity_map if aligned else None),),
+        apart=value.apart,
     )
 
 
@@ -278,6 +284,7 @@ def converted(value: Any, move: Callable[[Array], Array]) -> Any:
         covariance=joint if value.has_covariance else None,
         joint=joint,
         parents=((value, move),),
+        apart=value.apart,
     )
 
 

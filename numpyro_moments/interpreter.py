@@ -30,6 +30,8 @@ _KEEPS_NUMBERS = frozenset(
     "broadcast_in_dim convert_element_type copy reshape squeeze stop_gradient".split()
 )
 
+_LARGEST_INDEX = 2**20
+
 
 def is_random(operand: Any) -> bool:
     """Whether an operand of an equation is a live random value."""
@@ -217,10 +219,16 @@ def _simplified(operand: Any) -> Any:
 def _concretely(equation: Any, operands: list[Any]) -> Any:
     """Evaluate what is known when the program is traced: small constants stay constants."""
     unknown = any(isinstance(operand, jax.core.Tracer) for operand in operands)
-    small = all(part.aval.size <= 1 for part in (*equation.invars, *equation.outvars))
+    small = all(map(_is_small, (*equation.invars, *equation.outvars)))
     if unknown or not small or not operands:
         return contextlib.nullcontext()
     return jax.ensure_compile_time_eval()
+
+
+def _is_small(part: Any) -> bool:
+    """Numbers and index arrays; rules must know whether an index takes an element twice."""
+    index = not jnp.issubdtype(part.aval.dtype, jnp.inexact) and part.aval.size <= _LARGEST_INDEX
+    return index or part.aval.size <= 1
 
 
 def _fits(equation: Any, operand: Any) -> bool:

@@ -41,41 +41,34 @@ def scaled_sum(log_prob: jax.Array, site: Site) -> jax.Array:
     return jnp.sum(scale_and_mask(log_prob, site["scale"]))
 
 
-def latent_term(name: str, site: Site, guide_site: Site | None) -> jax.Array:
+def latent_term(name: str, site: Site, guide_site: Site) -> jax.Array:
     """s_model E_q[log p] + s_guide H of one latent site; −KL where the scales are the same.
 
     Args:
         name: the site.
         site: of the model's trace: a dictionary with ``fn``, ``value`` and ``scale``.
-        guide_site: of the guide's trace, likewise; None if the guide has none.
+        guide_site: of the guide's trace, likewise.
 
     Raises:
-        UnsupportedMoments: if the guide has no such site, or its posterior has no moments.
+        UnsupportedMoments: if there is no rule for the prior; the message names the site.
     """
-    if guide_site is None:
-        raise UnsupportedMoments(
-            f"latent site '{name}' of the model is not in the guide",
-            sites=[name],
-            remedy="add it to the guide, or observe it",
-        )
     same = _same(site["scale"], guide_site["scale"])
     if same and (divergence := _gaussian_kl(site, guide_site)) is not None:
         return -scaled_sum(divergence, site)
     log_prior = _log_prior(name, site)
-    site_entropy = _entropy(name, site["value"], guide_site)
+    site_entropy = _entropy(site["value"], guide_site)
     if same:
         return scaled_sum(log_prior + site_entropy, site)
     return scaled_sum(log_prior, site) + scaled_sum(site_entropy, guide_site)
 
 
-def auxiliary_term(name: str, site: Site) -> jax.Array:
+def auxiliary_term(site: Site) -> jax.Array:
     """Entropy of a site that only the guide has.
 
     Args:
-        name: the site.
         site: of the guide's trace: a dictionary with ``fn``, ``value`` and ``scale``.
     """
-    return scaled_sum(_entropy(name, site["value"], site), site)
+    return scaled_sum(_entropy(site["value"], site), site)
 
 
 def _log_prior(name: str, site: Site) -> jax.Array:
@@ -86,9 +79,12 @@ def _log_prior(name: str, site: Site) -> jax.Array:
 
 
 def _same(scale: Any, other: Any) -> bool:
-    numbers = int, float, np.generic
-    plain = isinstance(scale, numbers) and isinstance(other, numbers)
-    return scale is other or (plain and bool(scale == other))
+    """Whether two scales are known to be equal; traced ones are not."""
+    return scale is other or (_is_known(scale) and _is_known(other) and bool(scale == other))
+
+
+def _is_known(scale: Any) -> bool:
+    return scale is not None and np.ndim(scale) == 0 and not isinstance(scale, jax.core.Tracer)
 
 
 def _gaussian_kl(site: Site, guide_site: Site) -> jax.Array | None:
@@ -117,7 +113,7 @@ def _is_masked(fn: Any) -> bool:
     return False
 
 
-def _entropy(name: str, value: Any, guide_site: Site) -> jax.Array:
+def _entropy(value: Any, guide_site: Site) -> jax.Array:
     """−E_q[log q] of a guide site, of the batch shape.
 
     A function of other sites, which NumPyro's guides record as a Delta, has their entropy, counted
@@ -125,5 +121,5 @@ def _entropy(name: str, value: Any, guide_site: Site) -> jax.Array:
     """
     fn = guide_site["fn"]
     if isinstance(without_wrappers(fn), dist.Delta) or not is_random(value):
-        return -evaluate(name, fn, value)
+        return -evaluate(guide_site.get("name", ""), fn, value)
     return entropy(value, fn)

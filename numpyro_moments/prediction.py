@@ -32,18 +32,20 @@ class Prediction(PredictedSite):
 
     def __init__(self, name: str, fn: Any) -> None:
         base, summed = unwrapped(fn)
-        *moments, log_prob = predictive(name, base)
+        mean, epistemic, aleatoric, log_prob = predictive(name, base)
         shape = fn.batch_shape + fn.event_shape
-        classes = moments[0].shape[-1:] if isinstance(base, _CLASSES) else ()
-        wide = (jnp.broadcast_to(part, shape + classes) for part in moments)
+        classes = mean.shape[-1:] if isinstance(base, _CLASSES) else ()
         elements = shape[: len(shape) - base.event_dim]
+
+        def wide(part: jax.Array) -> jax.Array:
+            return jnp.broadcast_to(part, shape + classes)
 
         def log_density(value: jax.Array) -> jax.Array:
             found = log_prob(jnp.asarray(value))
             found = jnp.broadcast_to(found, jnp.broadcast_shapes(found.shape, elements))
             return sum_rightmost(found, summed)
 
-        super().__init__(name, fn, *wide, log_density)
+        super().__init__(name, fn, wide(mean), wide(epistemic), wide(aleatoric), log_density)
 
 
 def unwrapped(fn: Any) -> tuple[Any, int]:

@@ -21,6 +21,7 @@ from numpyro.util import _validate_model, check_model_guide_match
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.rulebooks import Propagation
 from numpyro_moments.interpreter import Interpreter
+from numpyro_moments.likelihoods.derived import stripped
 from numpyro_moments.posteriors import DISCRETE_REMEDY, posterior_value, without_wrappers
 
 _AUXILIARY_SUFFIX = "_unconstrained"
@@ -201,10 +202,12 @@ def _kept(trace: dict) -> dict:
 
 def _dynamic(site: dict) -> dict:
     """What of a site is made of arrays; a scale that is a plain number stays one."""
-    parts = ("fn", "value") if site["type"] == "sample" else ("value",)
+    parts = {"value": site["value"]}
+    if site["type"] == "sample":
+        parts["fn"] = stripped(site["fn"])
     if isinstance(site.get("scale"), jax.Array):
-        parts += ("scale",)
-    return {part: site[part] for part in parts}
+        parts["scale"] = site["scale"]
+    return parts
 
 
 def _names(shapes: Any) -> Sequence[str]:

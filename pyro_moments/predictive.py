@@ -39,8 +39,12 @@ class Prediction(PredictedSite):
 
     def __init__(self, name: str, fn: Any) -> None:
         base, summed = _base(fn)
-        *moments, log_prob = predictive(name, base)
-        super().__init__(name, fn, *moments, lambda value: sum_rightmost(log_prob(value), summed))
+        mean, epistemic, aleatoric, log_prob = predictive(name, base)
+
+        def log_density(value: torch.Tensor) -> torch.Tensor:
+            return sum_rightmost(log_prob(value), summed)
+
+        super().__init__(name, fn, mean, epistemic, aleatoric, log_density)
 
     @torch.no_grad()  # what is computed lazily would otherwise record gradients
     def log_prob(self, value: torch.Tensor) -> torch.Tensor:
