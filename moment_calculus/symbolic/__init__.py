@@ -1,6 +1,6 @@
 """Parts of composite functions, which hosts spell out in sums, exponentials and quotients."""
 
-from moment_calculus.symbolic import features, normalisation, softmax
+from moment_calculus.symbolic import dispersion, features, normalisation, softmax
 from moment_calculus.symbolic.base import Symbolic, View
 from moment_calculus.symbolic.steps import STEPS, VECTOR_FUNCTIONS, resolved, step, take_step
 
@@ -9,6 +9,7 @@ __all__ = [
     "VECTOR_FUNCTIONS",
     "Symbolic",
     "View",
+    "dispersion",
     "features",
     "normalisation",
     "resolved",

@@ -15,6 +15,7 @@ class Certain:
 
 
 STEPS: dict[tuple, Callable] = {}
+FALLBACKS: list[Callable] = []
 VECTOR_FUNCTIONS = (LogSoftmax, LogSumExp, Softmax)
 
 
@@ -42,6 +43,17 @@ def step(operation: str, *kinds: type, commutes: bool = False) -> Callable[[Call
     return register
 
 
+def fallback(function: Callable) -> Callable:
+    """Register what is asked where no step recognises an operation on parts.
+
+    Args:
+        function: called with the operation's name, the operands and its options; returns as a
+            step does.
+    """
+    FALLBACKS.append(function)
+    return function
+
+
 def take_step(operation: str, *operands: Any, **options: Any) -> Any:
     """The part or composite that an operation makes of its operands, if one is recognised.
 
@@ -55,9 +67,11 @@ def take_step(operation: str, *operands: Any, **options: Any) -> Any:
     """
     kinds = tuple(map(_kind, operands))
     function = STEPS.get((operation, *kinds))
-    if function is None:
-        return None
-    return function(*map(_as_part, operands, kinds), **options)
+    found = function and function(*map(_as_part, operands, kinds), **options)
+    if found is not None or not any(isinstance(operand, Symbolic) for operand in operands):
+        return found
+    attempts = (attempt(operation, *operands, **options) for attempt in FALLBACKS)
+    return next((found for found in attempts if found is not None), None)
 
 
 def resolved(operand: Any) -> Any:
