@@ -72,7 +72,7 @@ METHODS = {
 def fit(
     split: Split, method: str, hidden: int, schedule: Schedule
 ) -> Iterator[tuple[np.ndarray, np.ndarray] | float]:
-    """Train on a split and predict: yields the losses, last (log density, mean) of the test rows."""
+    """Train on a split and predict: losses, last (log density, mean) of the test rows."""
     model = heteroscedastic_network(hidden, len(split.x_train))
     guide = make_guide(model)
     params = yield from train(METHODS[method](), model, guide, split, schedule)

@@ -68,7 +68,7 @@ METHODS = {
 def fit(
     split: Split, method: str, hidden: int, schedule: Schedule
 ) -> Iterator[tuple[np.ndarray, np.ndarray] | float]:
-    """Train on a split and predict: yields the losses, last (log density, mean) of the test rows."""
+    """Train on a split and predict: losses, last (log density, mean) of the test rows."""
     torch.set_num_threads(1)
     pyro.settings.set(module_local_params=True)  # the optimiser takes them from the guide
     pyro.enable_validation(False)

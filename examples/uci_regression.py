@@ -10,8 +10,8 @@ every setting.
 dvi    closed-form ELBO, covariances of the outputs included.
 ddvi   the same with independent components. One hidden layer on certain inputs has independent
        units anyway, and the covariance of location and log variance is kept: here both agree.
-mcvi   the same guide with the host's TraceMeanField_ELBO and 10 samples a step; the KL divergence is
-       the same closed form. Test scores average 1000 posterior samples.
+mcvi   the same guide with the host's TraceMeanField_ELBO and 10 samples a step; the KL divergence
+       is the same closed form. Test scores average 1000 posterior samples.
 """
 
 from __future__ import annotations

@@ -123,3 +123,20 @@ def through(levels: Knots, source: Any) -> Knots:
         for level, width in levels
         for place, stretch in source.preimages(level)
     )
+
+
+def numbers(*parts: Any) -> frozenset[float] | None:
+    """Numbers and sets of numbers together; None if one of them is None, or no number.
+
+    Args:
+        parts: numbers, sets of numbers, None, or arrays.
+    """
+    found: set[float] = set()
+    for part in parts:
+        if isinstance(part, frozenset):
+            found |= part
+        elif isinstance(part, int | float):
+            found.add(float(part))
+        else:
+            return None
+    return frozenset(found)

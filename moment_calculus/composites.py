@@ -6,9 +6,11 @@ shifted; elsewhere they have moments of their own.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Self
 
 from moment_calculus.arrays import Array
+from moment_calculus.elements import Elements
 from moment_calculus.logits import logsumexp_value, softmax_value
 from moment_calculus.operations import subtract
 from moment_calculus.special import log_softmax, logsumexp, namespace
@@ -22,17 +24,23 @@ class Composite:
         source: the Gaussian logits.
     """
 
-    __slots__ = ("_gaussian", "source")
+    __slots__ = ("_gaussian", "_moved_from", "source")
     name = ""
 
     def __init__(self, source: Gaussian) -> None:
         self.source = source
         self._gaussian: Gaussian | None = None
+        self._moved_from: tuple[Composite, Callable[[Any], Any]] | None = None
 
     @property
     def sites(self) -> frozenset[str]:
         """Names of the latent sites the value depends on."""
         return self.source.sites
+
+    @property
+    def elements(self) -> Elements:
+        """The elements of these sites on which it depends, where not on all."""
+        return self.source.elements
 
     @property
     def at_mean(self) -> Array:
@@ -47,8 +55,22 @@ class Composite:
     def gaussian(self) -> Any:
         """Match the moments once; every later use shares the result, and so its identity."""
         if self._gaussian is None:
-            self._gaussian = self._match()
+            if self._moved_from is None:
+                self._gaussian = self._match()
+            else:
+                whole, move = self._moved_from
+                self._gaussian = move(whole.gaussian())
         return self._gaussian
+
+    def moved(self, move: Callable[[Any], Any]) -> Self:
+        """The function of the moved logits; its moments are the moved moments of this one.
+
+        Args:
+            move: shape operation on values that leaves the classes on the trailing axis.
+        """
+        result = type(self)(move(self.source))
+        result._moved_from = (self, move)
+        return result
 
     def _match(self) -> Any:
         raise NotImplementedError

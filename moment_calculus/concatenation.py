@@ -45,6 +45,7 @@ def concatenate(values: Sequence[Any], axis: int) -> Gaussian:
         parents=_placed(parts) if along else tuple((part, None) for part in live),
         propagation=live[0].propagation,
         independent=not shared and all(part.independent for part in parts),
+        apart=not shared and all(part.apart for part in parts),
     )
 
 

@@ -46,19 +46,17 @@ class ConvolutionLayout:
 
     Args:
         spatial: axes along which the window moves.
-        batch: place of the batch in the inputs and in the outputs.
+        batch: place of the batch in the inputs and in the outputs; None if they differ in it.
         features: negative place of the channels in the outputs.
         weight_features: place of the output channels in the weight.
         groups: number of groups of output channels that see different inputs.
-        rank: number of axes of the inputs.
     """
 
     spatial: tuple[SpatialAxis, ...]
-    batch: tuple[int, int]
+    batch: tuple[int, int] | None
     features: int
     weight_features: int
-    groups: int
-    rank: int
+    groups: int = 1
 
 
 def convolution(inputs: Any, weight: Any, kernel: Kernel, layout: ConvolutionLayout) -> Gaussian:
@@ -194,21 +192,20 @@ class _Step:
 
     def lags(self, offset: tuple[int, ...]) -> Array | None:
         """Covariance of outputs an offset apart, of the same channel."""
-        layout = self.layout
-        if offset[layout.features]:
-            return None
-        steps = [0] * layout.rank
-        steps[layout.batch[0]] = offset[layout.batch[1]]
-        for axis in layout.spatial:
-            steps[axis.inputs] = offset[axis.outputs] * axis.stride
-        parts: list[Array | None] = []
+        places = [(axis.inputs, axis.outputs, axis.stride) for axis in self.layout.spatial]
+        places += [(*self.layout.batch, 1)] if self.layout.batch else []
+        if any(offset[i] for i in set(range(len(offset))) - {place[1] for place in places}):
+            return None  # another channel
+        steps = [0] * len(self.x.shape)
+        for inputs, outputs, stride in places:
+            steps[inputs] = offset[outputs] * stride
+        total: Any = 0.0
         if isinstance(self.w, Gaussian):
-            parts.append(self._shared_weights(steps))
-        if isinstance(self.x, Gaussian):
-            parts.append(self._shared_inputs(offset, steps))
-        if any(part is None for part in parts):
-            return None
-        return parts[0] if len(parts) == 1 else parts[0] + parts[1]
+            shared = self._shared_weights(steps)
+            if shared is None:
+                return None
+            total = total + shared
+        return total + self._shared_inputs(offset, steps) if isinstance(self.x, Gaussian) else total
 
     def _shared_weights(self, steps: Sequence[int]) -> Array | None:
         """Σ S E[x_p x_p′]: two outputs of one channel have the same weights."""
@@ -226,7 +223,7 @@ class _Step:
         mean, spread = _mean(self.w), self.x.variance
         first, second, inputs = ([slice(None)] * a.ndim for a in (mean, mean, spread))
         crop = [slice(n - abs(o)) for n, o in zip(self.shape, offset, strict=True)]
-        apart = bool(offset[self.layout.batch[1]])
+        apart = bool(self.layout.batch and offset[self.layout.batch[1]])
         for axis in self.layout.spatial:
             distance, size = steps[axis.inputs], mean.shape[axis.weight]
             taps, rest = divmod(abs(distance), axis.dilation)

@@ -13,11 +13,14 @@ from typing import Any
 
 from moment_calculus import pairs
 from moment_calculus.arrays import Array
-from moment_calculus.chains import Bounds, bounds_of, chain_bounds, chain_knots, merged, through
+from moment_calculus.chains import Bounds, bounds_of, numbers
+from moment_calculus.elements import Elements
 from moment_calculus.gaussian import Gaussian
 from moment_calculus.layout import features_last, gain_map
+from moment_calculus.normal import is_single
+from moment_calculus.recognition import recognised
 from moment_calculus.rulebooks import Propagation
-from moment_calculus.special import namespace
+from moment_calculus.special import is_traced_once, namespace
 
 
 class Deferred:
@@ -30,7 +33,7 @@ class Deferred:
             than of any activation's.
     """
 
-    __slots__ = ("_gaussian", "_source", "activation", "base", "matched")
+    __slots__ = ("_gaussian", "_settled", "_source", "activation", "base", "matched")
 
     def __init__(
         self,
@@ -40,6 +43,7 @@ class Deferred:
     ) -> None:
         self.base, self.activation, self.matched = base, activation, matched
         self._gaussian: Gaussian | None = None
+        self._settled: Any = None
         self._source: tuple[Deferred, Callable[[Any], Any]] | None = None
 
     @property
@@ -51,6 +55,11 @@ class Deferred:
     def sites(self) -> frozenset[str]:
         """Names of the latent sites the value depends on."""
         return self.base.sites
+
+    @property
+    def elements(self) -> Elements:
+        """The elements of these sites on which it depends, where not on all."""
+        return self.base.elements
 
     @property
     def propagation(self) -> Propagation:
@@ -70,6 +79,22 @@ class Deferred:
     def bounds(self) -> Bounds:
         """Bounds of the function, as far as they are known."""
         return bounds_of(self.activation)
+
+    @property
+    def constants(self) -> frozenset[float] | None:
+        """Numbers by which a chain multiplies and shifts; None if some are arrays."""
+        return getattr(self.activation, "constants", frozenset())
+
+    @property
+    def settled(self) -> Any:
+        """The activation, with its closed form where it is recognised to have one.
+
+        That is looked for in programs that are traced once, see :mod:`.recognition`.
+        """
+        if self._settled is None:
+            look = self.matched is None and is_traced_once(self.base.mean)
+            self._settled = _recognised(self) if look else self.activation
+        return self._settled
 
     def preimages(self, level: Any) -> tuple[tuple[Any, Any], ...]:
         """Where the function takes a value, as :meth:`Activation.preimages`.
@@ -104,7 +129,7 @@ class Deferred:
 
     def _match(self) -> Gaussian:
         """The same function of the same base gives the same value, not a second one beside it."""
-        base, activation = self.base, self.activation
+        base, activation = self.base, self.settled
         if base.matched is None:
             base.matched = weakref.WeakValueDictionary()
         known = base.matched.get(activation)
@@ -142,6 +167,11 @@ class AffineDeferred(Deferred):
         return self.source(points) * self.scale + self.shift
 
     @property
+    def constants(self) -> frozenset[float] | None:
+        """Those of the source, and its own."""
+        return numbers(self.source.constants, self.scale, self.shift)
+
+    @property
     def bounds(self) -> Bounds:
         """Those of the source, mapped."""
         return self.source.bounds.affine(self.scale, self.shift)
@@ -164,73 +194,6 @@ class AffineDeferred(Deferred):
         return self.match(self.source.gaussian(), self.scale, self.shift)
 
 
-class ComposedDeferred(Deferred):
-    """outer(f(x)) for a Deferred f(x): one function of one Gaussian, integrated at once.
-
-    Args:
-        outer: activation of f(x).
-        source: the Deferred f(x).
-        integrated: turns an elementwise function of arrays, and its knots, into an activation.
-    """
-
-    __slots__ = ("integrated", "outer", "source")
-
-    def __init__(
-        self, outer: Any, source: Deferred, integrated: Callable[[Callable, tuple], Any]
-    ) -> None:
-        knots = chain_knots(outer, source)
-        super().__init__(source.base, integrated(lambda points: outer(source(points)), knots))
-        self.outer, self.source, self.integrated = outer, source, integrated
-
-    @property
-    def bounds(self) -> Bounds:
-        """Those of the outer function."""
-        return chain_bounds(self.outer, self.source)
-
-    def preimages(self, level: Any) -> tuple[tuple[Any, Any], ...]:
-        """Through both functions."""
-        return through(self.outer.preimages(level), self.source)
-
-    def _rebased(self, move: Callable[[Any], Any]) -> Deferred:
-        return ComposedDeferred(self.outer, self.source.moved(move), self.integrated)
-
-
-class FusedDeferred(Deferred):
-    """combine(f(x), g(x)) for two functions of one Gaussian x: integrated at once, like a chain.
-
-    Args:
-        combine: elementwise function of two arrays.
-        left: Deferred f(x), or x itself.
-        right: Deferred g(x) of the same base and shape, or x itself.
-        integrated: turns an elementwise function of arrays, and its knots, into an activation.
-        matched: as of :class:`Deferred`; not kept by a shape operation, which moves the moments.
-    """
-
-    __slots__ = ("combine", "integrated", "left", "right")
-
-    def __init__(
-        self,
-        combine: Callable[[Array, Array], Array],
-        left: Gaussian | Deferred,
-        right: Gaussian | Deferred,
-        integrated: Callable[[Callable, tuple], Any],
-        matched: Callable[[Gaussian], Gaussian] | None = None,
-    ) -> None:
-        knots = merged(*(v.activation.knots for v in (left, right) if isinstance(v, Deferred)))
-        activation = integrated(
-            lambda points: combine(_at(left, points), _at(right, points)), knots
-        )
-        super().__init__(base_of(left), activation, matched)
-        self.combine, self.left, self.right, self.integrated = combine, left, right, integrated
-
-    def _rebased(self, move: Callable[[Any], Any]) -> Deferred:
-        left, right = (
-            part.moved(move) if isinstance(part, Deferred) else move(part)
-            for part in (self.left, self.right)
-        )
-        return FusedDeferred(self.combine, left, right, self.integrated)
-
-
 def base_of(value: Gaussian | Deferred) -> Gaussian:
     """The Gaussian of which a value is an elementwise function."""
     return value.base if isinstance(value, Deferred) else value
@@ -243,8 +206,8 @@ def root_of(value: Deferred) -> Deferred:
     return value
 
 
-def _at(value: Gaussian | Deferred, points: Array) -> Array:
-    return value(points) if isinstance(value, Deferred) else points
+def _recognised(value: Deferred) -> Any:
+    return recognised(value.activation, single=is_single(value.base.mean))
 
 
 def _matched(base: Gaussian, activation: Any) -> Gaussian:
@@ -260,6 +223,7 @@ def _matched(base: Gaussian, activation: Any) -> Gaussian:
         parents=((base, lambda cross: gain_map(gain(), base.axis)(cross)),),
         propagation=base.propagation,
         independent=base.independent,
+        apart=base.apart,
         origin=base.origin,
         function=(base, activation),
     )

@@ -6,10 +6,12 @@ adds the covariance of its second-order term with the products that are not amon
 
 from __future__ import annotations
 
+from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 from moment_calculus.arrays import Array, device, diagonal, diagonal_matrix, transpose
 from moment_calculus.completion import Operand, alike, integrated
+from moment_calculus.elements import overlap
 from moment_calculus.layout import features_last, from_features_last
 from moment_calculus.special import namespace, safe_scale
 
@@ -19,11 +21,7 @@ if TYPE_CHECKING:
 
 def share_sites(*values: Value) -> frozenset[str]:
     """Latent sites on which at least two of the values depend."""
-    seen: frozenset[str] = frozenset()
-    shared: frozenset[str] = frozenset()
-    for value in values:
-        shared, seen = shared | (seen & value.sites), seen | value.sites
-    return shared
+    return frozenset().union(*(overlap(*pair) for pair in combinations(values, 2)))
 
 
 def cross_covariance(left: Gaussian, right: Gaussian) -> Array | None:
@@ -66,7 +64,7 @@ class _Graph:
         return self.known[key]
 
     def _expand(self, left: Gaussian, right: Gaussian, mixed: bool) -> Array | None:
-        if not left.sites & right.sites:
+        if not overlap(left, right):
             like = left.mean
             return namespace(like).zeros((1, 1), dtype=like.dtype, device=device(like))
         if left.function and not self.precedes(right, left):
@@ -91,7 +89,7 @@ class _Graph:
             return None
         total: Any = self._second_order(left, right) if left.factors else 0.0
         for parent, jacobian in left.parents if total is not None else ():
-            if not parent.sites & right.sites:
+            if not overlap(parent, right):
                 continue
             if jacobian is None:
                 return None
@@ -112,7 +110,7 @@ class _Graph:
     def _pairs(self, left: Gaussian, right: Gaussian) -> Array | float | None:
         total: Any = self._isserlis(left.factors, right.factors) if right.factors else 0.0
         for parent, jacobian in right.parents if total is not None else ():
-            if not parent.sites & left.sites:
+            if not overlap(parent, left):
                 continue
             part = self._second_order(left, parent)
             if isinstance(part, float):
@@ -178,7 +176,7 @@ def elementwise_covariance(left: Gaussian, right: Gaussian) -> Array | float | N
         Array that broadcasts to that shape; 0.0 if the values share no latent site; None if it is
         not known.
     """
-    if not left.sites & right.sites:
+    if not overlap(left, right):
         return 0.0
     if left is right:
         return left.variance

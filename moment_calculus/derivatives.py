@@ -34,8 +34,8 @@ def elementwise(
         partials: function of the same arrays; for each output a row with its k partial
             derivatives, which must be finite.
         together: function of the same arrays, to the outputs (two or more) and after them the
-            partial derivatives row by row, if one is cheaper than both. Torch computes it once
-            for both passes.
+            partial derivatives row by row, if one is cheaper than both. It is computed once for
+            both passes.
         piece: bytes of a large torch tensor that are computed together.
 
     Returns:
@@ -52,7 +52,11 @@ def elementwise(
 
     @functools.cache
     def for_jax() -> Callable[..., Any]:
-        return _jax_elementwise(function, partials)
+        from moment_calculus import derivatives_jax
+
+        if together is not None:
+            return derivatives_jax.together_elementwise(together, partials)
+        return derivatives_jax.elementwise(function, partials)
 
     @functools.wraps(function)
     def differentiable(*arrays: Array) -> Any:
@@ -67,11 +71,12 @@ def elementwise(
     return differentiable
 
 
-def _as_tuple(outputs: Any) -> tuple[Array, ...]:
+def as_tuple(outputs: Any) -> tuple[Array, ...]:
+    """The outputs of a function, also of one that returns a single array."""
     return outputs if isinstance(outputs, tuple) else (outputs,)
 
 
-def _tangents(rows: Any, tangents: Sequence[Any]) -> list[Array]:
+def directional(rows: Any, tangents: Sequence[Any]) -> list[Array]:
     """Directional derivative of each output; a tangent of None stands for zero."""
     return [sum(p * t for p, t in zip(row, tangents, strict=True) if t is not None) for row in rows]
 
@@ -101,7 +106,7 @@ def _torch_elementwise(
                 arrays, slopes = parts[: len(needed)], parts[len(needed) :]
                 columns = zip(*partials(*arrays), strict=True)
                 return tuple(
-                    _tangents([column], slopes)[0]
+                    directional([column], slopes)[0]
                     for column, wanted in zip(columns, needed, strict=True)
                     if wanted
                 )
@@ -115,7 +120,7 @@ def _torch_elementwise(
 
         @staticmethod
         def jvp(ctx: Any, *tangents: Array | None) -> Any:
-            results = _tangents(partials(*ctx.saved_tensors), tangents)
+            results = directional(partials(*ctx.saved_tensors), tangents)
             return results[0] if len(results) == 1 else tuple(results)
 
     # torch inspects the signature at every call unless it is written down.
@@ -151,7 +156,7 @@ def _torch_together(together: Any, partials: Partials, piece: int) -> Callable[.
             if torch.is_grad_enabled():  # the gradient is to be differentiated itself
                 slopes = [slope for row in partials(*arrays) for slope in row]
             return tuple(
-                _tangents([slopes[i::count]], gradients)[0].sum_to_size(array.shape)
+                directional([slopes[i::count]], gradients)[0].sum_to_size(array.shape)
                 if wanted
                 else None
                 for i, (array, wanted) in enumerate(zip(arrays, ctx.needs_input_grad, strict=True))
@@ -159,7 +164,7 @@ def _torch_together(together: Any, partials: Partials, piece: int) -> Callable[.
 
         @staticmethod
         def jvp(ctx: Any, *tangents: Array | None) -> tuple[Array, ...]:
-            return tuple(_tangents(partials(*ctx.saved_tensors), tangents))
+            return tuple(directional(partials(*ctx.saved_tensors), tangents))
 
     return Together.apply
 
@@ -224,7 +229,7 @@ def _in_pieces(function: Callable[..., Any], tensors: Sequence[Any], room: int =
     for place, piece in enumerate(pieces):
         outputs = function(*piece)
         single = not isinstance(outputs, tuple)
-        for i, output in enumerate(_as_tuple(outputs)):
+        for i, output in enumerate(as_tuple(outputs)):
             if place == 0:
                 results.append(output.new_empty(shape))
             results[i].view(-1)[place * size : place * size + len(output)] = output
@@ -248,22 +253,3 @@ def _are_plain(tensors: Sequence[Any]) -> bool:
         and torch._C._functorch.peek_interpreter_stack() is None
         and all(t is not None and t.shape == first.shape and t.is_contiguous() for t in tensors)
     )
-
-
-def _jax_elementwise(function: Callable[..., Any], partials: Partials) -> Callable[..., Any]:
-    import jax
-
-    wrapped = jax.custom_jvp(lambda *arrays: function(*arrays))
-
-    @wrapped.defjvp
-    def rule(primals: Any, tangents: Any) -> Any:
-        outputs = wrapped(*primals)
-        slopes = [
-            jax.numpy.broadcast_to(slope, output.shape).astype(output.dtype)
-            for slope, output in zip(
-                _tangents(partials(*primals), tangents), _as_tuple(outputs), strict=True
-            )
-        ]
-        return outputs, (tuple(slopes) if isinstance(outputs, tuple) else slopes[0])
-
-    return wrapped

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 from moment_calculus.arrays import Array
 from moment_calculus.special import namespace
@@ -32,15 +34,16 @@ def gaussian_kl(mean: Array, variance: Array, prior_mean: Array, prior_variance:
 
 
 def empirical_bayes_variance(
-    mean: Array, variance: Array, alpha: float, beta: float, axes: tuple[int, ...]
+    mean: Array, variance: Array, alpha: Any, beta: Any, axes: tuple[int, ...]
 ) -> Array:
     """Prior variance λ* = (Q + 2β)/(D + 2α + 2) of a set of D weights, Q = Σ(v + m²).
 
     Args:
         mean: posterior means.
         variance: posterior variances.
-        alpha: shape of the inverse-Gamma hyperprior.
-        beta: scale of the inverse-Gamma hyperprior.
+        alpha: shape of the inverse-Gamma hyperprior, a number or an array that broadcasts with
+            the means once the axes have size one.
+        beta: scale of the inverse-Gamma hyperprior, likewise.
         axes: the axes that make up one set; they are kept with size one.
 
     Source: Wu et al. 2019, eqs. 11-13.
@@ -52,15 +55,16 @@ def empirical_bayes_variance(
 
 
 def empirical_bayes_log_prior(
-    mean: Array, variance: Array, alpha: float, beta: float, axes: tuple[int, ...]
+    mean: Array, variance: Array, alpha: Any, beta: Any, axes: tuple[int, ...]
 ) -> Array:
     """E_q[log N(w; 0, λ*)] summed over one set of weights, λ* being differentiated through.
 
     Args:
         mean: posterior means.
         variance: posterior variances.
-        alpha: shape of the inverse-Gamma hyperprior.
-        beta: scale of the inverse-Gamma hyperprior.
+        alpha: shape of the inverse-Gamma hyperprior, a number or an array that broadcasts with
+            the means once the axes have size one.
+        beta: scale of the inverse-Gamma hyperprior, likewise.
         axes: the axes that make up one set.
 
     Source: Wu et al. 2019, eq. 13.
@@ -72,7 +76,7 @@ def empirical_bayes_log_prior(
 
 
 def student_t_log_prob(
-    squared_norm: Array, count: int, alpha: float, beta: float, log_gamma
+    squared_norm: Array, count: int, alpha: Any, beta: Any, log_gamma: Callable[[Any], Any]
 ) -> Array:
     """Log density of D weights whose variance has an inverse-Gamma(α, β) hyperprior.
 
@@ -81,10 +85,11 @@ def student_t_log_prob(
     Args:
         squared_norm: Σ w² over the set.
         count: number D of weights in the set.
-        alpha: shape of the hyperprior.
-        beta: scale of the hyperprior.
-        log_gamma: log Γ on numbers.
+        alpha: shape of the hyperprior, a number or an array for several sets.
+        beta: scale of the hyperprior, likewise.
+        log_gamma: log Γ of what ``alpha`` is.
     """
     half = alpha + 0.5 * count
-    constant = log_gamma(half) - log_gamma(alpha) - 0.5 * count * math.log(2 * math.pi * beta)
+    log_beta = math.log(beta) if isinstance(beta, int | float) else namespace(beta).log(beta)
+    constant = log_gamma(half) - log_gamma(alpha) - 0.5 * count * (math.log(2 * math.pi) + log_beta)
     return constant - half * namespace(squared_norm).log1p(squared_norm / (2 * beta))

@@ -82,7 +82,7 @@ def _extreme(value: Value, windows: Windows, padding: Padding | None, sign: floa
     gaussian = value.gaussian()
     if sign > 0:
         return _largest(gaussian, windows, padding)
-    return scale_shift(_largest(scale_shift(gaussian, -1.0), windows, padding), -1.0)
+    return scale_shift(_largest(scale_shift(gaussian, -1.0).gaussian(), windows, padding), -1.0)
 
 
 def _function(value: Value) -> tuple[Any, Any]:
@@ -119,6 +119,7 @@ def _largest(value: Gaussian, windows: Windows, padding: Padding | None) -> Gaus
         parents=((value, None),),
         propagation=value.propagation,
         independent=value.independent and windows.disjoint,
+        apart=value.apart and windows.disjoint,
         lags=lambda offset: _lags(value, windows, _gains(result.mean, shares), offset),
     )
 

@@ -19,6 +19,7 @@ from collections.abc import Callable
 from typing import Any
 
 from moment_calculus.arrays import Array, diagonal, diagonal_matrix
+from moment_calculus.elements import Elements, inherited
 from moment_calculus.layout import Jacobian, features_last, from_features_last
 from moment_calculus.memory import check_memory
 from moment_calculus.rulebooks import Propagation
@@ -44,6 +45,8 @@ class Gaussian:
         propagation: how randomness flows in this program.
         independent: whether all components, those of the whole batch too, are independent; by
             default known of a latent site alone.
+        apart: whether the elements of the batch are independent of each other, whatever their
+            features are; by default known of a latent site and of independent components.
         origin: the value of which this one is a function component by component; by default
             itself.
         factors: the two values of which this one is the product.
@@ -56,6 +59,8 @@ class Gaussian:
             component by component.
         lags: computes the covariance of every component with the one that is an offset away, see
             :func:`moment_calculus.positions.lag_covariance`.
+        elements: of which elements of its sites it is a function, where it is not one of all; by
+            default those of its parents.
     """
 
     __slots__ = (
@@ -65,7 +70,9 @@ class Gaussian:
         "_origin",
         "_variance",
         "affine",
+        "apart",
         "axis",
+        "elements",
         "factors",
         "function",
         "independent",
@@ -92,6 +99,7 @@ class Gaussian:
         parents: tuple[tuple[Gaussian, Jacobian | None], ...] = (),
         propagation: Propagation | None = None,
         independent: bool | None = None,
+        apart: bool | None = None,
         origin: Gaussian | None = None,
         factors: tuple[Gaussian, Gaussian] | None = None,
         function: Any = None,
@@ -99,6 +107,7 @@ class Gaussian:
         weight: bool = False,
         affine: tuple[Gaussian, Any, Any] | None = None,
         lags: Callable[[tuple[int, ...]], Array | None] | None = None,
+        elements: Elements | None = None,
     ) -> None:
         self.mean, self._variance, self._covariance, self._joint = mean, variance, covariance, joint
         self.axis, self.sites, self.parents = axis, sites, parents
@@ -107,6 +116,8 @@ class Gaussian:
         self.function, self.affine, self.lags = function, affine, lags
         site = not parents and covariance is None and joint is None
         self.independent = site if independent is None else independent
+        self.apart = self.independent or not parents if apart is None else apart
+        self.elements = inherited(sites, parents) if elements is None else elements
         self.matched: weakref.WeakValueDictionary | None = None
         self.serial = next(_serials)
 

@@ -7,6 +7,7 @@ from numbers import Integral
 from typing import Any
 
 from moment_calculus.arrays import Array
+from moment_calculus.elements import Elements, selected
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.layout import batch_shape
 from moment_calculus.shapes import may_lose_dependence, move_axis, moved, reshape, warn_dropped
@@ -50,13 +51,13 @@ def _index_trailing(value: Gaussian, key: Any, keys: tuple) -> Gaussian:
     wide = _expanded([k for k in keys if k is not None], len(value.shape))
     shape = tuple(value.mean[key].shape)
     if value.axis is None:
-        result = _index_batch(value, tuple(wide))
+        result = index_batch(value, tuple(wide))
     elif _selects_all(wide[-1]):
-        result = _index_batch(value, tuple(wide[:-1]))
+        result = index_batch(value, tuple(wide[:-1]))
     elif all(map(_selects_all, wide[:-1])) and _rank(wide[-1]) <= 1:
-        result = _index_features(value, wide[-1])
+        result = index_features(value, wide[-1])
     elif basic:
-        result = _index_batch(_index_features(value, wide[-1]), tuple(wide[:-1]))
+        result = index_batch(index_features(value, wide[-1]), tuple(wide[:-1]))
     else:
         return _plain(value, key)
     return reshape(result, shape)
@@ -130,17 +131,25 @@ def _index_apart(value: Gaussian, keys: tuple, shape: tuple[int, ...]) -> Gaussi
     wide = _expanded([key for key in keys if key is not None], rank)
     features, before = wide.pop(place), sum(not _is_integer(key) for key in wide[:place])
     last = move_axis(value, place, rank - 1)
-    result = _index_batch(_index_features(last, features), tuple(wide))
+    result = index_batch(index_features(last, features), tuple(wide))
     if not _is_integer(features):
         result = move_axis(result, len(result.shape) - 1, before)
     return reshape(result, shape)
 
 
-def _index_batch(value: Gaussian, keys: tuple) -> Gaussian:
-    """Keys of the axes of the batch; the feature axis follows."""
+def index_batch(value: Gaussian, keys: tuple, *, distinct: bool = False) -> Gaussian:
+    """Index the axes of the batch of a value; the feature axis follows.
+
+    Args:
+        value: a value whose feature axis is the trailing one, or that has none.
+        keys: of leading axes, without Ellipsis and None.
+        distinct: whether index arrays are known to choose no element twice.
+    """
     if all(map(_selects_all, keys)):
         return value
+    distinct = distinct or all(map(_is_basic, keys))
     joint = None if value.axis is None else (lambda: value.joint_covariance()[keys])
+    leading = value.axis is None or len(value.shape) + value.axis > 0
     return moved(
         value,
         lambda a: a[keys],
@@ -148,21 +157,32 @@ def _index_batch(value: Gaussian, keys: tuple) -> Gaussian:
         covariance=joint if value.has_covariance else None,
         joint=joint,
         parents=((value, None),),
-        independent=value.independent and all(map(_is_basic, keys)),
+        independent=value.independent and distinct,
+        apart=value.apart and distinct,
+        elements=selected(value, keys[0]) if leading else None,
     )
 
 
-def _index_features(value: Gaussian, key: Any) -> Gaussian:
-    basic = _is_basic(key)
-    if _is_integer(key) or (not basic and not _rank(key)):
+def index_features(value: Gaussian, key: Any, *, distinct: bool = False) -> Gaussian:
+    """Index the features of a value, on its trailing axis.
+
+    Args:
+        value: the value.
+        key: an integer, a slice or an index array of at most one axis.
+        distinct: whether an index array is known to choose no feature twice.
+    """
+    distinct = distinct or _is_basic(key)
+    if _is_integer(key) or (not _is_basic(key) and not _rank(key)):
         return moved(
             value,
             lambda a: a[..., key],
             None,
             parents=((value, lambda c: c[..., key, :][..., None, :]),),
+            apart=value.apart,
+            elements=_of_vector(value, key),
         )
     select = lambda: value.joint_covariance()[..., key, :][..., key]  # noqa: E731
-    repeats = not basic and value.propagation.full
+    repeats = not distinct and value.propagation.full
     return moved(
         value,
         lambda a: a[..., key],
@@ -170,8 +190,14 @@ def _index_features(value: Gaussian, key: Any) -> Gaussian:
         covariance=select if value.has_covariance or repeats else None,
         joint=select,
         parents=((value, lambda c: c[..., key, :]),),
-        independent=value.independent and basic,
+        independent=value.independent and distinct,
+        apart=value.apart,
+        elements=_of_vector(value, key),
     )
+
+
+def _of_vector(value: Gaussian, key: Any) -> Elements | None:
+    return selected(value, key) if len(value.shape) == 1 else None
 
 
 def _plain(value: Gaussian, key: Any) -> Gaussian:
@@ -254,4 +280,5 @@ def _gather_features(value: Gaussian, chosen: Array, pick: Any) -> Gaussian:
         joint=joint,
         parents=((value, rows),),
         independent=False,
+        apart=value.apart,
     )

@@ -12,7 +12,7 @@ from moment_calculus.arrays import Array, contract, diagonal_matrix
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.operations import DEPENDENCE_REMEDY, add
 from moment_calculus.shapes import move_axis, moved, reshape, swap_last, warn_dropped
-from moment_calculus.special import affine, namespace
+from moment_calculus.special import affine, affine_squared, namespace
 from moment_calculus.values import Gaussian, Jacobian, Value, identity_map, share_sites
 
 
@@ -103,17 +103,35 @@ def _random_input(x: Gaussian, w: Any, b: Any, mean: Array) -> Gaussian:
         sites=frozenset().union(*(o.sites for o in (x, w, b) if isinstance(o, Gaussian))),
         parents=((x, lambda cross: each @ cross), *_weight_parents(w, b)),
         propagation=x.propagation,
+        apart=x.apart and not isinstance(w, Gaussian) and not isinstance(b, Gaussian),
         mixes=not full,
     )
 
 
 def _with_trailing_features(x: Gaussian) -> Gaussian:
-    """Contracting another axis than the features' mixes elements of the batch."""
+    """Contracting another axis than the features' mixes elements of the batch.
+
+    Where these are independent of each other, as the units of a layer that maps columns, they are
+    features without a covariance, and what were features is a batch.
+    """
     if x.axis == -1:
         return x
-    if not x.independent and x.shape[-1] > 1:
+    kept = x.independent or (x.apart and _has_independent_sites(x))
+    if not kept and x.shape[-1] > 1:
         warn_dropped(x, "a linear map over an axis of the batch")
     return moved(x, lambda a: a, -1, parents=((x, None),))
+
+
+def _has_independent_sites(value: Gaussian) -> bool:
+    """Whether every covariance of a value comes from a map, and none from the user."""
+    waiting, seen = [value], set()
+    while waiting:
+        current = waiting.pop()
+        seen.add(current.serial)
+        if not current.parents and not current.independent:
+            return False
+        waiting += [parent for parent, _ in current.parents if parent.serial not in seen]
+    return True
 
 
 def _mapped(x: Gaussian, matrix: Array) -> Array:
@@ -127,7 +145,7 @@ def _variance(x: Gaussian, matrix: Array, noise: Array | None) -> Array:
     if x.has_covariance:  # a softmax has one in diagonal mode too
         variance = namespace(matrix).sum((matrix @ x.covariance) * matrix, axis=-1)
     else:
-        variance = affine(x.variance, matrix * matrix)
+        variance = affine_squared(x.variance, matrix)
     return variance if noise is None else variance + noise
 
 

@@ -11,11 +11,13 @@ from typing import Any
 
 from moment_calculus.activations import activation
 from moment_calculus.arrays import Array, outer, transpose
+from moment_calculus.chains import Bounds
+from moment_calculus.elements import overlap
 from moment_calculus.errors import DependenceWarning, UnsupportedMoments
 from moment_calculus.notices import warn_user
 from moment_calculus.positive import is_positive, power
 from moment_calculus.products import matched_product, multiplies_again
-from moment_calculus.roots import fused, of_one_gaussian
+from moment_calculus.roots import fused, is_chain, of_one_gaussian
 from moment_calculus.shapes import broadcast, broadcast_shape
 from moment_calculus.special import namespace
 from moment_calculus.unary import apply, is_value, leaf, scale_shift, shape_of
@@ -66,11 +68,17 @@ def add(left: Any, right: Any) -> Value:
     if not is_value(right):
         return scale_shift(left, 1.0, right)
     if of_one_gaussian(left, right):
-        return fused(operator.add, left, right)
+        return fused(operator.add, left, right, bounds=lambda: _sum_bounds(left, right))
+    if is_chain(left, right):
+        return fused(operator.add, left, right, otherwise=lambda: _added(left, right))
+    return _added(left, right)
+
+
+def _added(left: Value, right: Value) -> Gaussian:
     total = _sum(left.gaussian(), right.gaussian())
     if total is not None:
         return total
-    shared = ", ".join(sorted(left.sites & right.sites))
+    shared = ", ".join(sorted(overlap(left, right)))
     warn_user(
         f"the terms of a sum both depend on latent site(s) {shared} and their covariance is not "
         f"known: it is taken as zero; {DEPENDENCE_REMEDY}",
@@ -89,17 +97,29 @@ def subtract(left: Any, right: Any) -> Value:
         return scale_shift(left, 1.0, -right)
     if is_value(left) and of_one_gaussian(left, right):
         return fused(operator.sub, left, right)
+    if is_value(left) and is_chain(left, right):
+        return fused(operator.sub, left, right, otherwise=lambda: _subtracted(left, right))
+    if is_value(left):
+        return _subtracted(left, right)
+    return scale_shift(scale_shift(right, -1.0), 1.0, left)
+
+
+def _subtracted(left: Value, right: Value) -> Any:
     negative = scale_shift(right, -1.0)
-    if not is_value(left):
-        return scale_shift(negative, 1.0, left)
     total = _sum(left.gaussian(), negative.gaussian())
     return _refuse_dependence("difference", left, right) if total is None else total
+
+
+def _sum_bounds(left: Value, right: Value) -> Bounds:
+    first, second = (v.bounds if isinstance(v, Deferred) else Bounds() for v in (left, right))
+    open_ended = first.open_ended or second.open_ended
+    return Bounds(first.low + second.low, first.high + second.high, open_ended)
 
 
 def _sum(left: Gaussian, right: Gaussian, *, independent: bool = False) -> Any:
     """The sum as a value, or None if the operands depend on each other in an unknown way."""
     left, right, axis = _aligned(left, right)
-    shared = bool(left.sites & right.sites) and not independent
+    shared = bool(overlap(left, right)) and not independent
     covariance, variance = None, None
     if _dense(left, right, shared):
         cross = _known_cross(left, right) if shared else 0.0
@@ -121,7 +141,7 @@ def _sum(left: Gaussian, right: Gaussian, *, independent: bool = False) -> Any:
         sites=left.sites | right.sites,
         parents=((left, identity_map), (right, identity_map)),
         propagation=left.propagation,
-        **_provenance(left, right),
+        **(_provenance(left, right) | ({"apart": False} if independent else {})),
     )
 
 
@@ -133,11 +153,16 @@ def _dense(left: Gaussian, right: Gaussian, shared: bool) -> bool:
 
 
 def _provenance(left: Gaussian, right: Gaussian) -> dict[str, Any]:
-    """What is known of the components of a sum or product of aligned values."""
+    """What is known of the components of a sum or product of aligned values.
+
+    The batches of dependent ones are aligned too, element by element, or their joint moments
+    would not be known.
+    """
     same = left.origin is right.origin
-    apart = same or not left.sites & right.sites
+    unrelated = same or not overlap(left, right)
     return {
-        "independent": left.independent and right.independent and apart,
+        "independent": left.independent and right.independent and unrelated,
+        "apart": left.apart and right.apart,
         "origin": left.origin if same else None,
     }
 
@@ -221,7 +246,7 @@ def _product(left: Gaussian, right: Gaussian) -> Gaussian:
             DependenceWarning,
         )
     joint = lambda: _product_covariance(first, second)  # noqa: E731
-    shared = bool(first.sites & second.sites)
+    shared = bool(overlap(first, second))
     product = Gaussian(
         first.mean * second.mean + cross,
         _product_variance(first, second, cross),
@@ -250,7 +275,7 @@ def _product_covariance(first: Gaussian, second: Gaussian) -> Array:
     mean_y = features_last(second.mean, second.axis)
     cov_x, cov_y = first.joint_covariance(), second.joint_covariance()
     covariance = cov_x * cov_y + cov_x * outer(mean_y, mean_y) + cov_y * outer(mean_x, mean_x)
-    if first.sites & second.sites:
+    if overlap(first, second):
         cross = cross_covariance(first, second)
         linear = outer(mean_y, mean_x) * cross
         covariance = covariance + cross * transpose(cross) + linear + transpose(linear)
@@ -270,13 +295,13 @@ def divide(left: Any, right: Any) -> Value:
         raise UnsupportedMoments(
             "division by a random value has no moments (those of 1/x do not exist)",
             sites=right.sites | (left.sites if is_value(left) else frozenset()),
-            remedy="parametrise the inverse, e.g. multiply by torch.exp(-s) instead of dividing",
+            remedy="parametrise the inverse, e.g. multiply by exp(-s) instead of dividing",
         )
     return scale_shift(left, 1.0 / right)
 
 
 def _refuse_dependence(what: str, left: Value, right: Value):
-    shared = ", ".join(sorted(left.sites & right.sites))
+    shared = ", ".join(sorted(overlap(left, right)))
     raise UnsupportedMoments(
         f"{what} of two values that both depend on latent site(s) {shared}; their joint moments "
         "are not known",

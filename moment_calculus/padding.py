@@ -7,7 +7,6 @@ from typing import Any
 
 from moment_calculus.arrays import Array, device
 from moment_calculus.errors import UnsupportedMoments
-from moment_calculus.layout import batch_shape
 from moment_calculus.positions import lag_covariance
 from moment_calculus.shapes import moved
 from moment_calculus.special import namespace
@@ -41,7 +40,8 @@ def pad(value: Value, kernel: PadKernel, config: Config, fill: Any = 0.0) -> Gau
     if value.axis is None:
         return _padded(value, kernel, config, fill, None, None)
     features = config[value.axis]
-    batch = batch_shape(config, value.axis)
+    place = len(config) + value.axis
+    batch = (*config[:place], *config[place + 1 :])
     joint = lambda: kernel(value.joint_covariance(), (*batch, features, features), 0.0)  # noqa: E731
     rows = lambda cross: _padded_rows(cross, kernel, features)  # noqa: E731
     return _padded(value, kernel, config, fill, joint, None if _pads(batch) else rows)

@@ -12,7 +12,7 @@ from moment_calculus.errors import DependenceWarning
 from moment_calculus.layout import batch_shape
 from moment_calculus.linear import map_features
 from moment_calculus.notices import warn_user
-from moment_calculus.positions import known_zero, lag_covariance
+from moment_calculus.positions import lag_covariance
 from moment_calculus.shapes import warn_dropped
 from moment_calculus.special import constants, namespace
 from moment_calculus.values import Gaussian, Value
@@ -50,7 +50,7 @@ def window_sum(value: Value, windows: Windows, kernel: WindowKernel) -> Gaussian
     value = value.gaussian()
     if value.independent and windows.disjoint:
         return _made(value, value, windows, kernel, None, independent=True)
-    apart, result = known_zero(value), value
+    result = value
     place = None if value.axis is None else len(value.shape) + value.axis
     features = windows.on([] if place is None else [place])
     if place is not None and not features.still:
@@ -61,7 +61,7 @@ def window_sum(value: Value, windows: Windows, kernel: WindowKernel) -> Gaussian
     others = windows.on([axis for axis in range(len(value.shape)) if axis != place])
     if others.still:
         return result
-    known = _over_batch(result, others, kernel, apart)
+    known = _over_batch(result, others, kernel, apart=value.apart)
     return _as_independent(result, others, kernel) if known is None else known
 
 
@@ -78,9 +78,9 @@ def sum_of_dependent(value: Gaussian, axes: Sequence[int]) -> Gaussian | None:
     """
     still = (1,) * len(value.shape)
     windows = Windows(value.shape, still, still).on(axes)
-    if windows.pairs > MOST_PAIRS and not known_zero(value):
+    if windows.pairs > MOST_PAIRS:
         return None
-    return _over_batch(value, windows, _whole, known_zero(value))
+    return _over_batch(value, windows, _whole, apart=False)
 
 
 def _whole(array: Array, windows: Windows) -> Array:
@@ -116,7 +116,7 @@ def _made(value, moved, windows, kernel, covariance, variance=None, **options) -
 
 
 def _over_batch(
-    value: Gaussian, windows: Windows, kernel: WindowKernel, apart: bool
+    value: Gaussian, windows: Windows, kernel: WindowKernel, *, apart: bool
 ) -> Gaussian | None:
     """Windows over axes of the batch; None if the covariance of positions is not known."""
     if apart:
@@ -130,7 +130,8 @@ def _over_batch(
         covariance = lambda: kernel(value.covariance, _beside(value, windows))  # noqa: E731
     elif value.has_covariance and value.propagation.full:
         warn_dropped(value, "a sum over windows of positions")
-    return _made(value, value, windows, kernel, covariance, positive_part(variance))
+    still = apart and windows.disjoint
+    return _made(value, value, windows, kernel, covariance, positive_part(variance), apart=still)
 
 
 def _as_independent(value: Gaussian, windows: Windows, kernel: WindowKernel) -> Gaussian:

@@ -39,14 +39,12 @@ def lag_covariance(value: Gaussian, offset: Sequence[int]) -> Array | None:
     offset = tuple(offset)
     if not any(offset):
         return value.variance
-    if value.independent:
+    if value.independent or (value.apart and not _feature_offset(value, offset)):
         return _zeros(value.variance, offset)
     if value.lags is not None:
         return value.lags(offset)
     if value.has_covariance and _along_features(value, offset):
         return _of_features(value, offset)
-    if not value.parents and not _feature_offset(value, offset):
-        return _zeros(value.variance, offset)
     return _through_last_step(value, offset)
 
 
@@ -113,15 +111,6 @@ def shifted(array: Array, offset: Sequence[int]) -> tuple[Array, Array]:
     return array[left], array[right]
 
 
-def known_zero(value: Gaussian) -> bool:
-    """Whether components at different places of the batch are known to be independent.
-
-    Args:
-        value: the value.
-    """
-    return value.independent or (not value.parents and value.lags is None)
-
-
 def _zeros(like: Array, offset: Offset) -> Array:
     shape = _remaining(like.shape, offset)
     return namespace(like).zeros(shape, dtype=like.dtype, device=device(like))
@@ -149,7 +138,7 @@ def _of_features(value: Gaussian, offset: Offset) -> Array:
 
 def _of_function(value: Gaussian, offset: Offset) -> Array | None:
     """Cov(f(x), f(y)) of Gaussian x and y, as of a vector of two."""
-    base, activation = value.function
+    base, activation = value.function  # type: ignore[misc]
     known = lag_covariance(base, offset)
     if known is None or not Operand(activation, base.mean, base.variance).uniform:
         return None
@@ -168,7 +157,7 @@ def _of_function(value: Gaussian, offset: Offset) -> Array | None:
 
 
 def _of_affine(value: Gaussian, offset: Offset) -> Array | None:
-    source, scale, _ = value.affine
+    source, scale, _ = value.affine  # type: ignore[misc]
     known = lag_covariance(source, offset) if source.shape == value.shape else None
     if known is None or isinstance(scale, int | float):
         return None if known is None else known * (scale * scale)

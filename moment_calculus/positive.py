@@ -212,6 +212,5 @@ def _refuse(value: Value, what: str) -> NoReturn:
     raise UnsupportedMoments(
         cause,
         sites=value.sites,
-        remedy="make it positive first, e.g. by torch.exp or torch.nn.functional.softplus, or "
-        "parametrise the result itself",
+        remedy="make it positive first, e.g. by exp or softplus, or parametrise the result itself",
     )

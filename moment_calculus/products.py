@@ -15,6 +15,7 @@ from moment_calculus.arrays import outer
 from moment_calculus.chains import extremes
 from moment_calculus.completion import Operand, alike, integrated
 from moment_calculus.dependence import elementwise_covariance
+from moment_calculus.elements import overlap
 from moment_calculus.gaussian import Gaussian
 from moment_calculus.layout import features_last, gain_map
 from moment_calculus.quadrature import nodes
@@ -75,7 +76,7 @@ def matched_product(product: Gaussian, first: Gaussian, second: Gaussian) -> Gau
         first: a factor of its shape and feature axis.
         second: the other factor.
     """
-    if not (first.function or second.function) or not first.sites & second.sites:
+    if not (first.function or second.function) or not overlap(first, second):
         return product
     variance = _variance(first, second)
     if variance is None:
@@ -95,6 +96,7 @@ def matched_product(product: Gaussian, first: Gaussian, second: Gaussian) -> Gau
         parents=((product, gain_map(ratio, product.axis)),),
         propagation=product.propagation,
         independent=product.independent,
+        apart=product.apart,
         origin=None if product.origin is product else product.origin,
     )
 
@@ -106,7 +108,7 @@ def multiplies_again(first: Gaussian, second: Gaussian) -> bool:
         first: a factor.
         second: the other factor.
     """
-    if not first.sites & second.sites:
+    if not overlap(first, second):
         return False
     return _comes_from(first, second) or _comes_from(second, first)
 

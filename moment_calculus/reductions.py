@@ -89,6 +89,7 @@ def _over_features(value: Gaussian) -> Gaussian:
         parents=((value, lambda cross: xp.sum(cross, axis=-2, keepdims=True)),),
         propagation=value.propagation,
         independent=value.independent,
+        apart=value.apart,
         mixes=not full,
     )
 
@@ -97,14 +98,25 @@ def _over_batch(value: Gaussian, axes: Sequence[int]) -> Gaussian:
     axes = [axis for axis in axes if value.shape[axis] > 1]
     if not axes:
         return value
-    if not value.independent:
+    if not value.apart:
         known = sum_of_dependent(value, axes)
         if known is not None:
             return known
-    _require_independence(value, axes[0], "a sum")
+        _require_independence(value, axes[0], "a sum")
     xp = namespace(value.mean)
     move = lambda a: xp.sum(a, axis=tuple(axes), keepdims=True)  # noqa: E731
-    return moved(value, move, value.axis, parents=((value, None),))
+    feature = len(value.shape) + (value.axis or 0)
+    places = tuple(axis - (value.axis is not None and axis > feature) for axis in axes)
+    spread = lambda: xp.sum(value.joint_covariance(), axis=places, keepdims=True)  # noqa: E731
+    return moved(
+        value,
+        move,
+        value.axis,
+        covariance=spread if value.has_covariance else None,
+        joint=None if value.axis is None else spread,
+        parents=((value, None),),
+        apart=value.apart,
+    )
 
 
 def _require_independence(value: Gaussian, axis: int, what: str) -> None:

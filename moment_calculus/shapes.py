@@ -11,34 +11,15 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from moment_calculus.arrays import Array
-from moment_calculus.errors import CovarianceDroppedWarning, UnsupportedMoments
+from moment_calculus.errors import CovarianceDroppedWarning
 from moment_calculus.layout import Jacobian, batch_shape, identity_map
+from moment_calculus.layout import broadcast_shape as broadcast_shape
 from moment_calculus.notices import warn_user
 from moment_calculus.positions import permuted_lags, reshaped_lags
 from moment_calculus.special import namespace
 from moment_calculus.values import Deferred, Gaussian
 
 KEEP = object()
-
-
-def broadcast_shape(*shapes: tuple[int, ...]) -> tuple[int, ...]:
-    """Shape of an elementwise operation on operands of these shapes.
-
-    Raises:
-        UnsupportedMoments: if the shapes do not broadcast.
-    """
-    first = shapes[0]
-    if all(shape == first or shape == () for shape in shapes):
-        return first
-    rank = max(map(len, shapes))
-    padded = [(1,) * (rank - len(shape)) + tuple(shape) for shape in shapes]
-    result = tuple(next((n for n in sizes if n != 1), 1) for sizes in zip(*padded, strict=True))
-    if any(n not in (1, m) for shape in padded for n, m in zip(shape, result, strict=True)):
-        raise UnsupportedMoments(
-            f"operands of shapes {', '.join(map(str, shapes))} do not broadcast",
-            remedy="align the shapes, e.g. with unsqueeze or squeeze",
-        )
-    return result
 
 
 def moved(value: Gaussian, move: Callable[[Array], Array], axis: int | None, **changes: Any):
@@ -82,7 +63,8 @@ def _on_axis(value: Gaussian, rank: int, axis: int | None) -> Gaussian:
         if len(value.shape) < -axis:
             return _single_feature(value, axis)
         if value.shape[axis] == 1:
-            return moved(value, lambda a: a, axis, parents=((value, _dropped_axis(value, axis)),))
+            parents = ((value, _dropped_axis(value, axis)),)
+            return moved(value, lambda a: a, axis, parents=parents, apart=value.apart)
     if may_lose_dependence(value):
         warn_dropped(value, f"an elementwise operation along axis {axis}")
     missing = 0 if axis is None else max(0, -axis - len(value.shape))
@@ -93,7 +75,8 @@ def _on_axis(value: Gaussian, rank: int, axis: int | None) -> Gaussian:
 def _single_feature(value: Gaussian, axis: int) -> Gaussian:
     """A value with too few axes: the missing feature axis has size one."""
     shape = (1,) * (-axis - len(value.shape)) + value.shape
-    return moved(value, lambda a: reshape(a, shape), axis, parents=((value, identity_map),))
+    parents = ((value, identity_map),)
+    return moved(value, lambda a: reshape(a, shape), axis, parents=parents, apart=value.apart)
 
 
 def _dropped_axis(value: Gaussian, axis: int) -> Jacobian:
@@ -114,6 +97,7 @@ def _expanded(value: Gaussian, shape: tuple[int, ...], axis: int | None) -> Gaus
         return value
     xp = namespace(value.mean)
     move = lambda a: xp.broadcast_to(a, shape)  # noqa: E731
+    same_batch = math.prod(batch_shape(value.shape, axis)) == math.prod(batch_shape(shape, axis))
     size = 1 if axis is None or len(value.shape) < -axis else value.shape[axis]
     wide = 1 if axis is None else shape[axis]
     batch = batch_shape(shape, axis)
@@ -126,7 +110,8 @@ def _expanded(value: Gaussian, shape: tuple[int, ...], axis: int | None) -> Gaus
             covariance=spread if value.has_covariance else None,
             joint=None if axis is None else spread,
             parents=((value, identity_map),),
-            independent=value.independent and math.prod(value.shape) == math.prod(shape),
+            independent=value.independent and same_batch,
+            apart=value.apart and same_batch,
         )
     return moved(
         value,
@@ -136,6 +121,7 @@ def _expanded(value: Gaussian, shape: tuple[int, ...], axis: int | None) -> Gaus
         joint=spread,
         parents=((value, lambda cross: _repeat_rows(cross, wide)),),
         independent=False,
+        apart=value.apart and same_batch,
     )
 
 
@@ -204,6 +190,7 @@ def _with_batch(value: Gaussian, move, axis, move_batch, batch, *, aligned=None,
         covariance=covariance,
         joint=joint,
         parents=((value, identity_map if aligned else None),),
+        apart=value.apart,
         **changes,
     )
 
@@ -282,6 +269,7 @@ def converted(value: Any, move: Callable[[Array], Array]) -> Any:
         covariance=joint if value.has_covariance else None,
         joint=joint,
         parents=((value, move),),
+        apart=value.apart,
     )
 
 

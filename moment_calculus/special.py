@@ -22,6 +22,7 @@ Array = Any
 __all__ = [
     "TINY_VARIANCE",
     "affine",
+    "affine_squared",
     "constants",
     "elementwise",
     "erf",
@@ -131,6 +132,17 @@ def stop_gradient(array: Array) -> Array:
     return array
 
 
+def is_traced_once(array: Array) -> bool:
+    """Whether programs on such arrays are traced once and run often.
+
+    A look at what they compute then costs nothing when they run.
+
+    Args:
+        array: any array.
+    """
+    return array_api_compat.is_jax_array(array)
+
+
 def recomputed(function: Callable[..., Array]) -> Callable[..., Array]:
     """Let a function be evaluated once more in the backward pass, instead of storing its steps.
 
@@ -184,6 +196,7 @@ erf = _dispatch("erf", "erf", "erf")
 erfc = _dispatch("erfc", "erfc", "erfc")
 erfcx = _dispatch("erfcx", "erfcx", "erfcx")
 expit = _dispatch("expit", "expit", "expit")
+digamma = _dispatch("digamma", "digamma", "digamma")
 gammaln = _dispatch("gammaln", "gammaln", "gammaln")
 log_ndtr = _dispatch("log_ndtr", "log_ndtr", "log_ndtr")
 
@@ -210,6 +223,19 @@ def affine(inputs: Array, matrix: Array, shift: Array | None = None) -> Array:
         return _torch_linear()(inputs, matrix, shift)
     mapped = inputs @ matrix.mT
     return mapped if shift is None else mapped + shift
+
+
+def affine_squared(inputs: Array, matrix: Array) -> Array:
+    """(M∘M) x over the trailing axis of x: what M does to variances.
+
+    Args:
+        inputs: x, [..., in].
+        matrix: M, [..., out, in].
+    """
+    if array_api_compat.is_torch_array(matrix):
+        return affine(inputs, matrix * matrix)
+    columns = matrix.mT  # the layout in which JAX models hold weights: XLA would copy the squares
+    return inputs @ (columns * columns)
 
 
 @functools.cache

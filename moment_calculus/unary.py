@@ -109,6 +109,7 @@ def _shifted(value: Gaussian, shift: Array | float) -> Gaussian:
         parents=((value, identity_map),),
         propagation=value.propagation,
         independent=value.independent,
+        apart=value.apart,
         origin=value.origin,
         affine=(value, 1.0, shift),
     )
@@ -137,6 +138,7 @@ def _scaled(value: Gaussian, scale: Array | float) -> Gaussian:
         parents=((value, jacobian),),
         propagation=value.propagation,
         independent=value.independent,
+        apart=value.apart,
         origin=value.origin,
         affine=(value, scale, 0.0),
     )

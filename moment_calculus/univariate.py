@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
+
+import numpy as np
 
 from moment_calculus.arrays import Array
 from moment_calculus.special import elementwise, namespace, ndtr
@@ -43,28 +46,51 @@ def is_single(x: Array) -> bool:
 
 
 def tail_moment_values(t: Array) -> tuple[Array, Array, Array]:
-    """T1 and T2 cancel for large t: there T1 = T0 K1, T2 = T0 K1 K2 by a continued fraction."""
-    xp = namespace(t)
-    t = xp.clip(t, max=LIMIT)
-    switch, levels = (2.5, 6) if is_single(t) else (4.0, 12)
-    density, beyond = pdf(t), ndtr(-t)
-    first, second = _fractions(t, levels)
-    far = t > switch
-    return (
-        beyond,
-        xp.where(far, beyond * first, density - t * beyond),
-        xp.where(far, beyond * first * second, (1 + t * t) * beyond - t * density),
-    )
+    """As :func:`tail_moments`, without derivatives of its own; one exponential serves all three.
+
+    With the quotient K = T2 / T1 the recursions T0 = T2 + t T1 and φ = T1 + t T0 have positive
+    terms only: T1 = φ / (1 + t (t + K)).
+
+    Args:
+        t: non-negative array.
+    """
+    t = namespace(t).clip(t, max=LIMIT)
+    quotient = _tail_quotient(t)
+    reach = t + quotient
+    first = pdf(t) / (1 + t * reach)
+    return reach * first, first, quotient * first
 
 
-def _fractions(t: Array, levels: int) -> tuple[Array, Array]:
-    """K1 and K2 of K_n = n / (t + K_{n+1}), started from the asymptotic form of K_{levels+1}."""
-    square = t * t + 4 * (levels + 1)
-    current = ((square - 2 + 2 * t / square**0.5) ** 0.5 - t) / 2
-    previous = current
-    for level in range(levels, 0, -1):
-        current, previous = level / (t + current), current
-    return current, previous
+# Relative errors of K: 3e-7 in single, 1e-13 in double precision.
+_DEGREES = {True: 10, False: 22}
+_CENTRE = 4.0
+_NEAR, _FAR = 1 / _CENTRE, 1 / (LIMIT + _CENTRE)
+
+
+@functools.cache
+def _tail_polynomial(degree: int) -> tuple[float, ...]:
+    """(t + c) K in powers of u, which is 1/(t + c) mapped to [−1, 1]."""
+    points, weights = np.polynomial.legendre.leggauss(400)
+
+    def target(u: np.ndarray) -> np.ndarray:
+        shifted = 2 / (_NEAR + _FAR + (_NEAR - _FAR) * u)
+        t = np.maximum(shifted - _CENTRE, 0.0)[:, None]
+        step = (40 / (t + (t * t + 80) ** 0.5)) * (1 + points)  # t s + s²/2 ≤ 40
+        mass = weights * step * np.exp(-step * (t + step / 2))
+        return shifted * (mass * step).sum(axis=-1) / mass.sum(axis=-1)
+
+    fit = np.polynomial.chebyshev.chebinterpolate(target, degree)
+    return tuple(np.polynomial.chebyshev.cheb2poly(fit).tolist())
+
+
+def _tail_quotient(t: Array) -> Array:
+    """T2 / T1 for 0 ≤ t ≤ LIMIT."""
+    inverse = 1 / (t + _CENTRE)
+    u = inverse * (2 / (_NEAR - _FAR)) - (_NEAR + _FAR) / (_NEAR - _FAR)
+    *lower, total = _tail_polynomial(_DEGREES[is_single(t)])
+    for coefficient in reversed(lower):
+        total = total * u + coefficient
+    return total * inverse
 
 
 def _tail_slopes(t: Array) -> Any:
@@ -84,7 +110,6 @@ def tail_moments(t: Array) -> tuple[Array, Array, Array]:
     Returns:
         T0, T1, T2 of the shape of ``t``.
 
-    Source: T0 = Φ(−t), T1 = φ − tΦ(−t), T2 = (1 + t²)Φ(−t) − tφ; Laplace's continued fraction of
-    the Mills ratio gives the quotients.
+    Source: T0 = Φ(−t), T1 = φ − tΦ(−t), T2 = (1 + t²)Φ(−t) − tφ; a fit of T2/T1.
     """
     return _tail_moments(t)

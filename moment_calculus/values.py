@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from moment_calculus.deferred import AffineDeferred, ComposedDeferred, Deferred
+from moment_calculus.composed import ComposedDeferred, FusedDeferred
+from moment_calculus.deferred import AffineDeferred, Deferred
 from moment_calculus.dependence import cross_covariance, elementwise_covariance, share_sites
 from moment_calculus.gaussian import Gaussian
 from moment_calculus.layout import (
@@ -17,6 +18,7 @@ __all__ = [
     "AffineDeferred",
     "ComposedDeferred",
     "Deferred",
+    "FusedDeferred",
     "Gaussian",
     "Jacobian",
     "Value",

@@ -8,6 +8,8 @@ except ImportError as error:
         'numpyro_moments needs NumPyro and JAX: pip install "pyro-moments[numpyro]"'
     ) from error
 
+from guides.numpyro.empirical_bayes import EmpiricalBayesNormal
+from guides.numpyro.mean_field import DVIGuide
 from moment_calculus.errors import (
     CovarianceDroppedWarning,
     DependenceWarning,
@@ -15,14 +17,27 @@ from moment_calculus.errors import (
 )
 from moment_calculus.moments import Moments
 from numpyro_moments import rules as _rules  # noqa: F401  (registers the rules)
+from numpyro_moments.elbo import DeterministicELBO
+from numpyro_moments.likelihoods import expected_log_prob, predictive_moments
+from numpyro_moments.prediction import Prediction
+from numpyro_moments.predictive import predict
 from numpyro_moments.propagate import propagate
 from numpyro_moments.rules.table import moment_rule
+from numpyro_moments.svi import SVI
 
 __all__ = [
+    "SVI",
     "CovarianceDroppedWarning",
+    "DVIGuide",
     "DependenceWarning",
+    "DeterministicELBO",
+    "EmpiricalBayesNormal",
     "Moments",
+    "Prediction",
     "UnsupportedMoments",
+    "expected_log_prob",
     "moment_rule",
+    "predict",
+    "predictive_moments",
     "propagate",
 ]

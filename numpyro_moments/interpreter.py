@@ -19,15 +19,18 @@ from jax.interpreters.partial_eval import dce_jaxpr
 from moment_calculus.composites import Composite
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.notices import at_line
+from moment_calculus.symbolic import Symbolic, resolved
 from moment_calculus.values import Deferred, Gaussian
 from numpyro_moments import location
-from numpyro_moments.rules.table import PROGRAMS, RULES
+from numpyro_moments.rules.table import INLINED, PARTS, PROGRAMS, RULES
 
-_RANDOM = (Gaussian, Deferred, Composite)
+_RANDOM = (Gaussian, Deferred, Composite, Symbolic)
 # What a number becomes on its way to another shape or type; it is still that number.
 _KEEPS_NUMBERS = frozenset(
     "broadcast_in_dim convert_element_type copy reshape squeeze stop_gradient".split()
 )
+
+_LARGEST_INDEX = 2**20
 
 
 def is_random(operand: Any) -> bool:
@@ -71,6 +74,18 @@ class Interpreter:
         self, jaxpr: core.Jaxpr, consts: Sequence[Any], operands: Sequence[Any]
     ) -> list[Any]:
         """The same for an open jaxpr and its constants."""
+        return list(map(resolved, self.inline(jaxpr, consts, operands)))
+
+    def inline(
+        self, jaxpr: core.Jaxpr, consts: Sequence[Any], operands: Sequence[Any]
+    ) -> list[Any]:
+        """The same for a program that is part of another: parts of composites stay what they are.
+
+        Args:
+            jaxpr: open jaxpr.
+            consts: its constants.
+            operands: as of :meth:`run`.
+        """
         live, _ = dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars), instantiate=True)
         return _Frame(self, live, consts, operands).evaluate()
 
@@ -110,26 +125,55 @@ class _Frame:
         return result if primitive.multiple_results else [result]
 
     def _random(self, equation: Any, operands: list[Any]) -> list[Any]:
+        result = self._located(equation, lambda: self._apply(equation, operands), operands)
+        return list(result) if equation.primitive.multiple_results else [result]
+
+    def _located(self, equation: Any, apply: Callable[[], Any], operands: Sequence[Any]) -> Any:
+        """What is applied for an equation, whose line warnings and refusals name."""
         interpreter = self.interpreter
         try:
             with at_line(lambda: location.line_of(equation, interpreter.calls)):
-                result = self._apply(equation, operands)
+                return apply()
         except UnsupportedMoments as refusal:
             raise location.located(refusal, equation, operands, interpreter) from None
-        return list(result) if equation.primitive.multiple_results else [result]
 
     def _apply(self, equation: Any, operands: list[Any]) -> Any:
         name = equation.primitive.name
         if name in PROGRAMS:
             return self._program(PROGRAMS[name], equation, operands)
-        rule = self.interpreter.rules.get(name)
-        if rule is None:
-            raise _no_rule(name, operands)
         if any(_fits(equation, operand) for operand in operands):
             operands = list(map(self.interpreter.numbers.simplified, operands))
+        if name in PARTS and name not in self.interpreter.own:
+            plain = self._later(equation)
+            part = PARTS[name](plain, *operands, **equation.params)
+            if part is not None:
+                return part
+        return self._plain(equation, operands)
+
+    def _plain(self, equation: Any, operands: Sequence[Any]) -> Any:
+        """What the rule of an equation makes of operands that are no parts of composites."""
+        operands = list(map(resolved, operands))
+        rule = self.interpreter.rules.get(equation.primitive.name)
+        if rule is None:
+            raise _no_rule(equation.primitive.name, operands)
         return rule(*operands, **equation.params)
 
+    def _later(self, equation: Any) -> Callable[..., Any]:
+        """The rule of an equation, for when it is known whether it is part of a composite."""
+        calls = list(self.interpreter.calls)
+
+        def plain(*operands: Any) -> Any:
+            current, self.interpreter.calls = self.interpreter.calls, calls
+            try:
+                return self._located(equation, lambda: self._plain(equation, operands), operands)
+            finally:
+                self.interpreter.calls = current
+
+        return plain
+
     def _program(self, rule: Callable, equation: Any, operands: list[Any]) -> Any:
+        if equation.primitive.name not in INLINED:
+            operands = list(map(resolved, operands))
         self.interpreter.calls.append(equation)
         try:
             return rule(self.interpreter, equation, operands)
@@ -175,10 +219,16 @@ def _simplified(operand: Any) -> Any:
 def _concretely(equation: Any, operands: list[Any]) -> Any:
     """Evaluate what is known when the program is traced: small constants stay constants."""
     unknown = any(isinstance(operand, jax.core.Tracer) for operand in operands)
-    small = all(part.aval.size <= 1 for part in (*equation.invars, *equation.outvars))
+    small = all(map(_is_small, (*equation.invars, *equation.outvars)))
     if unknown or not small or not operands:
         return contextlib.nullcontext()
     return jax.ensure_compile_time_eval()
+
+
+def _is_small(part: Any) -> bool:
+    """Numbers and index arrays; rules must know whether an index takes an element twice."""
+    index = not jnp.issubdtype(part.aval.dtype, jnp.inexact) and part.aval.size <= _LARGEST_INDEX
+    return index or part.aval.size <= 1
 
 
 def _fits(equation: Any, operand: Any) -> bool:

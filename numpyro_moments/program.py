@@ -21,6 +21,7 @@ from numpyro.util import _validate_model, check_model_guide_match
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.rulebooks import Propagation
 from numpyro_moments.interpreter import Interpreter
+from numpyro_moments.likelihoods.derived import stripped
 from numpyro_moments.posteriors import DISCRETE_REMEDY, posterior_value, without_wrappers
 
 _AUXILIARY_SUFFIX = "_unconstrained"
@@ -200,10 +201,13 @@ def _kept(trace: dict) -> dict:
 
 
 def _dynamic(site: dict) -> dict:
-    """What of a site is made of arrays."""
-    if site["type"] != "sample":
-        return {"value": site["value"]}
-    return {part: site[part] for part in ("fn", "value", "scale")}
+    """What of a site is made of arrays; a scale that is a plain number stays one."""
+    parts = {"value": site["value"]}
+    if site["type"] == "sample":
+        parts["fn"] = stripped(site["fn"])
+    if isinstance(site.get("scale"), jax.Array):
+        parts["scale"] = site["scale"]
+    return parts
 
 
 def _names(shapes: Any) -> Sequence[str]:

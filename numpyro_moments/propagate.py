@@ -67,7 +67,4 @@ def _is_moments(leaf: Any) -> bool:
 def _names(inputs: Any) -> list[str]:
     """The leaves by which input they are in, and where in it."""
     paths, _ = jax.tree_util.tree_flatten_with_path(inputs, is_leaf=_is_moments)
-    return [
-        f"input {path[0].idx}" + jax.tree_util.keystr(path[1:])  # type: ignore[union-attr]
-        for path, _ in paths
-    ]
+    return [f"input {path[0].idx}" + jax.tree_util.keystr(path[1:]) for path, _ in paths]

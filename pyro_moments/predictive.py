@@ -14,6 +14,7 @@ from pyro.poutine.messenger import Messenger
 from pyro.poutine.util import prune_subsample_sites, site_is_subsample
 
 from moment_calculus.moments import Moments, as_moments
+from moment_calculus.predictions import PredictedSite
 from moment_calculus.rulebooks import Propagation
 from pyro_moments.elbo import bind
 from pyro_moments.likelihoods import predictive
@@ -22,7 +23,7 @@ from pyro_moments.precision import full_precision
 from pyro_moments.tensor import unwrap
 
 
-class Prediction:
+class Prediction(PredictedSite):
     """Predictive distribution of one site, as moments and a log density.
 
     For classes the moments are those of the one-hot outcome: ``mean`` holds the probabilities,
@@ -37,16 +38,13 @@ class Prediction:
     """
 
     def __init__(self, name: str, fn: Any) -> None:
-        self.name, self.distribution = name, fn
-        base, self._summed = _base(fn)
-        self.mean, self.epistemic_variance, self.aleatoric_variance, self._log_prob = predictive(
-            name, base
-        )
+        base, summed = _base(fn)
+        mean, epistemic, aleatoric, log_prob = predictive(name, base)
 
-    @property
-    def variance(self) -> torch.Tensor:
-        """Epistemic plus aleatoric variance, of the mean's shape."""
-        return self.epistemic_variance + self.aleatoric_variance
+        def log_density(value: torch.Tensor) -> torch.Tensor:
+            return sum_rightmost(log_prob(value), summed)
+
+        super().__init__(name, fn, mean, epistemic, aleatoric, log_density)
 
     @torch.no_grad()  # what is computed lazily would otherwise record gradients
     def log_prob(self, value: torch.Tensor) -> torch.Tensor:
@@ -55,11 +53,7 @@ class Prediction:
         Args:
             value: observations.
         """
-        return sum_rightmost(self._log_prob(value), self._summed)
-
-    def __repr__(self) -> str:
-        """Site and shape."""
-        return f"Prediction({self.name!r}, shape={tuple(self.mean.shape)})"
+        return super().log_prob(value)
 
 
 _WRAPPERS = (torch.distributions.Independent, ExpandedDistribution, MaskedDistribution)

@@ -73,9 +73,7 @@ LINEAR_MAPS = [
     Program("vector_as_weight", "b", lambda x, b: linear(x, b)),
     Program("scalar_bias", "Ws", linear),
     Program("transposed_weights", "WV", lambda x, W, V: x @ W.T @ V.T),
-    Program(
-        "transposed_weights_of_columns", "WV", lambda x, W, V: (V @ (W @ x.T)).T, WARNING, WARNING
-    ),
+    Program("transposed_weights_of_columns", "WV", lambda x, W, V: (V @ (W @ x.T)).T),
     Program(
         "matrix_times_hidden_vector",
         "bW",

@@ -74,7 +74,13 @@ def test_imports_point_downwards():
         ("guides/families/wrong.py", "import pyro"),
         ("guides/pyro/wrong.py", "import pyro_moments"),
         ("guides/pyro/wrong.py", "def late():\n    import numpyro"),
+        ("guides/pyro/wrong.py", "from guides import numpyro"),
         ("pyro_moments/wrong.py", "import jax.numpy"),
+        ("pyro_moments/wrong.py", "def late():\n    import numpyro_moments"),
+        ("guides/numpyro/wrong.py", "import numpyro_moments"),
+        ("guides/numpyro/wrong.py", "def late():\n    import torch"),
+        ("numpyro_moments/wrong.py", "import pyro.distributions"),
+        ("numpyro_moments/wrong.py", "import pyro_moments"),
     ],
 )
 def test_the_contracts_catch_a_wrong_import(tmp_path, module, forbidden):
@@ -87,10 +93,23 @@ def test_the_contracts_catch_a_wrong_import(tmp_path, module, forbidden):
     assert "wrong" in result.stdout
 
 
-def test_pyro_front_end_never_loads_jax():
-    code = IMPORT_EVERYTHING_IN.format(packages=["pyro_moments", "guides.pyro"])
-    assert loaded("import pyro_moments", ("pyro", "jax", "numpyro")) == ["pyro"]
-    assert loaded(code, ("pyro", "jax", "numpyro")) == ["pyro"]
+HOSTS = {"pyro": ("torch", "pyro"), "numpyro": ("jax", "numpyro")}
+
+
+@pytest.mark.parametrize(("host", "other"), [("pyro", "numpyro"), ("numpyro", "pyro")])
+def test_a_front_end_never_loads_the_other_ones_host(host, other):
+    names = (*HOSTS[host], *HOSTS[other], f"{other}_moments")
+    everything = IMPORT_EVERYTHING_IN.format(packages=[f"{host}_moments", f"guides.{host}"])
+    for code in (f"import {host}_moments", f"import guides.{host}", everything):
+        assert loaded(code, names) == list(HOSTS[host])
+
+
+@pytest.mark.parametrize(("host", "other"), [("pyro", "numpyro"), ("numpyro", "pyro")])
+def test_a_front_end_works_where_the_other_ones_host_is_missing(host, other):
+    packages = [f"{host}_moments", f"guides.{host}"]
+    code = BLOCK.format(blocked=HOSTS[other]) + IMPORT_EVERYTHING_IN.format(packages=packages)
+    result = run_python(code)
+    assert result.returncode == 0, result.stderr
 
 
 def test_lower_floors_load_no_framework():
@@ -98,15 +117,22 @@ def test_lower_floors_load_no_framework():
     assert loaded(code, ("torch", "pyro", "jax", "numpyro")) == []
 
 
-@pytest.mark.parametrize("blocked", [("torch", "pyro"), ("pyro",), ("torch",)], ids=" and ".join)
-def test_missing_host_says_what_to_install(blocked):
-    code = """
+@pytest.mark.parametrize("package", ["{}_moments", "guides.{}"])
+@pytest.mark.parametrize(
+    ("host", "blocked"),
+    [(host, blocked) for host, names in HOSTS.items() for blocked in (names, *zip(names))],
+    ids=lambda value: value if isinstance(value, str) else " and ".join(value),
+)
+def test_missing_host_says_what_to_install(package, host, blocked):
+    name = package.format(host)
+    code = f"""
 try:
-    import pyro_moments
+    import {name}
 except ImportError as error:
-    assert 'pip install "pyro-moments[pyro]"' in str(error), error
+    assert str(error).startswith('{name} needs '), error
+    assert 'pip install "pyro-moments[{host}]"' in str(error), error
 else:
-    raise AssertionError("pyro_moments was imported without its host")
+    raise AssertionError("{name} was imported without its host")
 """
     result = run_python(BLOCK.format(blocked=blocked) + code)
     assert result.returncode == 0, result.stderr

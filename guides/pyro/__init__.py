@@ -1,1 +1,9 @@
 """Guides, priors and distributions in Pyro's conventions."""
+
+try:
+    import pyro  # noqa: F401
+    import torch  # noqa: F401
+except ImportError as error:
+    raise ImportError(
+        'guides.pyro needs Pyro and PyTorch: pip install "pyro-moments[pyro]"'
+    ) from error

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
 from torch.distributions import biject_to
 
-VECTOR_NOISE = 0.5
+from guides.families.initialization import spread
 
 
 def init_to_network(site: dict | None = None) -> object:
@@ -57,11 +56,11 @@ def _location(fn: torch.distributions.Distribution, like: torch.Tensor) -> torch
 
 
 def _noise(fn: Any, like: torch.Tensor) -> torch.Tensor:
-    if fn.event_dim == 0:
+    limit = spread(fn.event_dim, like.shape)
+    if limit == 0:
         return torch.zeros_like(like)
-    limit = VECTOR_NOISE if fn.event_dim == 1 else math.sqrt(2 / sum(like.shape[-2:]))
     try:
-        scale = fn.variance.expand(like.shape).to(like).sqrt().clamp(max=limit)
+        variance = fn.variance.expand(like.shape).to(like)
     except NotImplementedError:
-        scale = torch.full_like(like, limit)
-    return scale * torch.randn_like(like)
+        return limit * torch.randn_like(like)
+    return variance.nan_to_num(limit**2).sqrt().clamp(max=limit) * torch.randn_like(like)

@@ -10,7 +10,7 @@ from moment_calculus.activations.base import Activation
 from moment_calculus.activations.elu import ELU
 from moment_calculus.activations.exponential import Exp, Expm1
 from moment_calculus.activations.gelu import GELU, TanhGELU
-from moment_calculus.activations.integrated import Integrated
+from moment_calculus.activations.integrated import Declared, Integrated
 from moment_calculus.activations.logistic import Sigmoid, Tanh
 from moment_calculus.activations.named import (
     Hardswish,
@@ -40,6 +40,7 @@ __all__ = [
     "GELU",
     "Activation",
     "Cos",
+    "Declared",
     "Erf",
     "Erfc",
     "Exp",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -30,13 +31,21 @@ class Integrated(Activation):
 
     Args:
         function: elementwise function of an array.
-        knots: places around which it changes, see :func:`moment_calculus.quadrature.nodes`.
+        places: places around which it changes, see :func:`moment_calculus.quadrature.nodes`, or
+            what finds them.
+        constants: numbers by which a chain multiplies and shifts; None if some are arrays.
     """
 
     function: Callable[[Array], Array]
-    knots: tuple[Any, ...] = field(default=(0.0,), compare=False)
+    places: tuple[Any, ...] | Callable[[], tuple[Any, ...]] = field(default=(0.0,), compare=False)
+    constants: frozenset[float] | None = field(default=frozenset(), compare=False)
     name = "integrated"
     fast = True  # for all that is known
+
+    @functools.cached_property
+    def knots(self) -> tuple[Any, ...]:  # type: ignore[override]
+        """Places around which the function changes; they are looked for when first needed."""
+        return self.places() if callable(self.places) else self.places
 
     def __call__(self, x: Array) -> Array:
         """Evaluate the plain function."""
@@ -74,6 +83,29 @@ class Integrated(Activation):
         z, weights, rise, _ = self._values(mean, variance)
         scale = safe_scale(double(variance))
         return settled(xp.sum(z * weights * rise, axis=0) / scale, mean)
+
+
+@dataclass(frozen=True)
+class Declared(Integrated):
+    """A function without closed form of which more is known than its values.
+
+    Args:
+        name: of the function.
+        bounds: as of an activation.
+        open_ended: as of an activation.
+        inverse: preimages of a level, as :meth:`Activation.preimages`.
+    """
+
+    name: str = "declared"  # type: ignore[misc]
+    bounds: tuple[float, float] = (-math.inf, math.inf)
+    open_ended: bool = False
+    inverse: Callable[[Any], tuple[tuple[Any, Any], ...]] = field(
+        default=lambda level: (), compare=False
+    )
+
+    def preimages(self, level: Any) -> tuple[tuple[Any, Any], ...]:
+        """As declared."""
+        return self.inverse(level)
 
 
 def _differentiable(mean: Array, scale: Array, z: Array, weights: Array) -> tuple[Array, ...]:

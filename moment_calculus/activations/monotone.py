@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from numbers import Real
-
 from moment_calculus.activations.base import Activation
 from moment_calculus.activations.elu import ELU
 from moment_calculus.activations.exponential import Exp, Expm1
@@ -30,7 +28,7 @@ def is_increasing(activation: Activation) -> bool:
         return activation.inner * activation.outer > 0 and is_increasing(activation.activation)
     if kind is LeakyReLU or kind is ELU:
         parameter = activation.negative_slope if kind is LeakyReLU else activation.alpha  # type: ignore[attr-defined]
-        return isinstance(parameter, Real) and parameter >= 0
+        return isinstance(parameter, int | float) and parameter >= 0
     if isinstance(activation, PiecewiseLinear):
         return all(step >= 0 for step in (*activation.slopes, *activation.jumps))
     return kind in _INCREASING

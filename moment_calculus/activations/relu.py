@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +23,7 @@ from moment_calculus.normal import (
     rectifier_covariance,
     step_covariance,
     tail_moment_values,
+    tail_moments,
 )
 from moment_calculus.special import TINY_VARIANCE, elementwise, namespace, safe_scale
 
@@ -33,15 +35,8 @@ def rectified(mean: Array, variance: Array) -> tuple[Array, Array]:
         mean: mean of x.
         variance: variance of x.
     """
-    xp = namespace(mean)
-    scale = safe_scale(variance)
-    ratio = mean / scale
-    t = xp.abs(ratio)
-    _, first, second = tail_moment_values(t)
-    above = ratio > 0
-    t = xp.clip(t, max=1e15)  # its product with a tail moment, which is then zero, stays finite
-    share = xp.where(above, 1 - second - 2 * t * first, second) - first * first
-    return xp.clip(mean, min=0.0) + scale * first, variance * share
+    scale, ratio, tails = _standardised(mean, variance, tail_moment_values)
+    return _rectified(mean, variance, scale, ratio, tails)
 
 
 def rectified_slopes(mean: Array, variance: Array) -> Any:
@@ -51,20 +46,41 @@ def rectified_slopes(mean: Array, variance: Array) -> Any:
         mean: mean of x.
         variance: variance of x.
     """
+    slopes = _slopes(variance, *_standardised(mean, variance, tail_moments))
+    return slopes[:2], slopes[2:]
+
+
+def _standardised(mean: Array, variance: Array, tails: Callable) -> tuple[Array, Array, Any]:
+    """σ, μ/σ and the tail moments beyond |μ/σ|."""
+    xp, scale = namespace(mean), safe_scale(variance)
+    ratio = xp.clip(mean / scale, min=-LIMIT, max=LIMIT)
+    return scale, ratio, tails(xp.abs(ratio))
+
+
+def _rectified(mean: Array, variance: Array, scale: Array, ratio: Array, tails: Any) -> Any:
     xp = namespace(mean)
-    scale = safe_scale(variance)
-    ratio = mean / scale
-    ratio = xp.clip(ratio, min=-LIMIT, max=LIMIT)
-    density, reach, rest = pdf(ratio), cdf(ratio), cdf(-ratio)
-    unit = ratio * reach + density  # the mean over σ; it cancels where it is negligible
+    _, first, second = tails
+    share = xp.where(ratio > 0, 1 - second - 2 * xp.abs(ratio) * first, second) - first * first
+    return xp.clip(mean, min=0.0) + scale * first, variance * share
+
+
+def _slopes(variance: Array, scale: Array, ratio: Array, tails: Any) -> tuple[Array, ...]:
+    xp, above = namespace(ratio), ratio > 0
+    beyond, first, _ = tails
+    density = pdf(ratio)
+    reach, rest = xp.where(above, 1 - beyond, beyond), xp.where(above, beyond, 1 - beyond)
+    unit = first + xp.clip(ratio, min=0.0)  # the mean over σ
     by_scale = xp.where(variance > TINY_VARIANCE, density / (2 * scale), xp.zeros_like(scale))
-    return (
-        (reach, by_scale),
-        (2 * scale * unit * rest, reach - unit * density),
-    )
+    return reach, by_scale, 2 * scale * unit * rest, reach - unit * density
 
 
-_relu_moments = elementwise(rectified, rectified_slopes)
+def _rectified_together(mean: Array, variance: Array) -> tuple[Array, ...]:
+    scale, ratio, tails = _standardised(mean, variance, tail_moment_values)
+    moments = _rectified(mean, variance, scale, ratio, tails)
+    return *moments, *_slopes(variance, scale, ratio, tails)
+
+
+_relu_moments = elementwise(rectified, rectified_slopes, together=_rectified_together)
 
 
 def _threshold(mean: Array, variance: Array) -> Array:

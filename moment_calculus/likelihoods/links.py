@@ -6,10 +6,9 @@ import math
 from typing import Any
 
 from moment_calculus import positive
-from moment_calculus.activations import Integrated, activation
+from moment_calculus.activations import Integrated, Rescaled, activation
 from moment_calculus.activations.named import log_1p_exp
 from moment_calculus.arrays import Array
-from moment_calculus.deferred import root_of
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.operations import apply, is_value, scale_shift
 from moment_calculus.special import log_ndtr, namespace
@@ -59,7 +58,7 @@ def _is_undeclared(function: Any) -> bool:
 
     So it is with the transforms of the host, which make sites positive.
     """
-    return isinstance(function, Integrated) and function.bounds == (-math.inf, math.inf)
+    return type(function) is Integrated and function.bounds == (-math.inf, math.inf)
 
 
 def _log(array: Array) -> Array:
@@ -76,11 +75,18 @@ def outermost(value: Any) -> tuple[Any, Any]:
     Args:
         value: a value.
     """
-    if isinstance(value, ComposedDeferred):
+    if isinstance(value, ComposedDeferred) and value.settled is value.activation:
         return value.outer, value.source
-    if type(value) is Deferred:
-        return value.activation, value.base
+    if isinstance(value, Deferred) and not isinstance(value, AffineDeferred):
+        return _unscaled(value.settled, value.base)
     return None, None
+
+
+def _unscaled(function: Any, argument: Any) -> tuple[Any, Any]:
+    """f and bx for f(bx)."""
+    if isinstance(function, Rescaled) and (function.outer, function.shift) == (1, 0):
+        return function.activation, scale_shift(argument, function.inner)
+    return function, argument
 
 
 def log_probabilities(probability: Any) -> tuple[Any, Any]:
@@ -97,28 +103,34 @@ def log_probabilities(probability: Any) -> tuple[Any, Any]:
     function, argument = outermost(probability)
     if function == activation("sigmoid"):
         return log_odds(argument)
-    if _is_normal_cdf(probability):
-        argument = scale_shift(outermost(root_of(probability))[1], math.sqrt(2))
-        function = activation("ndtr")
+    deviation = _normal_deviation(probability)
+    if deviation is not None:
+        function, argument = activation("ndtr"), deviation
     if function == activation("ndtr"):
         return apply(LOG_NDTR, argument), apply(LOG_NDTR, scale_shift(argument, -1.0))
     if not isinstance(probability, Deferred):
         raise UnsupportedMoments(
             "a probability is a Gaussian value, which leaves the interval from 0 to 1",
             sites=probability.sites,
-            remedy="pass logits=..., or probs=torch.sigmoid(...)",
+            remedy="pass logits=..., or probs=sigmoid(...)",
         )
     return log(probability), log(scale_shift(probability, -1.0, 1.0))
 
 
-def _is_normal_cdf(value: Any) -> bool:
-    """Whether a value is ½ (1 + erf(x)), as distributions write Φ(√2 x)."""
+def _normal_deviation(value: Any) -> Any:
+    """z of Φ(z), as distributions write it: ½ (1 + erf(x)) or ½ erfc(−x), with z = √2 x."""
     scale: Any = 1.0
     shift: Any = 0.0
     while isinstance(value, AffineDeferred):
         scale, shift, value = scale * value.scale, shift + scale * value.shift, value.source
-    numbers = isinstance(scale, int | float) and isinstance(shift, int | float)
-    return numbers and scale == shift == 0.5 and outermost(value)[0] == activation("erf")
+    if not (isinstance(scale, int | float) and isinstance(shift, int | float)) or scale != 0.5:
+        return None
+    function, argument = outermost(value)
+    if shift == 0.5 and function == activation("erf"):
+        return scale_shift(argument, math.sqrt(2))
+    if shift == 0 and function == activation("erfc"):
+        return scale_shift(argument, -math.sqrt(2))
+    return None
 
 
 def log_odds(logits: Any) -> tuple[Any, Any]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from moment_calculus.activations.exponential import Exp, capped_exp
 from moment_calculus.arrays import Array
+from moment_calculus.elements import overlap
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.likelihoods.drivers import conditional
 from moment_calculus.likelihoods.expectations import expected_value, log_expectation, log_weights
@@ -48,7 +49,7 @@ def normal(value: Any, loc: Any, scale: Any) -> Array:
         return _normal_density(*_moments(residual), scale)
     check_positive(scale)
     factor = exponential_factor(scale)
-    jointly_gaussian = not isinstance(residual, Deferred) or not residual.sites & scale.sites
+    jointly_gaussian = not isinstance(residual, Deferred) or not overlap(residual, scale)
     if factor is not None and jointly_gaussian:
         return _exponential_scale(residual, scale.base, factor)
     plain = lambda x: x * x  # noqa: E731

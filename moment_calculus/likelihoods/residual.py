@@ -39,7 +39,7 @@ def check_positive(scale: Any) -> None:
         raise UnsupportedMoments(
             "the scale is a Gaussian value, which is not positive",
             sites=scale.sites,
-            remedy="make the scale a positive function of one Gaussian, e.g. torch.exp(h)",
+            remedy="make the scale a positive function of one Gaussian, e.g. exp(h)",
         )
 
 

@@ -1,6 +1,20 @@
 """Moment rules of the NumPyro front end: one file per group of JAX primitives."""
 
-from numpyro_moments.rules import activations, arithmetic, calls, linear, shapes
+from numpyro_moments.rules import (
+    activations,
+    arithmetic,
+    calls,
+    composites,
+    concatenation,
+    conversion,
+    indexing,
+    linear,
+    powers,
+    reductions,
+    selection,
+    shapes,
+    updates,
+)
 from numpyro_moments.rules.table import PROGRAMS, RULES, moment_rule, program_rule
 
 __all__ = [
@@ -9,8 +23,16 @@ __all__ = [
     "activations",
     "arithmetic",
     "calls",
+    "composites",
+    "concatenation",
+    "conversion",
+    "indexing",
     "linear",
     "moment_rule",
+    "powers",
     "program_rule",
+    "reductions",
+    "selection",
     "shapes",
+    "updates",
 ]

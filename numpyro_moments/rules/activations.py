@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from moment_calculus import elementary
 from moment_calculus.activations import activation
 from moment_calculus.operations import apply
 from moment_calculus.values import Value
@@ -33,15 +34,27 @@ def _plain(kind: str, primitive: str) -> None:
     moment_rule(primitive)(rule)
 
 
+def _integrated(primitive: str) -> None:
+    def rule(x: Value, **_: Any) -> Value:
+        return elementary.apply(primitive, x)
+
+    rule.__name__ = rule.__qualname__ = primitive
+    rule.__doc__ = f"Serve ``jnp.{primitive}``, by quadrature."
+    moment_rule(primitive)(rule)
+
+
+def _refused(primitive: str) -> None:
+    def rule(x: Any, *others: Any, **_: Any) -> Value:
+        return elementary.refuse(primitive, x, *others)
+
+    rule.__name__ = rule.__qualname__ = primitive
+    rule.__doc__ = f"Refuse the primitive ``{primitive}``, with the reason."
+    moment_rule(primitive)(rule)
+
+
 for _kind, _primitive in PLAIN.items():
     _plain(_kind, _primitive)
-
-
-@moment_rule("max")
-def maximum(x: Any, y: Any) -> Value:
-    """Serve ``jnp.maximum``."""
-    from moment_calculus import selection
-
-    if y == 0.0 if isinstance(y, float) else False:
-        return apply(activation("relu"), x)
-    return selection.maximum(x, y)
+for _primitive in elementary.FUNCTIONS:
+    _integrated(_primitive)
+for _primitive in elementary.REFUSED:
+    _refused(_primitive)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from moment_calculus import operations
+from moment_calculus import conditions, operations
 from moment_calculus.values import Value
 from numpyro_moments.rules.table import moment_rule
 
@@ -39,7 +39,7 @@ def negative(x: Value) -> Value:
     return operations.scale_shift(x, -1.0)
 
 
-@moment_rule("square")
-def square(x: Value) -> Value:
-    """Serve ``jnp.square``."""
-    return operations.square(x)
+@moment_rule("sign")
+def sign(x: Value) -> Value:
+    """Serve ``jnp.sign``."""
+    return conditions.sign(x)

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax.numpy as jnp
+
 from moment_calculus.einsum import einsum
+from moment_calculus.linear import matmul
+from moment_calculus.shapes import converted
 from moment_calculus.values import Value
 from numpyro_moments.rules.table import moment_rule
 
@@ -12,9 +16,14 @@ _LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 @moment_rule("dot_general")
-def dot_general(x: Any, y: Any, *, dimension_numbers: Any, **_: Any) -> Value:
+def dot_general(
+    x: Any, y: Any, *, dimension_numbers: Any, preferred_element_type: Any = None, **_: Any
+) -> Value:
     """Serve ``jnp.dot``, ``@``, ``jnp.einsum`` and everything else that contracts two arrays."""
+    x, y = (_in_precision(operand, preferred_element_type) for operand in (x, y))
     (contracted_x, contracted_y), (batch_x, batch_y) = dimension_numbers
+    if _is_matmul(x, y, dimension_numbers):
+        return matmul(x, y)
     letters = iter(_LETTERS)
     left = [next(letters) for _ in x.shape]
     right = [next(letters) for _ in y.shape]
@@ -24,3 +33,20 @@ def dot_general(x: Any, y: Any, *, dimension_numbers: Any, **_: Any) -> Value:
     kept += [n for i, n in enumerate(left) if i not in (*contracted_x, *batch_x)]
     kept += [n for j, n in enumerate(right) if j not in (*contracted_y, *batch_y)]
     return einsum(f"{''.join(left)},{''.join(right)}->{''.join(kept)}", x, y)
+
+
+def _in_precision(operand: Any, dtype: Any) -> Any:
+    own = (operand.at_mean if hasattr(operand, "at_mean") else operand).dtype
+    if dtype is None or own == dtype:
+        return operand
+    return converted(operand, lambda array: jnp.asarray(array, dtype))
+
+
+def _is_matmul(x: Any, y: Any, dimension_numbers: Any) -> bool:
+    """Whether it is ``x @ y``, where the order says which operand holds the weights."""
+    (contracted_x, contracted_y), (batch_x, batch_y) = dimension_numbers
+    lead = tuple(range(len(batch_x)))
+    plain = tuple(batch_x) == tuple(batch_y) == lead and len(y.shape) <= len(lead) + 2
+    rows = len(x.shape) >= len(lead) + 1 and (not lead or len(x.shape) == len(y.shape))
+    contracted = (len(x.shape) - 1,), (max(len(y.shape) - 2, 0),)
+    return plain and rows and (tuple(contracted_x), tuple(contracted_y)) == contracted

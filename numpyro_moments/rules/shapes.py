@@ -11,13 +11,13 @@ from numpyro_moments.rules.table import moment_rule
 
 @moment_rule("reshape")
 def reshape(x: Value, *, new_sizes: Any, dimensions: Any = None, **_: Any) -> Value:
-    """Serve ``jnp.reshape``."""
+    """Serve ``jnp.reshape`` and ``jnp.ravel``."""
     return shapes.reshape(x, tuple(new_sizes))
 
 
 @moment_rule("transpose")
 def transpose(x: Value, *, permutation: Any) -> Value:
-    """Serve ``jnp.transpose``."""
+    """Serve ``jnp.transpose``, ``jnp.moveaxis`` and ``jnp.swapaxes``."""
     return shapes.permute(x, tuple(permutation))
 
 
@@ -29,8 +29,22 @@ def broadcast_in_dim(x: Value, *, shape: Any, broadcast_dimensions: Any, **_: An
     return shapes.broadcast(shapes.reshape(x, aligned), tuple(shape))
 
 
+@moment_rule("expand_dims")
+def expand_dims(x: Value, *, dimensions: Any) -> Value:
+    """Serve ``jax.lax.expand_dims``."""
+    sizes = iter(x.shape)
+    places = range(len(x.shape) + len(dimensions))
+    return shapes.reshape(x, tuple(1 if p in dimensions else next(sizes) for p in places))
+
+
 @moment_rule("squeeze")
 def squeeze(x: Value, *, dimensions: Any) -> Value:
     """Serve ``jnp.squeeze``."""
     kept = tuple(size for axis, size in enumerate(x.shape) if axis not in dimensions)
     return shapes.reshape(x, kept)
+
+
+@moment_rule("copy", "copy_p")
+def copy(x: Value) -> Value:
+    """Serve ``jnp.copy``: the same random value, not an independent copy of it."""
+    return x

@@ -9,6 +9,8 @@ from moment_calculus.composites import Composite
 
 RULES: dict[str, Callable] = {}
 PROGRAMS: dict[str, Callable] = {}
+INLINED: set[str] = set()
+PARTS: dict[str, Callable] = {}
 
 
 def moment_rule(*primitives: str, takes: tuple[type, ...] = ()) -> Callable[[Callable], Callable]:
@@ -38,13 +40,15 @@ def moment_rule(*primitives: str, takes: tuple[type, ...] = ()) -> Callable[[Cal
     return register
 
 
-def program_rule(*primitives: str) -> Callable[[Callable], Callable]:
+def program_rule(*primitives: str, inlined: bool = False) -> Callable[[Callable], Callable]:
     """Register a rule for primitives that hold programs of their own: calls, loops, branches.
 
     It is called with the interpreter, the equation and the operands, and returns a list.
 
     Args:
         primitives: names of primitives.
+        inlined: whether the rule evaluates the program once, by ``interpreter.inline``, so that
+            composites are found across its border.
 
     Returns:
         The decorator.
@@ -52,6 +56,27 @@ def program_rule(*primitives: str) -> Callable[[Callable], Callable]:
 
     def register(rule: Callable) -> Callable:
         PROGRAMS.update(dict.fromkeys(primitives, rule))
+        INLINED.update(primitives if inlined else ())
+        return rule
+
+    return register
+
+
+def part_rule(*primitives: str) -> Callable[[Callable], Callable]:
+    """Register what a primitive makes of parts of composites; it is asked before its moment rule.
+
+    It is called with the moment rule, which takes the operands alone, then the operands and, by
+    keyword, the primitive's parameters. It returns a part or value, or None where it finds none.
+
+    Args:
+        primitives: names of primitives with one result.
+
+    Returns:
+        The decorator.
+    """
+
+    def register(rule: Callable) -> Callable:
+        PARTS.update(dict.fromkeys(primitives, rule))
         return rule
 
     return register

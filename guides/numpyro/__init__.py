@@ -1,0 +1,9 @@
+"""Guides, priors and distributions in NumPyro's conventions."""
+
+try:
+    import jax  # noqa: F401
+    import numpyro  # noqa: F401
+except ImportError as error:
+    raise ImportError(
+        'guides.numpyro needs NumPyro and JAX: pip install "pyro-moments[numpyro]"'
+    ) from error

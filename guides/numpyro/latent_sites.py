@@ -1,0 +1,187 @@
+"""What a guide learns of the model's latent sites from one run of the model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpyro.distributions as dist
+from numpyro import handlers
+from numpyro.distributions import biject_to
+from numpyro.distributions.transforms import IndependentTransform
+from numpyro.distributions.util import periodic_repeat
+from numpyro.infer.util import helpful_support_errors
+from numpyro.ops.provenance import eval_provenance
+
+from guides.numpyro.initialization import is_real
+from moment_calculus.errors import UnsupportedMoments
+
+
+class LatentSite(NamedTuple):
+    """What the guide has to know about a latent site once the model has been seen."""
+
+    name: str
+    event_dim: int
+    support: Any
+    plates: tuple[str, ...]
+
+
+class Run(NamedTuple):
+    """One run of the model, its latent sites at their initial values."""
+
+    trace: dict[str, dict]
+
+    @property
+    def sites(self) -> tuple[LatentSite, ...]:
+        """The latent sites."""
+        return tuple(describe(site) for site in self._latent)
+
+    def location(self, name: str) -> jax.Array:
+        """Unconstrained initial location of a latent site."""
+        return initial_location(self.trace[name], self.plate_sizes)
+
+    @property
+    def frames(self) -> dict[str, Any]:
+        """The plates around latent sites by name."""
+        return {frame.name: frame for site in self._latent for frame in site["cond_indep_stack"]}
+
+    @property
+    def plate_sizes(self) -> dict[str, int]:
+        """Full sizes of all plates by name."""
+        plates = {name: site for name, site in self.trace.items() if site["type"] == "plate"}
+        return {name: site["args"][0] for name, site in plates.items()}
+
+    @property
+    def _latent(self) -> list[dict]:
+        return [site for site in self.trace.values() if is_latent(site)]
+
+
+def is_latent(site: dict) -> bool:
+    """Whether a site of a trace, or a message on its way, is a latent sample site."""
+    return site["type"] == "sample" and not site["is_observed"]
+
+
+def describe(site: dict) -> LatentSite:
+    """What the guide has to know about a latent site.
+
+    Args:
+        site: latent site of a trace.
+
+    Raises:
+        ValueError: if the site is discrete, or if its distribution is a Delta.
+    """
+    fn = site["fn"]
+    if isinstance(fn, dist.Delta):
+        raise ValueError(
+            f"Sample site '{site['name']}' has a delta distribution; use `numpyro.deterministic` "
+            "to add this value to the trace instead."
+        )
+    with helpful_support_errors(site):
+        transform = biject_to(fn.support)
+    shape = jnp.shape(site["value"])
+    event_dim = fn.event_dim + len(transform.inverse_shape(shape)) - len(shape)
+    plates = tuple(frame.name for frame in site["cond_indep_stack"])
+    return LatentSite(site["name"], event_dim, fn.support, plates)
+
+
+def initial_location(site: dict, plate_sizes: dict[str, int]) -> jax.Array:
+    """Unconstrained value of a latent site, repeated to the full size of subsampled plates.
+
+    Args:
+        site: latent site of a trace.
+        plate_sizes: full size of every plate by name.
+
+    Returns:
+        Array of the site's unconstrained shape.
+    """
+    event_dim = describe(site).event_dim
+    location = biject_to(site["fn"].support).inv(site["value"])
+    for frame in site["cond_indep_stack"]:
+        if plate_sizes[frame.name] != frame.size:
+            location = periodic_repeat(location, plate_sizes[frame.name], frame.dim - event_dim)
+    return location
+
+
+def posterior(site: LatentSite, loc: jax.Array, scale: jax.Array) -> dist.Distribution:
+    """Independent Normals, transformed to the site's support.
+
+    Args:
+        site: the latent site.
+        loc: locations, of the site's unconstrained shape.
+        scale: standard deviations, of the same shape.
+    """
+    base = dist.Normal(loc, scale).to_event(site.event_dim)
+    if is_real(site.support):
+        return base
+    return dist.TransformedDistribution(base, biject_to(site.support))
+
+
+def sign(support: Any) -> Any:
+    """-1 where the transform to a support falls, else 1 (also if it mixes elements).
+
+    Args:
+        support: constraint of a latent site.
+    """
+    transform = biject_to(support)
+    while isinstance(transform, IndependentTransform):
+        transform = transform.base_transform
+    try:
+        return transform.sign
+    except NotImplementedError:
+        return 1
+
+
+def check_fixed_supports(
+    model: Callable, trace: dict[str, dict], args: tuple, kwargs: dict
+) -> None:
+    """Refuse supports that depend on other latent sites or on the subsample of a plate.
+
+    The guide would go on with the supports of its first run: it would be wrong in silence.
+
+    Args:
+        model: the model, seeded.
+        trace: a trace of it.
+        args: the model's arguments.
+        kwargs: the model's keyword arguments.
+
+    Raises:
+        UnsupportedMoments: if there is such a support.
+    """
+    names = [name for name, site in trace.items() if is_latent(site) and _has_bounds(site)]
+    causes = {name: site["value"] for name, site in trace.items() if _varies(site)}
+    if not names:
+        return
+
+    def supports(**values: Any) -> list:
+        run = handlers.trace(handlers.substitute(model, data=values)).get_trace(*args, **kwargs)
+        return [run[name]["fn"].support for name in names]
+
+    found = eval_provenance(supports, **causes)
+    for name, support in zip(names, found, strict=True):
+        origins = frozenset().union(*jax.tree.leaves(support, is_leaf=_is_set))
+        if origins:
+            raise UnsupportedMoments(
+                f"site '{name}': its support depends on {', '.join(sorted(origins))}, but the "
+                "guide's transform of a Normal to the support is fixed",
+                sites=[name],
+                remedy="sample a site with a fixed support and move it by arithmetic, for example "
+                "upper * numpyro.sample('u', dist.Uniform(0, 1))",
+            )
+
+
+def _has_bounds(site: dict) -> bool:
+    leaves = jax.tree.leaves(site["fn"].support)
+    return any(isinstance(leaf, jax.Array) for leaf in leaves)
+
+
+def _varies(site: dict) -> bool:
+    if site["type"] == "plate":
+        size, subsample_size = site["args"]
+        return subsample_size not in (None, size)
+    return is_latent(site)
+
+
+def _is_set(value: Any) -> bool:
+    return isinstance(value, frozenset)

@@ -1,0 +1,17 @@
+"""Parts of composite functions, which hosts spell out in sums, exponentials and quotients."""
+
+from moment_calculus.symbolic import features, normalisation, softmax
+from moment_calculus.symbolic.base import Symbolic, View
+from moment_calculus.symbolic.steps import STEPS, resolved, step, take_step
+
+__all__ = [
+    "STEPS",
+    "Symbolic",
+    "View",
+    "features",
+    "normalisation",
+    "resolved",
+    "softmax",
+    "step",
+    "take_step",
+]

@@ -1,0 +1,78 @@
+"""The table of steps by which parts of composites become larger parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from moment_calculus.composites import Composite
+from moment_calculus.symbolic.base import Symbolic, View
+from moment_calculus.values import Deferred, Gaussian
+
+
+class Certain:
+    """Stands for operands that are not random in the table of steps."""
+
+
+STEPS: dict[tuple, Callable] = {}
+
+
+def step(operation: str, *kinds: type, commutes: bool = False) -> Callable[[Callable], Callable]:
+    """Register what an operation makes of parts of composites.
+
+    The function is called with the operands, and options by keyword. It returns another part, or
+    a value where the composite is complete, or None where it is not recognised.
+
+    Args:
+        operation: its name.
+        kinds: classes of the operands, exactly; values that are nothing else are a ``View``.
+        commutes: whether the operands may be in the other order.
+
+    Returns:
+        The decorator.
+    """
+
+    def register(function: Callable) -> Callable:
+        STEPS[(operation, *kinds)] = function
+        if commutes:
+            STEPS[(operation, *kinds[::-1])] = lambda left, right: function(right, left)
+        return function
+
+    return register
+
+
+def take_step(operation: str, *operands: Any, **options: Any) -> Any:
+    """The part or composite that an operation makes of its operands, if one is recognised.
+
+    Args:
+        operation: name of a step.
+        *operands: parts, values, arrays or numbers.
+        **options: of the operation, as its steps take them.
+
+    Returns:
+        A part, whose own moments are still to be set with ``otherwise``; a value; or None.
+    """
+    kinds = tuple(map(_kind, operands))
+    function = STEPS.get((operation, *kinds))
+    if function is None:
+        return None
+    return function(*map(_as_part, operands, kinds), **options)
+
+
+def resolved(operand: Any) -> Any:
+    """An operand on its own, for rules that know nothing of parts.
+
+    Args:
+        operand: anything.
+    """
+    return operand.value() if isinstance(operand, Symbolic) else operand
+
+
+def _kind(operand: Any) -> type:
+    if isinstance(operand, Symbolic):
+        return type(operand)
+    return View if isinstance(operand, Gaussian | Deferred | Composite) else Certain
+
+
+def _as_part(operand: Any, kind: type) -> Any:
+    return View(operand) if kind is View and not isinstance(operand, View) else operand

@@ -1,0 +1,243 @@
+"""The table of expected log-probabilities, dispatched on NumPyro's distribution objects."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpyro import distributions as dist
+from numpyro.distributions.util import sum_rightmost
+
+from guides.numpyro.empirical_bayes import EmpiricalBayesNormal
+from moment_calculus.errors import UnsupportedMoments
+from moment_calculus.values import Deferred, Gaussian
+from numpyro_moments.likelihoods import univariate
+from numpyro_moments.likelihoods.derived import restored
+from numpyro_moments.likelihoods.structure import (
+    has_moments,
+    is_random,
+    placeholder,
+    random_leaves,
+)
+
+EXPECTED_LOG_PROB: dict[type, Callable] = {}
+PREDICTIVES: dict[type, Callable[[Any], tuple]] = {}
+
+
+def expected_log_prob(*types: type) -> Callable[[Callable], Callable]:
+    """Register the expected log-probability of distribution types.
+
+    The function is called with the distribution object, whose parameters may be values of the
+    calculus, and the site's value, which may be one too; it returns an array of the
+    distribution's batch shape.
+
+    Args:
+        types: distribution classes; subclasses are served by the nearest registered one.
+
+    Returns:
+        The decorator.
+    """
+
+    def register(function: Callable) -> Callable:
+        for kind in types:
+            EXPECTED_LOG_PROB[kind] = function
+        return function
+
+    return register
+
+
+def predictive_moments(*types: type) -> Callable[[Callable], Callable]:
+    """Register the predictive moments of distribution types that are not univariate, or closer.
+
+    The function is called with the distribution object; it returns the mean, the epistemic and the
+    aleatoric variance, and a function from observations to their log predictive density.
+
+    Args:
+        types: distribution classes.
+
+    Returns:
+        The decorator.
+    """
+
+    def register(function: Callable) -> Callable:
+        for kind in types:
+            PREDICTIVES[kind] = function
+        return function
+
+    return register
+
+
+def is_predicted(kind: type) -> bool:
+    """Whether a class of distributions has predictive moments, registered or as a univariate one.
+
+    Args:
+        kind: class of distributions.
+    """
+    never = (
+        dist.Delta,
+        dist.Unit,
+        dist.MultinomialLogits,
+        dist.MultinomialProbs,
+        EmpiricalBayesNormal,
+    )
+    return kind in PREDICTIVES or not issubclass(kind, never)
+
+
+def predictive(name: str, fn: Any) -> tuple:
+    """Predictive moments of one site, see :func:`predictive_moments`.
+
+    Args:
+        name: the site, for messages.
+        fn: its distribution.
+
+    Raises:
+        UnsupportedMoments: if the distribution has none; the message lists those that have.
+    """
+    kind = next((kind for kind in type(fn).__mro__ if kind in PREDICTIVES), None)
+    if kind is not None:
+        return PREDICTIVES[kind](fn)
+    if fn.event_dim:
+        raise UnsupportedMoments(
+            f"site '{name}': no predictive moments for {type(fn).__name__}; there are some "
+            f"for {', '.join(kind.__name__ for kind in PREDICTIVES)}, and for every univariate "
+            "distribution",
+            remedy="register some with @numpyro_moments.predictive_moments, or use "
+            "numpyro.infer.Predictive with the guide to sample predictions",
+        )
+    if not has_moments(fn):
+        fn = restored(fn)
+        return fn.mean, jnp.zeros_like(fn.mean), fn.variance, fn.log_prob
+    return univariate.predictive(fn)
+
+
+def evaluate(name: str, fn: Any, value: Any) -> jax.Array:
+    """E_q[log p(value)] of one site, of the distribution's batch shape.
+
+    A registered rule serves if there is one, else any univariate distribution is integrated. An
+    observation with axes that the batch shape does not have makes the result as large, as in the
+    host's own ``log_prob``; the parts that a mask excludes are zero, and may be NaN in the
+    observation.
+
+    Args:
+        name: the site, for messages.
+        fn: its distribution.
+        value: observation, or value of a latent site.
+
+    Raises:
+        UnsupportedMoments: if the distribution has no rule; the message lists those that have.
+
+    Warns:
+        UserWarning: the distribution's own, if it validates and an observation is outside its
+            support; its log-probability is then −∞, as in the host.
+    """
+    if not is_random(value):
+        value = jnp.asarray(value)
+    if isinstance(fn, dist.Independent):
+        return sum_rightmost(evaluate(name, fn.base_dist, value), fn.reinterpreted_batch_ndims)
+    if isinstance(fn, dist.MaskedDistribution):
+        return _masked(name, fn, value)
+    if isinstance(fn, dist.ExpandedDistribution):
+        return jnp.broadcast_to(evaluate(name, fn.base_dist, value), _shape(fn, value))
+    if is_random(value):
+        return _expected(name, fn, value)
+    return _supported(fn, value, _expected(name, fn, value))
+
+
+def _expected(name: str, fn: Any, value: Any) -> jax.Array:
+    if not is_random(value) and not has_moments(fn):
+        return restored(fn).log_prob(value)
+    rule = rule_of(fn)
+    if rule is not None:
+        return jnp.broadcast_to(rule(_on_arrays(fn), value), _shape(fn, value))
+    if fn.event_dim or not _is_univariate(value):
+        raise _no_rule(name, fn)
+    return univariate.expected(fn, value)
+
+
+def _shape(fn: Any, value: Any) -> tuple[int, ...]:
+    """The batch shape, or the wider one of an observation."""
+    batch = tuple(value.shape)[: max(len(value.shape) - fn.event_dim, 0)]
+    try:
+        return np.broadcast_shapes(fn.batch_shape, batch)
+    except ValueError:
+        raise UnsupportedMoments(
+            f"the observation or value of shape {tuple(value.shape)} does not fit a "
+            f"{type(fn).__name__} of batch shape {fn.batch_shape} and event shape "
+            f"{fn.event_shape}",
+            sites=frozenset().union(*(leaf.sites for leaf in random_leaves([fn, value]))),
+            remedy="align them, or declare event axes with .to_event(...)",
+        ) from None
+
+
+def _on_arrays(fn: Any) -> Any:
+    """The distribution with NumPy's arrays as JAX's, so that both can be combined."""
+    leaves, tree = jax.tree.flatten(fn, is_leaf=is_random)
+    moved = [jnp.asarray(leaf) if isinstance(leaf, np.ndarray) else leaf for leaf in leaves]
+    return jax.tree.unflatten(tree, moved)
+
+
+def _masked(name: str, fn: Any, value: Any) -> jax.Array:
+    """Zero where a mask excludes, whatever the observation is there; so are its gradients."""
+    mask = fn._mask
+    if mask is False:
+        return jnp.zeros(_shape(fn, value))
+    if mask is True:
+        return evaluate(name, fn.base_dist, value)
+    if not is_random(value):
+        included = jnp.reshape(mask, jnp.shape(mask) + (1,) * fn.event_dim)
+        value = jnp.where(included, value, _feasible(fn, value))
+    return jnp.where(mask, evaluate(name, fn.base_dist, value), 0.0)
+
+
+def _feasible(fn: Any, value: jax.Array) -> jax.Array:
+    """Values like the observations that have a log-probability, if the host knows some."""
+    support = _certain_support(fn)
+    try:
+        return value if support is None else support.feasible_like(value)
+    except NotImplementedError:
+        return value
+
+
+def _certain_support(fn: Any) -> Any:
+    """The support of a distribution; None where it is random."""
+    bounds = [getattr(fn, "_support", None), getattr(fn, "transforms", None)]
+    return None if has_moments(bounds) else placeholder(fn).support
+
+
+def _supported(fn: Any, value: jax.Array, log_prob: jax.Array) -> jax.Array:
+    """The host's own check of observations, where it validates them."""
+    own = fn._validate_args
+    validates = dist.Distribution._validate_args if own is None else own
+    if not validates or isinstance(fn, dist.Unit) or _certain_support(fn) is None:
+        return log_prob
+    return jnp.where(placeholder(fn)._validate_sample(value), log_prob, -jnp.inf)
+
+
+def _is_univariate(value: Any) -> bool:
+    """Whether an observation, or the value of a latent site, has components of their own."""
+    return not is_random(value) or isinstance(value, Gaussian | Deferred)
+
+
+def rule_of(fn: Any) -> Callable | None:
+    """The rule of the nearest registered class of a distribution, if there is one.
+
+    Args:
+        fn: a distribution.
+    """
+    kinds = (kind for kind in type(fn).__mro__ if kind in EXPECTED_LOG_PROB)
+    return next((EXPECTED_LOG_PROB[kind] for kind in kinds), None)
+
+
+def _no_rule(name: str, fn: Any) -> UnsupportedMoments:
+    known = sorted({kind.__name__ for kind in EXPECTED_LOG_PROB})
+    return UnsupportedMoments(
+        f"site '{name}': no expected log-probability for {type(fn).__name__} with random "
+        f"parameters or value; there is one for {', '.join(known)}, and for every univariate "
+        "distribution",
+        sites=frozenset().union(*(leaf.sites for leaf in random_leaves(fn))),
+        remedy="register one with @numpyro_moments.expected_log_prob, or draw the latent sites by "
+        "naming them in DeterministicELBO(sample_sites=...)",
+    )

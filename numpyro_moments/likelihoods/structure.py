@@ -1,0 +1,102 @@
+"""Random values inside a distribution object, and the same distribution with arrays for them.
+
+NumPyro's distributions are trees whose leaves are the parameters and what is derived from them (a
+reciprocal, a transform, another distribution). A leaf that is a value of the calculus is random;
+the tree with arrays in their place needs no constructor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpyro.distributions.constraints import Constraint
+
+from numpyro_moments.interpreter import is_random
+from numpyro_moments.likelihoods.derived import distributions_in, restored, stripped
+
+__all__ = [
+    "constrained_values",
+    "has_moments",
+    "is_random",
+    "placeholder",
+    "random_leaves",
+    "replaced",
+]
+
+
+def random_leaves(fn: Any) -> list[Any]:
+    """All random values inside a distribution or another tree.
+
+    Args:
+        fn: a distribution.
+    """
+    return [leaf for leaf in jax.tree.leaves(fn, is_leaf=is_random) if is_random(leaf)]
+
+
+def has_moments(fn: Any) -> bool:
+    """Whether any parameter of a distribution is random.
+
+    Args:
+        fn: a distribution.
+    """
+    return bool(random_leaves(fn))
+
+
+def constrained_values(fn: Any) -> Iterator[tuple[str, Any, Constraint]]:
+    """Name, value and constraint of every random parameter of a distribution.
+
+    Those of the distributions inside it are found too.
+
+    Args:
+        fn: a distribution.
+    """
+    for part in distributions_in(fn):
+        for name, attribute in vars(part).items():
+            if is_random(attribute) and name in part.arg_constraints:
+                yield name, attribute, part.arg_constraints[name]
+
+
+def replaced(fn: Any) -> tuple[list[Any], Callable[..., Any]]:
+    """The random values of a distribution, and the distribution as a function of them.
+
+    Args:
+        fn: a distribution.
+
+    Returns:
+        The values, and a function from arrays of their shapes to the distribution in double
+        precision (where JAX has it) without validation.
+    """
+    leaves, tree = jax.tree.flatten(stripped(fn), is_leaf=is_random)
+
+    def given(*arrays: Any) -> Any:
+        points = iter(arrays)
+        filled = [next(points) if is_random(leaf) else _double(leaf) for leaf in leaves]
+        new = restored(jax.tree.unflatten(tree, filled))
+        for part in distributions_in(new):
+            part._validate_args = False
+        return new
+
+    return [leaf for leaf in leaves if is_random(leaf)], given
+
+
+def placeholder(fn: Any) -> Any:
+    """The distribution with zeros for its random values, to ask for what they do not change.
+
+    Args:
+        fn: a distribution.
+    """
+
+    def certain(leaf: Any) -> Any:
+        return jnp.zeros(leaf.shape) if is_random(leaf) else leaf
+
+    return restored(jax.tree.map(certain, stripped(fn), is_leaf=is_random))
+
+
+def _double(leaf: Any) -> Any:
+    if jnp.issubdtype(jnp.result_type(leaf), jnp.floating):
+        return jnp.asarray(leaf, jax.dtypes.canonicalize_dtype(np.float64))
+    return leaf

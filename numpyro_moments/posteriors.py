@@ -1,0 +1,172 @@
+"""The moments of a guide site, read from its distribution."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from numpyro import distributions as dist
+from numpyro.distributions.util import sum_rightmost
+
+from guides.families import mean_field
+from moment_calculus import divergences
+from moment_calculus.errors import UnsupportedMoments
+from moment_calculus.operations import add, leaf
+from moment_calculus.rulebooks import Propagation
+from moment_calculus.shapes import broadcast
+from moment_calculus.values import Gaussian, Value
+from numpyro_moments.interpreter import is_random
+from numpyro_moments.likelihoods.structure import random_leaves
+from numpyro_moments.transformed import WRAPPERS, expected_log_slope, gaussian_base, transformed
+
+SAMPLE_REMEDY = "name it in DeterministicELBO(sample_sites=...) to draw it by reparameterisation"
+DISCRETE_REMEDY = (
+    "sum it out in the model, e.g. by a mixture distribution, or use NumPyro's TraceEnum_ELBO; "
+    "hide it from an automatic guide only if the model enumerates it"
+)
+MEAN_FIELD_GUIDES = "use DVIGuide, AutoNormal or AutoDiagonalNormal"
+_FULL_RANK = (dist.MultivariateNormal, dist.LowRankMultivariateNormal)
+
+
+def posterior_value(name: str, fn: Any, propagation: Propagation, remedy: str = "") -> Any:
+    """The live value of a latent site with a given posterior; an array where it is certain.
+
+    A Normal may be centred at another latent value: x ~ N(m, s²) with a random m is m plus an
+    independent N(0, s²), which is exact where m is Gaussian. A Delta is a point estimate, or a
+    function of other sites: its value is what it holds.
+
+    Args:
+        name: the site.
+        fn: its distribution in the guide: a Normal with components that are independent given its
+            location, an elementwise transform of one, (with full covariance) a multivariate
+            Normal, or a Delta.
+        propagation: how randomness flows from the site.
+        remedy: what to do where the posterior is none of these; by default to sample the site.
+
+    Raises:
+        UnsupportedMoments: if the posterior is none of these, is discrete, or has other random
+            parameters; or if it is a multivariate Normal and only variances are propagated.
+    """
+    base, transforms = gaussian_base(fn)
+    if base is not None:
+        if random := random_leaves(transforms):
+            raise _dependent(name, "transform", random[0])
+        return transformed(_normal(name, fn, base, propagation), transforms)
+    inner = without_wrappers(fn)
+    if isinstance(inner, dist.Delta):
+        shape = fn.batch_shape + fn.event_shape
+        return inner.v if inner.v.shape == shape else broadcast(inner.v, shape)
+    if isinstance(inner, _FULL_RANK) and fn.event_dim == 1:
+        return _full_rank(name, fn, inner, propagation)
+    raise _no_moments(name, fn, remedy)
+
+
+def entropy(value: Value, fn: Any) -> jax.Array:
+    """−E_q[log q] of a site given those before it, of its batch shape; zero where it is masked.
+
+    Args:
+        value: the site's value, from :func:`posterior_value`.
+        fn: its distribution in the guide.
+    """
+    if isinstance(fn, WRAPPERS):
+        return _wrapped(fn, entropy(value, fn.base_dist))
+    normal, transforms = gaussian_base(fn)
+    if normal is None:
+        return jnp.broadcast_to(fn.entropy(), fn.batch_shape)
+    shape = fn.batch_shape + fn.event_shape
+    result = divergences.gaussian_entropy(jnp.broadcast_to(normal.scale**2, shape))
+    if transforms:
+        mean, variance = (jnp.broadcast_to(part, shape) for part in _marginal(normal))
+        result = result + expected_log_slope(transforms, mean, variance)
+    return sum_rightmost(result, fn.event_dim)
+
+
+def _wrapped(fn: Any, terms: jax.Array) -> jax.Array:
+    """Terms of a distribution as terms of its mask, expansion or independent dimensions."""
+    if isinstance(fn, dist.Independent):
+        return sum_rightmost(terms, fn.reinterpreted_batch_ndims)
+    terms = jnp.broadcast_to(terms, fn.batch_shape)
+    return jnp.where(fn._mask, terms, 0.0) if isinstance(fn, dist.MaskedDistribution) else terms
+
+
+def _marginal(normal: dist.Normal) -> tuple[Any, Any]:
+    """Mean and variance of a Normal whose location may be random."""
+    if not is_random(normal.loc):
+        return normal.loc, normal.scale**2
+    centre = normal.loc.gaussian()
+    return centre.mean, centre.variance + normal.scale**2
+
+
+def without_wrappers(fn: Any) -> Any:
+    """The distribution inside masks, expansions and independent dimensions.
+
+    Args:
+        fn: a distribution.
+    """
+    while isinstance(fn, WRAPPERS):
+        fn = fn.base_dist
+    return fn
+
+
+def _normal(name: str, fn: Any, base: Any, propagation: Propagation) -> Gaussian:
+    """A Normal site; with a random location, that location and independent noise."""
+    loc, scale = base.loc, base.scale
+    if is_random(scale):
+        raise _dependent(name, "scale", scale)
+    shape = fn.batch_shape + fn.event_shape
+    centred = is_random(loc)
+    if centred and not isinstance(loc, Gaussian):
+        raise _dependent(name, "non-linear location", loc)
+    moments = mean_field.moments(jnp.zeros_like(scale) if centred else loc, scale)
+    mean, variance = (jnp.broadcast_to(part, shape) for part in moments)
+    gaussian = leaf(name, mean, variance, propagation, event_dim=fn.event_dim)
+    return add(broadcast(loc, shape), gaussian).gaussian() if centred else gaussian
+
+
+def _dependent(name: str, parameter: str, value: Any) -> UnsupportedMoments:
+    others = sorted(value.sites)
+    return UnsupportedMoments(
+        f"guide site '{name}' has a {parameter} that depends on other latent sites "
+        f"({', '.join(others)}): the guide is neither mean-field nor linear and Gaussian",
+        sites=[name, *others],
+        remedy="make the scales of guide sites certain and their locations certain or linear in "
+        "other sites, or draw the sites by naming them in DeterministicELBO(sample_sites=...)",
+    )
+
+
+def _full_rank(name: str, fn: Any, inner: Any, propagation: Propagation) -> Gaussian:
+    if not propagation.full:
+        raise UnsupportedMoments(
+            f"guide site '{name}' has a {type(inner).__name__} posterior: covariance='diagonal' "
+            "would ignore its correlations",
+            sites=[name],
+            remedy=f"use DeterministicELBO(covariance='full'), or {MEAN_FIELD_GUIDES}",
+        )
+    if random := random_leaves(inner):
+        parameter = "location" if is_random(inner.loc) else "covariance"
+        raise _dependent(name, parameter, random[0])
+    shape = fn.batch_shape + fn.event_shape
+    return Gaussian(
+        jnp.broadcast_to(inner.loc, shape),
+        covariance=jnp.broadcast_to(inner.covariance_matrix, shape + fn.event_shape),
+        sites=frozenset([name]),
+        propagation=propagation,
+    )
+
+
+def _no_moments(name: str, fn: Any, remedy: str) -> UnsupportedMoments:
+    inner = without_wrappers(fn)
+    if inner.support is not None and inner.support.is_discrete:
+        return UnsupportedMoments(
+            f"latent site '{name}' is discrete ({type(inner).__name__}): it has no reparameterised "
+            "samples and no Gaussian moments",
+            sites=[name],
+            remedy=DISCRETE_REMEDY,
+        )
+    return UnsupportedMoments(
+        f"guide site '{name}' has a {type(inner).__name__} posterior; analytic moments need "
+        "independent Normal components, elementwise transforms of them, or a multivariate Normal",
+        sites=[name],
+        remedy=remedy or SAMPLE_REMEDY,
+    )

@@ -1,0 +1,71 @@
+"""Other precisions, conditions as numbers, and what passes values on as they are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+
+from moment_calculus import conditions
+from moment_calculus.composites import Composite
+from moment_calculus.conditions import Condition
+from moment_calculus.errors import UnsupportedMoments
+from moment_calculus.shapes import converted
+from moment_calculus.values import Deferred
+from numpyro_moments.rules.table import moment_rule
+
+
+@moment_rule("convert_element_type", takes=(Composite,))
+def convert(x: Any, *, new_dtype: Any, **_: Any) -> Any:
+    """Serve ``astype`` of floating-point numbers, and of conditions to floating-point numbers."""
+    if isinstance(x, Condition) and new_dtype == jnp.bool_:
+        return x
+    if not jnp.issubdtype(new_dtype, jnp.floating):
+        raise UnsupportedMoments(
+            f"a conversion of a random value to {jnp.dtype(new_dtype).name}",
+            sites=x.sites,
+            remedy="keep a floating-point dtype, e.g. (h > 0).astype(h.dtype)",
+        )
+    value = conditions.as_number(x) if isinstance(x, Condition) else x
+    if _dtype(value) == new_dtype:
+        return value
+    value = value.gaussian() if isinstance(value, Composite) else value
+    return converted(value, lambda array: jnp.asarray(array).astype(new_dtype))
+
+
+def _dtype(value: Any) -> Any:
+    if isinstance(value, Composite):
+        return value.source.mean.dtype
+    return (value.base if isinstance(value, Deferred) else value).mean.dtype
+
+
+@moment_rule("copy", "copy_p", "real", takes=(Composite,))
+def itself(x: Any, **_: Any) -> Any:
+    """Serve ``jnp.copy`` and ``jnp.real``: the value itself."""
+    return x
+
+
+@moment_rule("optimization_barrier", takes=(Composite,))
+def barrier(*values: Any) -> list[Any]:
+    """Serve ``jax.lax.optimization_barrier``: the values themselves."""
+    return list(values)
+
+
+@moment_rule("reduce_precision")
+def reduce_precision(x: Any, **_: Any) -> Any:
+    """Refuse ``jax.lax.reduce_precision``, whose rounding has no moments."""
+    raise UnsupportedMoments(
+        "the rounding of a random value to fewer digits",
+        sites=x.sites,
+        remedy="convert it by astype, which changes the precision of its moments",
+    )
+
+
+@moment_rule("stop_gradient")
+def stop_gradient(x: Any) -> Any:
+    """Refuse ``jax.lax.stop_gradient``, which would hide from which sites a value comes."""
+    raise UnsupportedMoments(
+        "a random value without its gradient, which would train the guide on part of the model",
+        sites=x.sites,
+        remedy="stop the gradient of the certain parameters, or of the guide's, instead",
+    )

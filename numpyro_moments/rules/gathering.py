@@ -1,0 +1,153 @@
+"""Where the elements of a gather come from and go to, in the terms of its dimension numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import jax.numpy as jnp
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The axes of a gather.
+
+    Args:
+        shape: of the operand.
+        batch: of the indices, without their last axis.
+        sizes: of the slice at every index, along each axis of the operand.
+        starts: the component of an index for each axis of the operand that has one.
+        batching: the axis of the batch of indices for each axis of the operand that is
+            iterated together with it.
+        collapsed: axes of the operand that the slices, of size one there, leave out.
+        offsets: places of the axes of the slices in the result.
+    """
+
+    shape: tuple[int, ...]
+    batch: tuple[int, ...]
+    sizes: tuple[int, ...]
+    starts: Mapping[int, int]
+    batching: Mapping[int, int]
+    collapsed: tuple[int, ...]
+    offsets: tuple[int, ...]
+
+    @classmethod
+    def of(cls, numbers: Any, shape: tuple, indices: tuple, sizes: tuple) -> Layout:
+        """Read the dimension numbers of a gather.
+
+        Args:
+            numbers: ``GatherDimensionNumbers``.
+            shape: of the operand.
+            indices: shape of the indices.
+            sizes: of the slices.
+        """
+        pairs = zip(numbers.operand_batching_dims, numbers.start_indices_batching_dims, strict=True)
+        return cls(
+            tuple(shape),
+            indices[:-1],
+            sizes,
+            {int(axis): i for i, axis in enumerate(numbers.start_index_map)},
+            {int(axis): int(place) for axis, place in pairs},
+            tuple(map(int, numbers.collapsed_slice_dims)),
+            tuple(map(int, numbers.offset_dims)),
+        )
+
+    @property
+    def sliced(self) -> list[int]:
+        """Axes of the operand that the slices have, in order."""
+        left_out = (*self.collapsed, *self.batching)
+        return [axis for axis in range(len(self.shape)) if axis not in left_out]
+
+    @property
+    def whole(self) -> list[int]:
+        """Those that the slices have from one end to the other."""
+        return [axis for axis in self.sliced if self.sizes[axis] == self.shape[axis]]
+
+    @property
+    def windows(self) -> list[int]:
+        """Those that the slices have a part of."""
+        return [axis for axis in self.sliced if self.sizes[axis] != self.shape[axis]]
+
+    def places(self, indices: Any) -> tuple[dict[int, Any], Any]:
+        """Index arrays ``batch + windows`` of all axes but the whole ones, within their bounds.
+
+        Args:
+            indices: integers ``batch + [components]``.
+
+        Returns:
+            The index arrays by axis, and booleans ``batch``: whether an index was within bounds.
+        """
+        wide = self.batch + tuple(self.sizes[axis] for axis in self.windows)
+        inside, found = jnp.ones(self.batch, bool), {}
+        for axis in range(len(self.shape)):
+            if axis in self.batching:
+                found[axis] = self._count(len(wide), self.batching[axis], wide)
+                continue
+            start = indices[..., self.starts[axis]] if axis in self.starts else jnp.zeros((), int)
+            last = self.shape[axis] - self.sizes[axis]
+            inside = inside & (start >= 0) & (start <= last)
+            if axis not in self.whole:
+                place = self._wide(jnp.clip(start, 0, last))
+                if axis in self.windows:
+                    dimension = len(self.batch) + self.windows.index(axis)
+                    place = place + self._count(len(wide), dimension, wide)
+                found[axis] = jnp.broadcast_to(place, wide)
+        return found, inside
+
+    def _wide(self, start: Any) -> Any:
+        return jnp.reshape(start, start.shape + (1,) * (len(self.windows) if start.ndim else 0))
+
+    @staticmethod
+    def _count(rank: int, axis: int, shape: tuple[int, ...]) -> Any:
+        line = jnp.arange(shape[axis])
+        return jnp.broadcast_to(
+            jnp.reshape(line, [-1 if i == axis else 1 for i in range(rank)]), shape
+        )
+
+    def order(self) -> list[int]:
+        """Where each axis of the result is among ``batch + windows + whole``."""
+        lead = len(self.batch)
+        kept = [*self.windows, *self.whole]
+        return self._placed(range(lead), [lead + kept.index(axis) for axis in self.sliced])
+
+    def _placed(self, batch: Any, sliced: Any) -> list[int]:
+        of_batch, of_slices = iter(batch), iter(sliced)
+        rank = len(self.batch) + len(self.offsets)
+        return [next(of_slices if i in self.offsets else of_batch) for i in range(rank)]
+
+    def aligned(self, inside: Any) -> Any:
+        """Booleans ``batch``, with axes of size one for those of the slices."""
+        return jnp.reshape(inside, self._placed(self.batch, [1] * len(self.offsets)))
+
+    def lines(self, place: Any, axis: int) -> tuple[Any, tuple[int, ...]]:
+        """The index array of one axis, where all other axes are whole or iterated with the batch.
+
+        Args:
+            place: integers ``batch + windows``.
+            axis: the axis of the operand.
+
+        Returns:
+            Integers of the operand's other axes, of size one for the whole ones, followed by the
+            free axes of the batch of indices and the window; and the sizes of these.
+        """
+        others = [other for other in range(len(self.shape)) if other != axis]
+        bound = [self.batching[other] for other in others if other in self.batching]
+        free = [i for i in range(place.ndim) if i not in bound]
+        sizes = tuple(place.shape[i] for i in free)
+        ordered = jnp.transpose(place, (*bound, *free))
+        lead = [self.shape[other] if other in self.batching else 1 for other in others]
+        return jnp.reshape(ordered, (*lead, *sizes)), sizes
+
+    def order_along(self, axis: int) -> list[int]:
+        """Where each axis of the result is in the operand with its axis replaced by free ones."""
+        inverse = {place: other for other, place in self.batching.items()}
+        free = [i for i in range(len(self.batch)) if i not in inverse]
+        count = len(free) + len(self.windows)
+        moved = lambda other: other if other < axis else other - 1 + count  # noqa: E731
+        batch = [
+            moved(inverse[i]) if i in inverse else axis + free.index(i)
+            for i in range(len(self.batch))
+        ]
+        sliced = [axis + len(free) if other == axis else moved(other) for other in self.sliced]
+        return self._placed(batch, sliced)

@@ -1,0 +1,82 @@
+"""Functions of JAX that arrive as calls and are rules of their own: softplus, silu, logaddexp.
+
+A call is recognised by its name and by where its function is written, inside JAX: a function of
+the user's with the same name is evaluated like any other. What is not listed here is evaluated
+too, and recognised by its values where it is a function of the table.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import jax
+
+from moment_calculus.activations import activation
+from moment_calculus.elementary import LOG_NDTR
+from moment_calculus.operations import add, apply, is_value, subtract
+from moment_calculus.values import Value
+
+_HOME = os.path.join(os.path.dirname(os.path.abspath(jax.__file__)), "")
+# Names that JAX gives its functions, and those of the table.
+_NAMES = {
+    "hard_sigmoid": "hardsigmoid",
+    "hard_silu": "hardswish",
+    "hard_tanh": "hardtanh",
+    "log_sigmoid": "logsigmoid",
+    "mish": "mish",
+    "relu": "relu",
+    "relu6": "relu6",
+    "selu": "selu",
+    "silu": "silu",
+    "soft_sign": "softsign",
+    "softplus": "softplus",
+}
+
+
+def _logaddexp(x: Any, y: Any) -> Value:
+    """Softplus of the difference, plus the second operand: as of jointly Gaussian operands."""
+    return add(apply(activation("softplus"), subtract(x, y)), y)
+
+
+def _plain(name: str) -> Callable[[Value], Value]:
+    return lambda x: apply(activation(name), x)
+
+
+FUNCTIONS: dict[str, Callable[..., Value]] = {
+    **{name: _plain(kind) for name, kind in _NAMES.items()},
+    "log_ndtr": lambda x: apply(LOG_NDTR, x),
+    "logaddexp": _logaddexp,
+}
+
+
+def recognised(equation: Any, operands: list[Any]) -> Value | None:
+    """What a call of a function of JAX gives, if it has a rule of its own.
+
+    Args:
+        equation: a call.
+        operands: its operands.
+
+    Returns:
+        The value, or None: the call is to be evaluated.
+    """
+    rule = FUNCTIONS.get(_function_of_jax(equation))
+    values = [o.gaussian() if hasattr(o, "source") and not is_value(o) else o for o in operands]
+    if rule is None or rule.__code__.co_argcount != len(values) or not _fits(equation, values):
+        return None
+    return rule(*values)
+
+
+def _function_of_jax(equation: Any) -> str:
+    """The name of the function of JAX that is called, or nothing."""
+    program = equation.params.get("jaxpr", equation.params.get("call_jaxpr"))
+    information = getattr(getattr(program, "jaxpr", program), "debug_info", None)
+    name, _, place = str(getattr(information, "func_src_info", "")).partition(" at ")
+    return name if place.startswith(_HOME) else ""
+
+
+def _fits(equation: Any, operands: list[Any]) -> bool:
+    """Whether the random operands have the shape of the one result."""
+    shapes = [output.aval.shape for output in equation.outvars]
+    return all([operand.shape] == shapes for operand in operands if is_value(operand))

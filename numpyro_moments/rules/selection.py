@@ -1,0 +1,131 @@
+"""Comparisons, choices by certain and by random conditions, and the larger or smaller of two."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+
+from moment_calculus import conditions, selection
+from moment_calculus.activations import activation
+from moment_calculus.conditions import Condition
+from moment_calculus.elementwise import at_least, at_most
+from moment_calculus.errors import UnsupportedMoments
+from moment_calculus.operations import apply, is_value
+from moment_calculus.roots import of_one_gaussian
+from moment_calculus.values import Value
+from numpyro_moments.rules.table import moment_rule
+
+
+def _comparison(kind: str) -> None:
+    def rule(x: Any, y: Any) -> Any:
+        return conditions.compare(kind, x, y)
+
+    rule.__name__ = rule.__qualname__ = kind
+    rule.__doc__ = f"Serve the comparison ``{kind}`` of functions of one Gaussian."
+    moment_rule(kind)(rule)
+
+
+for _kind in conditions.OPERATORS:
+    _comparison(_kind)
+
+
+@moment_rule("and", takes=(Condition,))
+def both(x: Any, y: Any) -> Any:
+    """Serve ``&`` of conditions."""
+    return conditions.both(x, y)
+
+
+@moment_rule("or", takes=(Condition,))
+def either(x: Any, y: Any) -> Any:
+    """Serve ``|`` of conditions."""
+    return conditions.either(x, y)
+
+
+@moment_rule("xor", takes=(Condition,))
+def exclusive(x: Any, y: Any) -> Any:
+    """Serve ``^`` of conditions."""
+    return conditions.exclusive(x, y)
+
+
+@moment_rule("not", takes=(Condition,))
+def negated(x: Condition) -> Any:
+    """Serve ``~`` of a condition."""
+    return conditions.negated(x)
+
+
+@moment_rule("is_finite")
+def is_finite(x: Value) -> Any:
+    """Serve ``jnp.isfinite``: a random value is finite."""
+    return np.ones(x.shape, dtype=bool)
+
+
+@moment_rule("select_n", takes=(Condition,))
+def select(which: Any, *cases: Any) -> Any:
+    """Serve ``jnp.where`` and ``jax.lax.select_n`` with two cases."""
+    cases = tuple(_moments(case) for case in cases)
+    if not isinstance(which, Condition):
+        return _by_certain(which, cases)
+    if len(cases) == 2:
+        other, chosen = cases
+        return conditions.select(which, chosen, other)
+    raise UnsupportedMoments(
+        f"a random choice among {len(cases)} cases",
+        sites=which.sites,
+        remedy="choose between two cases at a time, by jnp.where",
+    )
+
+
+def _moments(case: Any) -> Any:
+    if isinstance(case, Condition):
+        case.gaussian()
+    return case
+
+
+def _by_certain(which: Any, cases: tuple[Any, ...]) -> Any:
+    if isinstance(which, np.ndarray) and which.size and (which == which.flat[0]).all():
+        return cases[int(which.flat[0])]
+    if len(cases) != 2:
+        raise UnsupportedMoments(
+            f"a choice among {len(cases)} random cases",
+            sites=[site for case in cases for site in getattr(case, "sites", ())],
+            remedy="choose between two cases at a time, by jnp.where",
+        )
+    return selection.where(jax.numpy.asarray(which), cases[1], cases[0])
+
+
+def _bounded(kind: str, by_array: Callable, value: Value, bound: Any) -> Value:
+    if not isinstance(bound, int | float):
+        return by_array(value, bound)
+    if kind == "low" and bound == 0:
+        return apply(activation("relu"), value)
+    return apply(activation("clamp", **{kind: float(bound)}), value)
+
+
+def _extreme(kind: str, by_array: Callable, of_one: Callable, of_two: Callable) -> Callable:
+    def rule(x: Any, y: Any) -> Value:
+        if not is_value(x):
+            x, y = y, x
+        if not is_value(y):
+            return _bounded(kind, by_array, x, y)
+        one = of_one_gaussian(x, y, product=True)
+        return of_one(x, y) if one else of_two(x, y)
+
+    return rule
+
+
+maximum = moment_rule("max")(_extreme("low", at_least, conditions.larger, selection.maximum))
+minimum = moment_rule("min")(_extreme("high", at_most, conditions.smaller, selection.minimum))
+
+
+@moment_rule("clamp")
+def clamp(low: Any, x: Any, high: Any) -> Value:
+    """Serve ``jax.lax.clamp`` with certain bounds."""
+    for name, bound in (("min", low), ("max", high)):
+        if is_value(bound):
+            raise UnsupportedMoments(
+                f"the bound {name} is random", sites=bound.sites, remedy=f"make {name} certain"
+            )
+    return minimum(maximum(x, low), high)

@@ -1,0 +1,83 @@
+"""Different elements of one latent site are independent, the same element is not."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from moment_calculus.activations import activation
+from moment_calculus.elements import overlap
+from moment_calculus.errors import UnsupportedMoments
+from moment_calculus.indexing import index
+from moment_calculus.linear import linear
+from moment_calculus.moments import Moments, as_value
+from moment_calculus.operations import add, apply, multiply, scale_shift
+from moment_calculus.rulebooks import Propagation
+from moment_calculus.values import cross_covariance
+
+generator = np.random.default_rng(3)
+MEAN, VARIANCE = generator.normal(size=(3, 4, 4)), generator.uniform(0.1, 0.5, size=(3, 4, 4))
+X = generator.normal(size=(5, 4))
+EYE = np.eye(4)
+
+
+def site(mean, variance, name="w", covariance="full"):
+    propagation = Propagation.named(covariance, "exact")
+    return as_value(Moments(mean, variance=variance), name, propagation)
+
+
+def layers(weights):
+    hidden = X
+    for weight in weights:
+        hidden = linear(hidden, weight)
+        hidden = apply(activation("relu"), hidden).gaussian()
+    return hidden
+
+
+@pytest.mark.parametrize("covariance", ["full", "diagonal"])
+def test_layers_with_weights_of_one_site_equal_layers_with_sites_of_their_own(covariance):
+    stacked = site(MEAN, VARIANCE, covariance=covariance)
+    together = layers(index(stacked, i) for i in range(3))
+    apart = layers(site(MEAN[i], VARIANCE[i], f"w{i}", covariance) for i in range(3))
+    np.testing.assert_array_equal(together.mean, apart.mean)
+    np.testing.assert_array_equal(together.joint_covariance(), apart.joint_covariance())
+    assert together.sites == {"w"}
+
+
+def test_functions_of_all_elements_keep_them_apart():
+    scaled = scale_shift(site(MEAN, VARIANCE), 2.0, 1.0)
+    first, second = index(scaled, 0), index(scaled, -1)
+    assert overlap(first, second) == frozenset()
+    assert overlap(first, index(scaled, slice(0, 2))) == {"w"}
+    assert overlap(first, index(scaled, slice(1, 3))) == frozenset()
+
+
+def test_an_element_depends_on_itself_and_on_the_whole():
+    whole = site(MEAN, VARIANCE)
+    first = index(whole, 0)
+    hidden = linear(X, first)
+    for dependent in (index(whole, 0), whole):
+        assert overlap(hidden, dependent) == {"w"}
+    with pytest.raises(UnsupportedMoments, match="depend on the same latent"):
+        linear(hidden, index(whole, 0))
+
+
+def test_a_value_of_two_elements_depends_on_both():
+    whole = site(MEAN[0, 0], VARIANCE[0, 0])
+    total = add(index(whole, 0), index(whole, 1))
+    assert overlap(total, index(whole, 1)) == {"w"}
+    assert overlap(total, index(whole, 2)) == frozenset()
+    np.testing.assert_allclose(total.variance, VARIANCE[0, 0, :2].sum())
+    expected = [[*VARIANCE[0, 0, :2], 0.0, 0.0]]
+    np.testing.assert_allclose(cross_covariance(total, whole), expected)
+    product = multiply(total, index(whole, 1))
+    mean = MEAN[0, 0, :2].sum() * MEAN[0, 0, 1] + VARIANCE[0, 0, 1]
+    np.testing.assert_allclose(product.mean, mean)
+
+
+def test_elements_of_dependent_components_are_not_taken_as_independent():
+    whole = site(MEAN[0, 0], VARIANCE[0, 0])
+    mixed = linear(whole, EYE + 0.5)
+    assert overlap(index(mixed, 0), index(mixed, 1)) == {"w"}
+    given = as_value(Moments(X, covariance=np.stack([EYE] * 5)), "x", Propagation())
+    assert overlap(index(given, 0), index(given, 1)) == {"x"}

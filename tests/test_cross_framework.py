@@ -1,0 +1,110 @@
+"""The same model with the same parameters: loss and gradients of both front ends agree."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pyro
+import pytest
+import torch
+from numpyro.distributions import biject_to, constraints
+
+import numpyro_moments
+import pyro_moments
+from tests import cross_models as models
+from tests.properties import QUICK
+
+CASES = {
+    "perceptron, full": (models.regression, "x y", "full"),
+    "perceptron, diagonal": (models.regression, "x y", "diagonal"),
+    "residual, full": (models.residual, "x y", "full"),
+    "residual, diagonal": (models.residual, "x y", "diagonal"),
+    "heteroscedastic, full": (models.heteroscedastic, "x y", "full"),
+    "heteroscedastic, diagonal": (models.heteroscedastic, "x y", "diagonal"),
+    "categorical, full": (models.categorical, "x classes", "full"),
+    "categorical, diagonal": (models.categorical, "x classes", "diagonal"),
+    "hierarchical": (models.hierarchical, "x groups y", "full"),
+}
+TOLERANCES = {"float32": 1e-5, "float64": 1e-10}
+Gradients = dict[str, np.ndarray]
+
+
+def parameters(model: Callable, data: list[np.ndarray], dtype: str) -> dict[str, np.ndarray]:
+    """Unconstrained parameters of a guide that is wide enough for every term to matter."""
+    guide = numpyro_moments.DVIGuide(model, init_scale=0.2)
+    svi = numpyro_moments.SVI(model, guide)
+    values = svi.optim.get_params(svi.init(jax.random.key(0), *data).optim_state)
+    random = np.random.default_rng(1)
+    return {
+        name: (np.asarray(value) + 0.1 * random.normal(size=value.shape)).astype(dtype)
+        for name, value in values.items()
+    }
+
+
+def in_numpyro(
+    model: Callable, data: list[np.ndarray], values: dict[str, np.ndarray], covariance: str
+) -> tuple[float, Gradients]:
+    elbo = numpyro_moments.DeterministicELBO(covariance=covariance)
+    guide = numpyro_moments.DVIGuide(model)
+    positive = biject_to(constraints.softplus_positive)
+
+    @partial(jax.jit, compiler_options=QUICK)
+    @jax.value_and_grad
+    def loss(values: Any) -> Any:
+        constrained = {
+            name: positive(value) if name.endswith("_scale") else value
+            for name, value in values.items()
+        }
+        return elbo.loss(jax.random.key(0), constrained, model, guide, *map(jnp.asarray, data))
+
+    value, gradients = loss(values)
+    return float(value), {name: np.asarray(g) for name, g in gradients.items()}
+
+
+def in_pyro(
+    model: Callable, data: list[np.ndarray], values: dict[str, np.ndarray], covariance: str
+) -> tuple[float, Gradients]:
+    elbo, guide = pyro_moments.DeterministicELBO(covariance=covariance), pyro_moments.DVIGuide()
+    tensors = [torch.as_tensor(array) for array in data]
+    pyro.clear_param_store()
+    elbo.loss(model, guide, *tensors)  # makes the parameters
+    leaves = {}
+    for name, value in values.items():
+        site, _, role = name.rpartition("_auto_")
+        owner, suffix = (guide.locs, "") if role == "loc" else (guide.scales, "")
+        leaves[name] = dict(owner.named_parameters())[f"{site}{suffix}_unconstrained"]
+        leaves[name].data = torch.as_tensor(value)
+    loss = elbo.differentiable_loss(model, guide, *tensors)
+    gradients = torch.autograd.grad(loss, list(leaves.values()))
+    return loss.item(), {n: g.numpy() for n, g in zip(leaves, gradients, strict=True)}
+
+
+@pytest.mark.parametrize("dtype", TOLERANCES)
+@pytest.mark.parametrize("name", CASES)
+def test_loss_and_gradients_agree(name, dtype):
+    model, arguments, covariance = CASES[name]
+    arrays = models.arrays()
+    data = [arrays[argument] for argument in arguments.split()]
+    data = [array.astype(dtype) if array.dtype.kind == "f" else array for array in data]
+    default = torch.get_default_dtype()
+    torch.set_default_dtype(getattr(torch, dtype))
+    try:
+        with jax.enable_x64(dtype == "float64"):
+            values = parameters(partial(model, models.NUMPYRO), data, dtype)
+            ours = in_numpyro(partial(model, models.NUMPYRO), data, values, covariance)
+        theirs = in_pyro(partial(model, models.PYRO), data, values, covariance)
+    finally:
+        torch.set_default_dtype(default)
+    tolerance = TOLERANCES[dtype]
+    assert ours[0] == pytest.approx(theirs[0], rel=tolerance)
+    assert ours[1].keys() == theirs[1].keys()
+    for parameter, gradient in theirs[1].items():
+        size = np.abs(gradient).max()
+        np.testing.assert_allclose(
+            ours[1][parameter], gradient, rtol=0, atol=tolerance * size, err_msg=parameter
+        )
