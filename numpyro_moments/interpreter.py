@@ -32,6 +32,11 @@ _KEEPS_NUMBERS = frozenset(
 
 _LARGEST_INDEX = 2**20
 
+# What needs the shapes of its certain operands, even if a random one has the result's shape.
+_SHAPED = frozenset(
+    "conv_general_dilated dot_general dynamic_update_slice gather scatter scatter-add".split()
+)
+
 
 def is_random(operand: Any) -> bool:
     """Whether an operand of an equation is a live random value."""
@@ -141,7 +146,7 @@ class _Frame:
         name = equation.primitive.name
         if name in PROGRAMS:
             return self._program(PROGRAMS[name], equation, operands)
-        if any(_fits(equation, operand) for operand in operands):
+        if name not in _SHAPED and any(_fits(equation, operand) for operand in operands):
             operands = list(map(self.interpreter.numbers.simplified, operands))
         if name in PARTS and name not in self.interpreter.own:
             plain = self._later(equation)
