@@ -31,6 +31,7 @@ _KEEPS_NUMBERS = frozenset(
 _LARGEST_INDEX = 2**20
 
 
+
 class Interpreter:
     """Evaluates jaxprs with moments.
 

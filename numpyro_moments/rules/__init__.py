@@ -10,11 +10,13 @@ from numpyro_moments.rules import (
     conversion,
     indexing,
     linear,
+    padding,
     powers,
     reductions,
     selection,
     shapes,
     updates,
+    windows,
 )
 from numpyro_moments.rules.table import PROGRAMS, RULES, moment_rule, program_rule
 
@@ -31,10 +33,12 @@ __all__ = [
     "indexing",
     "linear",
     "moment_rule",
+    "padding",
     "powers",
     "program_rule",
     "reductions",
     "selection",
     "shapes",
     "updates",
+    "windows",
 ]
