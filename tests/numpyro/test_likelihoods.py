@@ -7,19 +7,14 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpyro.distributions as dist
 import pytest
-import torch
 
 from numpyro_moments.likelihoods import evaluate, predictive
 from pyro_moments.likelihoods import evaluate as evaluate_in_torch
 from tests import oracles
 from tests.numpyro.likelihood_cases import (
     CASES,
-    CLASSES,
-    CONTINUOUS,
     MEAN,
-    OWN,
     SHARED,
     VARIANCE,
     distribution,
