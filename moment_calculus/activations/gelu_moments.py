@@ -9,7 +9,6 @@ a sum that does not cancel.
 from __future__ import annotations
 
 import functools
-import math
 from typing import Any
 
 import numpy as np

@@ -6,11 +6,18 @@ from collections.abc import Callable
 from typing import Any
 
 from moment_calculus.composites import Composite
+from moment_calculus.symbolic import Symbolic
+from moment_calculus.values import Deferred, Gaussian
 
 RULES: dict[str, Callable] = {}
 PROGRAMS: dict[str, Callable] = {}
 INLINED: set[str] = set()
 PARTS: dict[str, Callable] = {}
+
+
+def is_random(operand: Any) -> bool:
+    """Whether an operand of an equation is a live random value."""
+    return isinstance(operand, Gaussian | Deferred | Composite | Symbolic)
 
 
 def moment_rule(
