@@ -11,33 +11,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from moment_calculus.arrays import Array
-from moment_calculus.errors import CovarianceDroppedWarning, UnsupportedMoments
+from moment_calculus.errors import CovarianceDroppedWarning
 from moment_calculus.layout import Jacobian, batch_shape, identity_map
 from moment_calculus.notices import warn_user
 from moment_calculus.special import namespace
 from moment_calculus.values import Deferred, Gaussian
 
 KEEP = object()
-
-
-def broadcast_shape(*shapes: tuple[int, ...]) -> tuple[int, ...]:
-    """Shape of an elementwise operation on operands of these shapes.
-
-    Raises:
-        UnsupportedMoments: if the shapes do not broadcast.
-    """
-    first = shapes[0]
-    if all(shape == first or shape == () for shape in shapes):
-        return first
-    rank = max(map(len, shapes))
-    padded = [(1,) * (rank - len(shape)) + tuple(shape) for shape in shapes]
-    result = tuple(next((n for n in sizes if n != 1), 1) for sizes in zip(*padded, strict=True))
-    if any(n not in (1, m) for shape in padded for n, m in zip(shape, result, strict=True)):
-        raise UnsupportedMoments(
-            f"operands of shapes {', '.join(map(str, shapes))} do not broadcast",
-            remedy="align the shapes, e.g. with unsqueeze or squeeze",
-        )
-    return result
 
 
 def moved(value: Gaussian, move: Callable[[Array], Array], axis: int | None, **changes: Any):
