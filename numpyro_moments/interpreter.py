@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -18,7 +19,7 @@ from jax.interpreters.partial_eval import dce_jaxpr
 
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.notices import at_line
-from moment_calculus.symbolic import resolved
+from moment_calculus.symbolic import Symbolic, resolved
 from numpyro_moments import location
 from numpyro_moments.rules.table import INLINED, PARTS, PROGRAMS, RULES, is_random
 
@@ -156,35 +157,37 @@ class _Frame:
         name = equation.primitive.name
         if name in PROGRAMS:
             return self._program(PROGRAMS[name], equation, operands)
-        if any(_fits(equation, operand) for operand in operands):
+        rule = self.interpreter.rules.get(name)
+        if getattr(rule, "numbers", True) and any(_fits(equation, part) for part in operands):
             operands = list(map(self.interpreter.numbers.simplified, operands))
         if name in PARTS and name not in self.interpreter.own:
-            plain = self._later(equation)
-            part = PARTS[name](plain, *operands, **equation.params)
+            part = PARTS[name](partial(self._plain, equation), *operands, **equation.params)
             if part is not None:
-                return part
-        return self._plain(equation, operands)
+                return self._for_later(equation, part)
+        return self._plain(equation, *operands)
 
-    def _plain(self, equation: Any, operands: Sequence[Any]) -> Any:
+    def _plain(self, equation: Any, *operands: Any) -> Any:
         """What the rule of an equation makes of operands that are no parts of composites."""
-        operands = list(map(resolved, operands))
+        operands = tuple(map(resolved, operands))
         rule = self.interpreter.rules.get(equation.primitive.name)
         if rule is None:
             raise _no_rule(equation.primitive.name, operands)
         return rule(*operands, **equation.params)
 
-    def _later(self, equation: Any) -> Callable[..., Any]:
-        """The rule of an equation, for when it is known whether it is part of a composite."""
+    def _for_later(self, equation: Any, result: Any) -> Any:
+        """A part of a composite; what it is on its own is computed as at its equation."""
+        if not isinstance(result, Symbolic):
+            return result
         calls = list(self.interpreter.calls)
 
-        def plain(*operands: Any) -> Any:
+        def compute(plain: Callable[[], Any]) -> Any:
             current, self.interpreter.calls = self.interpreter.calls, calls
             try:
-                return self._located(equation, lambda: self._plain(equation, operands), operands)
+                return self._located(equation, plain, ())
             finally:
                 self.interpreter.calls = current
 
-        return plain
+        return result.computed(compute)
 
     def _program(self, rule: Callable, equation: Any, operands: list[Any]) -> Any:
         if equation.primitive.name not in INLINED:
@@ -258,7 +261,7 @@ def _fits(equation: Any, operand: Any) -> bool:
     return is_random(operand) and all(operand.shape == shape for shape in shapes)
 
 
-def _no_rule(name: str, operands: list[Any]) -> UnsupportedMoments:
+def _no_rule(name: str, operands: Sequence[Any]) -> UnsupportedMoments:
     return UnsupportedMoments(
         "no moment rule for this primitive on random values",
         sites=frozenset().union(*(o.sites for o in operands if is_random(o))),
