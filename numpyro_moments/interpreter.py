@@ -17,6 +17,7 @@ from jax.extend import core, source_info_util
 from jax.interpreters.partial_eval import dce_jaxpr
 
 from moment_calculus.composites import Composite
+from moment_calculus.conditions import Condition
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.notices import at_line
 from moment_calculus.symbolic import Symbolic, resolved
@@ -143,7 +144,7 @@ class _Frame:
             return self._program(PROGRAMS[name], equation, operands)
         if any(_fits(equation, operand) for operand in operands):
             operands = list(map(self.interpreter.numbers.simplified, operands))
-        if name in PARTS and name not in self.interpreter.own:
+        if name in PARTS and name not in self.interpreter.own and not _on_condition(operands):
             plain = self._later(equation)
             part = PARTS[name](plain, *operands, **equation.params)
             if part is not None:
@@ -235,6 +236,11 @@ def _fits(equation: Any, operand: Any) -> bool:
     """Whether a random operand has the result's shape, so that certain ones need none."""
     shapes = (output.aval.shape for output in equation.outvars)
     return is_random(operand) and all(operand.shape == shape for shape in shapes)
+
+
+def _on_condition(operands: Sequence[Any]) -> bool:
+    """Whether an operand is a random boolean, which is part of no composite."""
+    return any(isinstance(operand, Condition) for operand in operands)
 
 
 def _no_rule(name: str, operands: list[Any]) -> UnsupportedMoments:

@@ -17,6 +17,7 @@ from moment_calculus.activations import activation
 from moment_calculus.composites import Composite
 from moment_calculus.elementary import LOG_NDTR
 from moment_calculus.operations import add, apply, is_value, subtract
+from moment_calculus.symbolic import resolved
 from moment_calculus.values import Value
 
 _HOME = os.path.join(os.path.dirname(os.path.abspath(jax.__file__)), "")
@@ -65,7 +66,8 @@ def recognised(equation: Any, operands: list[Any]) -> Value | None:
     rule = FUNCTIONS.get(_function_of_jax(equation))
     if rule is None or rule.__code__.co_argcount != len(operands):
         return None
-    values = [o.gaussian() if isinstance(o, Composite) else o for o in operands]
+    values = [resolved(operand) for operand in operands]
+    values = [value.gaussian() if isinstance(value, Composite) else value for value in values]
     return rule(*values) if _fits(equation, values) else None
 
 
