@@ -7,7 +7,7 @@ primitive. Equations whose operands are certain are evaluated as they are.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -17,15 +17,12 @@ import numpy as np
 from jax.extend import core, source_info_util
 from jax.interpreters.partial_eval import dce_jaxpr
 
-from moment_calculus.composites import Composite
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.notices import at_line
 from moment_calculus.symbolic import Symbolic, resolved
-from moment_calculus.values import Deferred, Gaussian
 from numpyro_moments import location
-from numpyro_moments.rules.table import INLINED, PARTS, PROGRAMS, RULES
+from numpyro_moments.rules.table import INLINED, PARTS, PROGRAMS, RULES, is_random
 
-_RANDOM = (Gaussian, Deferred, Composite, Symbolic)
 # What a number becomes on its way to another shape or type; it is still that number.
 _KEEPS_NUMBERS = frozenset(
     "broadcast_in_dim convert_element_type copy reshape squeeze stop_gradient".split()
@@ -34,17 +31,13 @@ _KEEPS_NUMBERS = frozenset(
 _LARGEST_INDEX = 2**20
 
 
-def is_random(operand: Any) -> bool:
-    """Whether an operand of an equation is a live random value."""
-    return isinstance(operand, _RANDOM)
-
-
 class Interpreter:
     """Evaluates jaxprs with moments.
 
     Args:
         rules: rules of primitives that exist in this program only, by name.
-        outputs: names of the program's outputs, for messages; by default none.
+        outputs: for each of the program's outputs, the site it belongs to or an empty string,
+            for messages; by default none.
     """
 
     def __init__(
@@ -55,6 +48,27 @@ class Interpreter:
         self.outputs = outputs
         self.numbers = _Numbers()
         self.calls: list[Any] = []  # enclosing equations, the outermost first
+        self.program: core.Jaxpr | None = None  # what is being run, without dead code
+
+    @contextlib.contextmanager
+    def inside(self) -> Iterator[None]:
+        """Evaluate the body of a loop of JAX, of which no value may be kept."""
+        outer, self.numbers = self.numbers, self.numbers.copy()
+        try:
+            yield
+        finally:
+            self.numbers = outer
+
+    def holds_own(self, equation: Any) -> bool:
+        """Whether an equation, or a program inside it, has a rule of this program only.
+
+        Args:
+            equation: of a jaxpr.
+        """
+        if not self.own or equation.primitive.name in self.own:
+            return bool(self.own)
+        programs = core.jaxprs_in_params(equation.params)
+        return any(self.holds_own(inner) for program in programs for inner in program.eqns)
 
     def run(self, program: core.ClosedJaxpr, operands: Sequence[Any]) -> list[Any]:
         """Evaluate a program; what does not reach an output is left out.
@@ -88,6 +102,8 @@ class Interpreter:
             operands: as of :meth:`run`.
         """
         live, _ = dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars), instantiate=True)
+        if not self.calls:
+            self.program = live
         return _Frame(self, live, consts, operands).evaluate()
 
 
@@ -102,8 +118,7 @@ class _Frame:
     def evaluate(self) -> list[Any]:
         for equation in self.jaxpr.eqns:
             operands = [self._read(operand) for operand in equation.invars]
-            own = equation.primitive.name in self.interpreter.own
-            if own or any(map(is_random, operands)):
+            if any(map(is_random, operands)) or self.interpreter.holds_own(equation):
                 results = self._random(equation, operands)
             else:
                 results = self._certain(equation, operands)
@@ -142,7 +157,8 @@ class _Frame:
         name = equation.primitive.name
         if name in PROGRAMS:
             return self._program(PROGRAMS[name], equation, operands)
-        if any(_fits(equation, operand) for operand in operands):
+        rule = self.interpreter.rules.get(name)
+        if getattr(rule, "numbers", True) and any(_fits(equation, part) for part in operands):
             operands = list(map(self.interpreter.numbers.simplified, operands))
         if name in PARTS and name not in self.interpreter.own:
             part = PARTS[name](partial(self._plain, equation), *operands, **equation.params)
@@ -188,6 +204,12 @@ class _Numbers:
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[Any, float]] = {}  # with the array, whose id it keeps
+
+    def copy(self) -> _Numbers:
+        """What is known so far, to which nothing is added here."""
+        numbers = _Numbers()
+        numbers._known = dict(self._known)
+        return numbers
 
     def follow(self, source: Any, result: Any) -> None:
         """Note that a result holds the number of its source, if that is known.
