@@ -5,9 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import equinox as eqx
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
+import torch
+import torch.nn.functional as F
+from flax import nnx
 from jax import lax
 
 FEATURES = 4
