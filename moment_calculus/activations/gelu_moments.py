@@ -9,7 +9,6 @@ a sum that does not cancel.
 from __future__ import annotations
 
 import functools
-import math
 from typing import Any
 
 import numpy as np
@@ -95,9 +94,7 @@ def _spread(t: Array, s: Array, rest: Array, density: Array, tail: Array) -> tup
         - s * doubled
     )
     by_mean = 2 * t * both * (
-        (square * rest * rest + s * (3 - s)) * normal
-        - owen
-        - kappa * rest * (2 + s) / (1 + s)
+        (square * rest * rest + s * (3 - s)) * normal - owen - kappa * rest * (2 + s) / (1 + s)
     ) + 2 * ((2 - s - square * rest) * crossed + t * rest * doubled)
     level = s * (2.5 - s - s / (1 + s))
     slope = 0.5 - s * (0.5 * rest * (2 + s) + 2 - s - s * rest / (1 + s)) / (1 + s)

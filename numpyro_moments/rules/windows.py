@@ -21,7 +21,7 @@ from numpyro_moments.rules.padding import pad_array, padded
 from numpyro_moments.rules.table import moment_rule
 
 
-@moment_rule("conv_general_dilated")
+@moment_rule("conv_general_dilated", numbers=False)
 def conv_general_dilated(
     lhs: Any,
     rhs: Any,
