@@ -19,7 +19,7 @@ from jax.interpreters.partial_eval import dce_jaxpr
 
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.notices import at_line
-from moment_calculus.symbolic import resolved
+from moment_calculus.symbolic import Symbolic, resolved
 from numpyro_moments import location
 from numpyro_moments.rules.table import INLINED, PARTS, PROGRAMS, RULES, is_random
 
