@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
@@ -58,7 +59,7 @@ def _points(knots: list[float]) -> np.ndarray:
     """Points in every piece, [pieces, points]: those of the outer ones reach far."""
     inner = [
         np.concatenate([[low + (high - low) * 1e-6], low + (high - low) * SHARES])
-        for low, high in zip(knots, knots[1:], strict=False)
+        for low, high in itertools.pairwise(knots)
     ]
     return np.stack([knots[0] - REACH, *inner, knots[-1] + REACH])
 

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from numpyro import handlers
 from numpyro.infer.elbo import ELBO
 
+from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.rulebooks import Propagation
 from numpyro_moments.latent import auxiliary_term, latent_term
 from numpyro_moments.observed import observed_term
@@ -158,8 +159,18 @@ def elbo_terms(traces: Traces) -> dict[str, Any]:
         if site["type"] == "sample" and site["is_observed"]:
             terms[name] = observed_term(name, site)
         elif site["type"] == "sample":
-            terms[name] = latent_term(name, site, traces.guide.get(name))
+            terms[name] = latent_term(name, site, _guide_site(name, traces.guide))
     for name, site in traces.guide.items():
         if site["type"] == "sample" and name not in traces.model:
             terms[name] = auxiliary_term(name, site)
     return terms
+
+
+def _guide_site(name: str, guide: dict[str, dict]) -> dict:
+    if name in guide:
+        return guide[name]
+    raise UnsupportedMoments(
+        f"latent site '{name}' of the model is not in the guide",
+        sites=[name],
+        remedy="add it to the guide, or observe it",
+    )

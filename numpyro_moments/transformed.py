@@ -88,7 +88,7 @@ def _applied(run: list[host.Transform], value: Value) -> Value:
         return value
     if len(run) == 1 and type(run[0]) in _RECOGNISED:
         return apply(_RECOGNISED[type(run[0])](), value)
-    return apply(Integrated(lambda points: _image(run, points)[0]), value)
+    return apply(Integrated(lambda points: _image(run, points)[0], constants=None), value)
 
 
 def _image(transforms: Sequence[host.Transform], points: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -110,5 +110,5 @@ def expected_log_slope(
         mean: of u, of the site's shape.
         variance: likewise.
     """
-    log_slope = Integrated(lambda points: _image(transforms, points)[1])
+    log_slope = Integrated(lambda points: _image(transforms, points)[1], constants=None)
     return log_slope.moments(mean, variance)[0]

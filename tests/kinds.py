@@ -40,6 +40,7 @@ class ActivationCase:
     Args:
         activation: the rule.
         torch: the function that a user calls.
+        jax: the same in JAX.
         kinks: where the function bends.
         exact_pairs: whether pairs have a closed form; else a series with a certificate.
         largest_scale: largest standard deviation of the accuracy check.
@@ -52,6 +53,7 @@ class ActivationCase:
     name: str
     activation: Activation
     torch: Callable
+    jax: Callable
     kinks: tuple[float, ...] = (0.0,)
     exact_pairs: bool = True
     largest_scale: float = 100.0

@@ -46,7 +46,7 @@ def tile(x: Value, *, reps: Any) -> Value:
     return x
 
 
-@moment_rule("dynamic_slice")
+@moment_rule("dynamic_slice", numbers=False)
 def dynamic_slice(x: Any, *starts: Any, slice_sizes: Any) -> Value:
     """Serve ``jax.lax.dynamic_slice`` and ``x[i]`` with certain indices, known or not."""
     require_certain(*starts)
@@ -64,7 +64,7 @@ def _window(x: Any, start: Any, size: int, axis: int) -> Any:
     return shapes.move_axis(pick(x, {axis: places}, distinct=True), 0, axis)
 
 
-@moment_rule("gather")
+@moment_rule("gather", numbers=False)
 def gather(
     x: Value,
     indices: Any,

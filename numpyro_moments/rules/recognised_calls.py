@@ -16,6 +16,7 @@ import jax
 from moment_calculus.activations import activation
 from moment_calculus.elementary import LOG_NDTR
 from moment_calculus.operations import add, apply, is_value, subtract
+from moment_calculus.symbolic import resolved
 from moment_calculus.values import Value
 
 _HOME = os.path.join(os.path.dirname(os.path.abspath(jax.__file__)), "")
@@ -62,8 +63,11 @@ def recognised(equation: Any, operands: list[Any]) -> Value | None:
         The value, or None: the call is to be evaluated.
     """
     rule = FUNCTIONS.get(_function_of_jax(equation))
-    values = [o.gaussian() if hasattr(o, "source") and not is_value(o) else o for o in operands]
-    if rule is None or rule.__code__.co_argcount != len(values) or not _fits(equation, values):
+    if rule is None or rule.__code__.co_argcount != len(operands):
+        return None
+    known = map(resolved, operands)
+    values = [o.gaussian() if hasattr(o, "source") and not is_value(o) else o for o in known]
+    if not _fits(equation, values):
         return None
     return rule(*values)
 
