@@ -226,14 +226,14 @@ def test_nested_inputs_and_handlers_are_looked_through():
 
 
 def test_causes_replace_errors_only_where_they_are_found():
-    with pytest.raises(UnsupportedMoments, match=r"batch is empty.*'x'.*\(0, 3\)") as raised:
-        with diagnosed(linear, (X[:0], Y[:0]), {}):
-            raise ZeroDivisionError("division by zero")
+    empty = pytest.raises(UnsupportedMoments, match=r"batch is empty.*'x'.*\(0, 3\)")
+    with empty as raised, diagnosed(linear, (X[:0], Y[:0]), {}):
+        raise ZeroDivisionError("division by zero")
     assert raised.value.remedy == "skip empty batches"
     with pytest.raises(ZeroDivisionError), diagnosed(linear, (X, Y), {}):
         raise ZeroDivisionError("division by zero")
-    with pytest.raises(UnsupportedMoments, match="input 'x' of"):
-        with diagnosed(linear, (with_nan(X, 2, 1), Y), {}):
-            raise ValueError("Normal distribution got invalid loc parameter.")
+    infinite = pytest.raises(UnsupportedMoments, match="input 'x' of")
+    with infinite, diagnosed(linear, (with_nan(X, 2, 1), Y), {}):
+        raise ValueError("Normal distribution got invalid loc parameter.")
     with pytest.raises(ValueError, match="invalid loc"), diagnosed(linear, (X, Y), {}):
         raise ValueError("Normal distribution got invalid loc parameter.")
