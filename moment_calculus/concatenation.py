@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from moment_calculus.arrays import Array, device
+from moment_calculus.dependence import cross_covariances
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.layout import batch_shape
 from moment_calculus.rulebooks import Propagation
 from moment_calculus.shapes import broadcast, reshape
 from moment_calculus.special import namespace
-from moment_calculus.values import Gaussian, cross_covariance
+from moment_calculus.values import Gaussian
 
 
 def concatenate(values: Sequence[Any], axis: int) -> Gaussian:
@@ -28,7 +29,7 @@ def concatenate(values: Sequence[Any], axis: int) -> Gaussian:
     features = live[0].axis if len({part.axis for part in live}) == 1 else -1
     if features is None and all(value.shape[axis] == 1 for value in values):
         features = axis  # scalars side by side become the features of a vector
-    parts = [_on_features(value, features, live[0].propagation) for value in values]
+    parts = [on_features(value, features, live[0].propagation) for value in values]
     along = axis == features
     joint = None
     if features is not None:
@@ -69,8 +70,14 @@ def _concat(arrays: Sequence[Array], axis: int) -> Array:
     return namespace(arrays[0]).concat(list(arrays), axis=axis)
 
 
-def _on_features(part: Any, axis: int | None, propagation: Propagation) -> Gaussian:
-    """A part on the common feature axis; a certain one has variance zero."""
+def on_features(part: Any, axis: int | None, propagation: Propagation) -> Gaussian:
+    """A value on a given feature axis; a certain one has variance zero.
+
+    Args:
+        part: value or array.
+        axis: negative feature axis, or None.
+        propagation: how randomness flows.
+    """
     if hasattr(part, "gaussian"):
         return broadcast(part.gaussian(), part.shape, axis)
     zeros = namespace(part).zeros_like(part)
@@ -88,13 +95,14 @@ def _stacked(parts: Sequence[Gaussian], axis: int, features: int) -> Array:
 
 
 def _joined(parts: Sequence[Gaussian]) -> Array:
-    return _concat([_concat([_block(p, q) for q in parts], -1) for p in parts], -2)
+    known = cross_covariances()
+    return _concat([_concat([_block(p, q, known) for q in parts], -1) for p in parts], -2)
 
 
-def _block(left: Gaussian, right: Gaussian) -> Array:
+def _block(left: Gaussian, right: Gaussian, known: Callable) -> Array:
     if left is right:
         return left.joint_covariance()
-    cross = cross_covariance(left, right)
+    cross = known(left, right)
     if cross is None:
         raise UnsupportedMoments(
             "concatenation of values whose joint moments are not known",

@@ -68,6 +68,11 @@ class Deferred:
         return self.base.propagation
 
     @property
+    def dtype(self) -> Any:
+        """That of its moments."""
+        return self.base.mean.dtype
+
+    @property
     def at_mean(self) -> Array:
         """The function at the mean of its base."""
         return self(self.base.mean)

@@ -6,6 +6,7 @@ adds the covariance of its second-order term with the products that are not amon
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +42,11 @@ def cross_covariance(left: Gaussian, right: Gaussian) -> Array | None:
         joint moments are not known.
     """
     return _Graph().cross(left, right)
+
+
+def cross_covariances() -> Callable[[Gaussian, Gaussian], Array | None]:
+    """:func:`cross_covariance` of many pairs: what they have in common is computed once."""
+    return _Graph().cross
 
 
 class _Graph:

@@ -10,7 +10,7 @@ from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.linear import matmul
 from moment_calculus.operations import is_value, multiply
 from moment_calculus.reductions import total
-from moment_calculus.shapes import permute, reshape
+from moment_calculus.shapes import broadcast, permute, reshape
 from moment_calculus.values import Gaussian
 
 
@@ -100,8 +100,12 @@ def _contracted(left: tuple[Any, str], right: tuple[Any, str], shared: str, resu
     (x, names_x), (y, names_y) = left, right
     batch = "".join(name for name in result if name in names_x and name in names_y)
     rows = "".join(name for name in names_x if name not in shared + batch)
-    columns = "".join(name for name in names_y if name not in shared + batch)
+    columns = "".join(name for name in result if name in names_y and name not in batch)
     size = dict(zip(names_x, x.shape, strict=True)) | dict(zip(names_y, y.shape, strict=True))
+    lead = [size[name] for name in columns[:-1]]
+    if is_value(x) and math.prod(lead) > 1:  # the same input for each of a batch of maps
+        wide = broadcast(reshape(x, (*[1] * len(lead), *x.shape)), (*lead, *x.shape))
+        return _contracted((wide, columns[:-1] + names_x), (y, names_y), shared, result)
     matrix_x = _matrix(x, names_x, batch, rows if batch else None, rows, shared, size)
     matrix_y = _matrix(y, names_y, batch, shared, shared, columns, size)
     if not columns and not batch:

@@ -17,6 +17,7 @@ class UnsupportedMoments(TypeError):
         remedy: what the user can do about it.
         operation: the operation as the user called it; added by the front end.
         location: the user's file and line, and the enclosing module; added by the front end.
+        feeds: names of the sites that the result leads to; added by front ends that know.
     """
 
     def __init__(
@@ -27,22 +28,32 @@ class UnsupportedMoments(TypeError):
         remedy: str = "",
         operation: str = "",
         location: str = "",
+        feeds: Iterable[str] = (),
     ) -> None:
         self.cause, self.remedy = cause, remedy
         self.sites = tuple(sorted(sites))
         self.operation, self.location = operation, location
+        self.feeds = tuple(feeds)
         super().__init__(self._message())
 
     def located(
-        self, operation: str, location: str, sites: Iterable[str] = ()
+        self, operation: str, location: str, sites: Iterable[str] = (), feeds: Iterable[str] = ()
     ) -> UnsupportedMoments:
-        """Return the same refusal with operation, the user's line and the sites filled in."""
+        """Return the same refusal with what is known of its place filled in where it is missing.
+
+        Args:
+            operation: as of the class.
+            location: likewise.
+            sites: likewise.
+            feeds: likewise.
+        """
         return UnsupportedMoments(
             self.cause,
             sites=self.sites or sites,
             remedy=self.remedy,
             operation=self.operation or operation,
             location=self.location or location,
+            feeds=self.feeds or feeds,
         )
 
     def at_site(self, name: str) -> UnsupportedMoments:
@@ -55,6 +66,7 @@ class UnsupportedMoments(TypeError):
             remedy=self.remedy,
             operation=self.operation,
             location=self.location,
+            feeds=self.feeds,
         )
 
     def _message(self) -> str:
@@ -62,6 +74,7 @@ class UnsupportedMoments(TypeError):
         details = (
             ("where", self.location),
             ("latent sites", ", ".join(self.sites)),
+            ("feeds sites", ", ".join(self.feeds)),
             ("remedy", self.remedy),
         )
         return "\n".join([headline, *(f"  {name}: {text}" for name, text in details if text)])

@@ -57,6 +57,8 @@ class Gaussian:
             with certain columns then has its rows as features.
         affine: a value, a scale and a shift, certain arrays or numbers, of which it is the image
             component by component.
+        lags: computes the covariance of every component with the one that is an offset away, see
+            :func:`moment_calculus.positions.lag_covariance`.
         elements: of which elements of its sites it is a function, where it is not one of all; by
             default those of its parents.
     """
@@ -74,6 +76,7 @@ class Gaussian:
         "factors",
         "function",
         "independent",
+        "lags",
         "matched",
         "mean",
         "mixes",
@@ -103,13 +106,14 @@ class Gaussian:
         mixes: bool = False,
         weight: bool = False,
         affine: tuple[Gaussian, Any, Any] | None = None,
+        lags: Callable[[tuple[int, ...]], Array | None] | None = None,
         elements: Elements | None = None,
     ) -> None:
         self.mean, self._variance, self._covariance, self._joint = mean, variance, covariance, joint
         self.axis, self.sites, self.parents = axis, sites, parents
         self.propagation = propagation or Propagation()
         self._origin, self.factors, self.mixes, self.weight = origin, factors, mixes, weight
-        self.function, self.affine = function, affine
+        self.function, self.affine, self.lags = function, affine, lags
         site = not parents and covariance is None and joint is None
         self.independent = site if independent is None else independent
         self.apart = self.independent or not parents if apart is None else apart

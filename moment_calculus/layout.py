@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from moment_calculus.arrays import Array
+from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.special import namespace
 
 Jacobian = Callable[[Array], Array | None]  # None instead of an array: the covariance is not known
@@ -34,6 +35,26 @@ def batch_shape(shape: tuple[int, ...], axis: int | None) -> tuple[int, ...]:
         return shape
     position = len(shape) + axis
     return shape[:position] + shape[position + 1 :]
+
+
+def broadcast_shape(*shapes: tuple[int, ...]) -> tuple[int, ...]:
+    """Shape of an elementwise operation on operands of these shapes.
+
+    Raises:
+        UnsupportedMoments: if the shapes do not broadcast.
+    """
+    first = shapes[0]
+    if all(shape == first or shape == () for shape in shapes):
+        return first
+    rank = max(map(len, shapes))
+    padded = [(1,) * (rank - len(shape)) + tuple(shape) for shape in shapes]
+    result = tuple(next((n for n in sizes if n != 1), 1) for sizes in zip(*padded, strict=True))
+    if any(n not in (1, m) for shape in padded for n, m in zip(shape, result, strict=True)):
+        raise UnsupportedMoments(
+            f"operands of shapes {', '.join(map(str, shapes))} do not broadcast",
+            remedy="give the operands axes of size one where they lack an axis",
+        )
+    return result
 
 
 def gain_map(gain: Array, axis: int | None) -> Jacobian:

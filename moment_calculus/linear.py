@@ -11,7 +11,7 @@ from typing import Any
 from moment_calculus.arrays import Array, contract, diagonal_matrix
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.operations import DEPENDENCE_REMEDY, add
-from moment_calculus.shapes import moved, reshape, swap_last, warn_dropped
+from moment_calculus.shapes import move_axis, moved, reshape, swap_last, warn_dropped
 from moment_calculus.special import affine, affine_squared, namespace
 from moment_calculus.values import Gaussian, Jacobian, Value, identity_map, share_sites
 
@@ -175,6 +175,17 @@ def _check(x: Any, w: Any, b: Any) -> None:
             remedy="use latent weights with independent components; apply a factor or shift that "
             "they share to the output of the map instead",
         )
+
+
+def map_features(value: Gaussian, matrix: Array) -> Gaussian:
+    """Multiply the features, wherever their axis is, by a certain matrix.
+
+    Args:
+        value: a value with features d.
+        matrix: [e, d].
+    """
+    last, place = len(value.shape) - 1, len(value.shape) + (value.axis or 0)
+    return move_axis(linear(move_axis(value, place, last), matrix), last, place)
 
 
 def matmul(left: Any, right: Any) -> Value:

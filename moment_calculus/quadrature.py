@@ -21,6 +21,7 @@ from moment_calculus.special import constants, namespace, safe_scale, stop_gradi
 REACH = 14.0
 DEVIATIONS = (-REACH, -10.0, -7.0, -5.0, -3.5, -2.0, -0.7, 0.7, 2.0, 3.5, 5.0, 7.0, 10.0, REACH)
 DISTANCES = (0.0, 0.7, 1.5, 3.0, 6.0, 12.0, 20.0, 36.0)
+OFFSETS = (*(-distance for distance in DISTANCES[:0:-1]), *DISTANCES)
 POINTS = 10
 
 
@@ -29,24 +30,26 @@ def _legendre(points: int) -> tuple[np.ndarray, np.ndarray]:
     return np.polynomial.legendre.leggauss(points)
 
 
-def _near(knot: Any, mean: Array, scale: Array) -> list[Array]:
-    """Edges around a knot, in standard deviations from the mean."""
+def _near(knot: Any, mean: Array, scale: Array) -> Array:
+    """Edges around a knot, in standard deviations from the mean, on a new leading axis."""
     xp = namespace(mean)
     place, width = knot if isinstance(knot, tuple) else (knot, 1.0)
-    offsets = [
-        sign * distance for distance in DISTANCES for sign in ((-1, 1) if distance else (1,))
-    ]
-    found = [(place + offset * width - mean) / scale for offset in offsets]
+    edges = (place + _ramp(OFFSETS, mean) * width - mean) / scale
     # a knot that is nowhere (NaN, from an inverse that does not exist) goes to the end
-    return [xp.clip(xp.where(edge == edge, edge, REACH), min=-REACH, max=REACH) for edge in found]
+    return xp.clip(xp.where(edges == edges, edges, REACH), min=-REACH, max=REACH)
+
+
+def _ramp(numbers: Sequence[float], like: Array) -> Array:
+    """Numbers on a new leading axis before those of an array."""
+    return constants(np.reshape(numbers, (-1,) + (1,) * len(like.shape)), like)
 
 
 def _edges(mean: Array, scale: Array, knots: Sequence[Any]) -> Array:
     """Ends of the panels in standard deviations from the mean, ascending on a new leading axis."""
     xp = namespace(mean)
-    fixed = [xp.zeros_like(mean) + edge for edge in DEVIATIONS]
-    near = [edge for knot in knots for edge in _near(knot, mean, scale)]
-    return xp.sort(xp.stack(fixed + near, axis=0), axis=0)
+    fixed = xp.zeros_like(mean) + _ramp(DEVIATIONS, mean)
+    near = [_near(knot, mean, scale) for knot in knots]
+    return xp.sort(xp.concat([fixed, *near], axis=0), axis=0)
 
 
 def steps(

@@ -11,9 +11,10 @@ from moment_calculus.arrays import Array, device, positive_part
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.indexing import ALL, take, unstack
 from moment_calculus.layout import batch_shape
-from moment_calculus.linear import linear
+from moment_calculus.linear import map_features
 from moment_calculus.operations import DEPENDENCE_REMEDY, multiply, subtract
-from moment_calculus.shapes import move_axis, moved, reshape
+from moment_calculus.pooling import sum_of_dependent
+from moment_calculus.shapes import moved, reshape
 from moment_calculus.special import namespace
 from moment_calculus.unary import scale_shift
 from moment_calculus.values import Gaussian, Value
@@ -23,8 +24,9 @@ def total(value: Any, axes: Sequence[int] | None = None, *, keepdims: bool = Fal
     """Sum over axes.
 
     Over the feature axis it is a linear map, exact in full mode; in diagonal mode the components
-    enter as independent, as in a linear map. Over an axis of the batch it is exact for independent
-    components, and else refused: the covariance of different elements is not known.
+    enter as independent, as in a linear map. Over axes of the batch it is exact for independent
+    components, and as :func:`moment_calculus.pooling.window_sum` where the covariance of different
+    elements is known (positions of a convolution); it is refused where it is not.
 
     Args:
         value: value or array.
@@ -40,8 +42,7 @@ def total(value: Any, axes: Sequence[int] | None = None, *, keepdims: bool = Fal
     result = value.gaussian()
     rank = len(result.shape)
     features = [axis for axis in axes if axis - rank == result.axis]
-    for axis in [axis for axis in axes if axis not in features]:
-        result = _over_batch(result, axis)
+    result = _over_batch(result, [axis for axis in axes if axis not in features])
     if features:
         result = _over_features(result)
     if keepdims:
@@ -93,15 +94,20 @@ def _over_features(value: Gaussian) -> Gaussian:
     )
 
 
-def _over_batch(value: Gaussian, axis: int) -> Gaussian:
-    if value.shape[axis] == 1:
+def _over_batch(value: Gaussian, axes: Sequence[int]) -> Gaussian:
+    axes = [axis for axis in axes if value.shape[axis] > 1]
+    if not axes:
         return value
     if not value.apart:
-        _require_independence(value, axis, "a sum")
+        known = sum_of_dependent(value, axes)
+        if known is not None:
+            return known
+        _require_independence(value, axes[0], "a sum")
     xp = namespace(value.mean)
-    move = lambda a: xp.sum(a, axis=axis, keepdims=True)  # noqa: E731
-    place = axis - (value.axis is not None and axis > len(value.shape) + value.axis)
-    spread = lambda: xp.sum(value.joint_covariance(), axis=place, keepdims=True)  # noqa: E731
+    move = lambda a: xp.sum(a, axis=tuple(axes), keepdims=True)  # noqa: E731
+    feature = len(value.shape) + (value.axis or 0)
+    places = tuple(axis - (value.axis is not None and axis > feature) for axis in axes)
+    spread = lambda: xp.sum(value.joint_covariance(), axis=places, keepdims=True)  # noqa: E731
     return moved(
         value,
         move,
@@ -140,17 +146,11 @@ def cumulative_sum(value: Any, axis: int) -> Any:
         return namespace(value).cumulative_sum(value, axis=axis)
     value = value.gaussian()
     if value.axis is not None and axis == len(value.shape) + value.axis:
-        return _map_features(value, _triangle(value.mean, value.shape[axis]))
+        return map_features(value, _triangle(value.mean, value.shape[axis]))
     _require_independence(value, axis, "a cumulative sum")
     xp = namespace(value.mean)
     move = lambda a: xp.cumulative_sum(a, axis=axis)  # noqa: E731
     return moved(value, move, value.axis, parents=((value, None),), independent=False)
-
-
-def _map_features(value: Gaussian, matrix: Array) -> Gaussian:
-    """Multiply the features, wherever their axis is, by a certain matrix."""
-    last, place = len(value.shape) - 1, len(value.shape) + (value.axis or 0)
-    return move_axis(linear(move_axis(value, place, last), matrix), last, place)
 
 
 def _triangle(like: Array, size: int) -> Array:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import Any
 
 from moment_calculus.activations import ReLU
 from moment_calculus.arrays import Array
+from moment_calculus.concatenation import on_features
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.indexing import unstack
 from moment_calculus.operations import add, apply, is_value, scale_shift, subtract
 from moment_calculus.special import namespace
-from moment_calculus.values import Value
+from moment_calculus.values import Deferred, Gaussian, Jacobian, Value
 
 FEW = 4
 
@@ -41,6 +43,58 @@ def where(mask: Array, chosen: Any, other: Any) -> Value:
     if not is_value(other):
         return _filled(~mask, chosen, other)
     return add(_filled(~mask, chosen, 0.0), _filled(mask, other, 0.0))
+
+
+def choose(select: Callable[..., Array], alternatives: Sequence[Any]) -> Value:
+    """One of several values of one shape, or of each component one, by a certain choice: exact.
+
+    Args:
+        select: picks from as many arrays of shapes that broadcast, everywhere by the same choice
+            for the components of a value and their covariances.
+        alternatives: values and arrays, at least one of them random.
+
+    Warns:
+        CovarianceDroppedWarning: if their features lie on different axes.
+    """
+    if same_function(alternatives):
+        base = choose(select, [part.base for part in alternatives]).gaussian()
+        return Deferred(base, alternatives[0].activation)
+    live = [part.gaussian() for part in alternatives if is_value(part)]
+    axis = live[0].axis if len({part.axis for part in live}) == 1 else -1
+    parts = [on_features(part, axis, live[0].propagation) for part in alternatives]
+    joint = lambda: select(*(part.joint_covariance() for part in parts))  # noqa: E731
+    return Gaussian(
+        select(*(part.mean for part in parts)),
+        select(*(part.variance for part in parts)),
+        joint if any(part.has_covariance for part in parts) else None,
+        joint=joint,
+        axis=axis,
+        sites=frozenset().union(*(part.sites for part in parts)),
+        parents=tuple((part, _chosen_map(select, i, len(parts))) for i, part in enumerate(parts)),
+        propagation=live[0].propagation,
+        independent=all(part.independent for part in parts),
+    )
+
+
+def _chosen_map(select: Callable[..., Array], place: int, count: int) -> Jacobian:
+    """The covariance of one alternative where it is chosen, zero elsewhere."""
+
+    def chosen(cross: Array) -> Array:
+        zeros = namespace(cross).zeros_like(cross)
+        return select(*(cross if i == place else zeros for i in range(count)))
+
+    return chosen
+
+
+def same_function(values: Sequence[Any]) -> bool:
+    """Whether values are the same function, each of a Gaussian of its own.
+
+    Args:
+        values: values and arrays, at least one.
+    """
+    if not all(type(part) is Deferred and part.matched is None for part in values):
+        return False
+    return all(part.activation == values[0].activation for part in values)
 
 
 def _filled(mask: Array, value: Value, filling: Any) -> Value:

@@ -11,33 +11,15 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from moment_calculus.arrays import Array
-from moment_calculus.errors import CovarianceDroppedWarning, UnsupportedMoments
+from moment_calculus.errors import CovarianceDroppedWarning
 from moment_calculus.layout import Jacobian, batch_shape, identity_map
+from moment_calculus.layout import broadcast_shape as broadcast_shape
 from moment_calculus.notices import warn_user
+from moment_calculus.positions import permuted_lags, reshaped_lags
 from moment_calculus.special import namespace
 from moment_calculus.values import Deferred, Gaussian
 
 KEEP = object()
-
-
-def broadcast_shape(*shapes: tuple[int, ...]) -> tuple[int, ...]:
-    """Shape of an elementwise operation on operands of these shapes.
-
-    Raises:
-        UnsupportedMoments: if the shapes do not broadcast.
-    """
-    first = shapes[0]
-    if all(shape == first or shape == () for shape in shapes):
-        return first
-    rank = max(map(len, shapes))
-    padded = [(1,) * (rank - len(shape)) + tuple(shape) for shape in shapes]
-    result = tuple(next((n for n in sizes if n != 1), 1) for sizes in zip(*padded, strict=True))
-    if any(n not in (1, m) for shape in padded for n, m in zip(shape, result, strict=True)):
-        raise UnsupportedMoments(
-            f"operands of shapes {', '.join(map(str, shapes))} do not broadcast",
-            remedy="align the shapes, e.g. with unsqueeze or squeeze",
-        )
-    return result
 
 
 def moved(value: Gaussian, move: Callable[[Array], Array], axis: int | None, **changes: Any):
@@ -172,7 +154,8 @@ def reshape(value: Any, shape: Sequence[int]) -> Any:
             warn_dropped(value, f"a reshape from {value.shape} to {shape}")
         return moved(value, move, -1 if shape else None, parents=((value, None),))
     batch = batch_shape(shape, axis)
-    return _with_batch(value, move, axis, lambda c: xp.reshape(c, (*batch, *c.shape[-2:])), batch)
+    spread = lambda c: xp.reshape(c, (*batch, *c.shape[-2:]))  # noqa: E731
+    return _with_batch(value, move, axis, spread, batch, lags=reshaped_lags(value, shape))
 
 
 def _surviving_axis(value: Gaussian, shape: tuple[int, ...]) -> Any:
@@ -189,7 +172,7 @@ def _surviving_axis(value: Gaussian, shape: tuple[int, ...]) -> Any:
     return None if size == 1 else KEEP
 
 
-def _with_batch(value: Gaussian, move, axis, move_batch, batch, aligned: bool | None = None):
+def _with_batch(value: Gaussian, move, axis, move_batch, batch, *, aligned=None, **changes):
     """Move the batch of a value whose features stay as they are."""
     if aligned is None:
         old = batch_shape(value.shape, value.axis)
@@ -208,6 +191,7 @@ def _with_batch(value: Gaussian, move, axis, move_batch, batch, aligned: bool | 
         joint=joint,
         parents=((value, identity_map if aligned else None),),
         apart=value.apart,
+        **changes,
     )
 
 
@@ -243,6 +227,7 @@ def permute(value: Any, order: Sequence[int]) -> Any:
         lambda c: xp.permute_dims(c, (*batch, len(batch), len(batch) + 1)),
         (),
         aligned=batch == sorted(batch),
+        lags=permuted_lags(value, order),
     )
 
 

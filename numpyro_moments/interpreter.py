@@ -7,7 +7,8 @@ primitive. Equations whose operands are certain are evaluated as they are.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -16,16 +17,12 @@ import numpy as np
 from jax.extend import core, source_info_util
 from jax.interpreters.partial_eval import dce_jaxpr
 
-from moment_calculus.composites import Composite
-from moment_calculus.conditions import Condition
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.notices import at_line
 from moment_calculus.symbolic import Symbolic, resolved
-from moment_calculus.values import Deferred, Gaussian
 from numpyro_moments import location
-from numpyro_moments.rules.table import INLINED, PARTS, PROGRAMS, RULES
+from numpyro_moments.rules.table import INLINED, PARTS, PROGRAMS, RULES, is_random
 
-_RANDOM = (Gaussian, Deferred, Composite, Symbolic)
 # What a number becomes on its way to another shape or type; it is still that number.
 _KEEPS_NUMBERS = frozenset(
     "broadcast_in_dim convert_element_type copy reshape squeeze stop_gradient".split()
@@ -34,17 +31,13 @@ _KEEPS_NUMBERS = frozenset(
 _LARGEST_INDEX = 2**20
 
 
-def is_random(operand: Any) -> bool:
-    """Whether an operand of an equation is a live random value."""
-    return isinstance(operand, _RANDOM)
-
-
 class Interpreter:
     """Evaluates jaxprs with moments.
 
     Args:
         rules: rules of primitives that exist in this program only, by name.
-        outputs: names of the program's outputs, for messages; by default none.
+        outputs: for each of the program's outputs, the site it belongs to or an empty string,
+            for messages; by default none.
     """
 
     def __init__(
@@ -55,6 +48,27 @@ class Interpreter:
         self.outputs = outputs
         self.numbers = _Numbers()
         self.calls: list[Any] = []  # enclosing equations, the outermost first
+        self.program: core.Jaxpr | None = None  # what is being run, without dead code
+
+    @contextlib.contextmanager
+    def inside(self) -> Iterator[None]:
+        """Evaluate the body of a loop of JAX, of which no value may be kept."""
+        outer, self.numbers = self.numbers, self.numbers.copy()
+        try:
+            yield
+        finally:
+            self.numbers = outer
+
+    def holds_own(self, equation: Any) -> bool:
+        """Whether an equation, or a program inside it, has a rule of this program only.
+
+        Args:
+            equation: of a jaxpr.
+        """
+        if not self.own or equation.primitive.name in self.own:
+            return bool(self.own)
+        programs = core.jaxprs_in_params(equation.params)
+        return any(self.holds_own(inner) for program in programs for inner in program.eqns)
 
     def run(self, program: core.ClosedJaxpr, operands: Sequence[Any]) -> list[Any]:
         """Evaluate a program; what does not reach an output is left out.
@@ -88,6 +102,8 @@ class Interpreter:
             operands: as of :meth:`run`.
         """
         live, _ = dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars), instantiate=True)
+        if not self.calls:
+            self.program = live
         return _Frame(self, live, consts, operands).evaluate()
 
 
@@ -102,8 +118,7 @@ class _Frame:
     def evaluate(self) -> list[Any]:
         for equation in self.jaxpr.eqns:
             operands = [self._read(operand) for operand in equation.invars]
-            own = equation.primitive.name in self.interpreter.own
-            if own or any(map(is_random, operands)):
+            if any(map(is_random, operands)) or self.interpreter.holds_own(equation):
                 results = self._random(equation, operands)
             else:
                 results = self._certain(equation, operands)
@@ -142,35 +157,37 @@ class _Frame:
         name = equation.primitive.name
         if name in PROGRAMS:
             return self._program(PROGRAMS[name], equation, operands)
-        if any(_fits(equation, operand) for operand in operands):
+        rule = self.interpreter.rules.get(name)
+        if getattr(rule, "numbers", True) and any(_fits(equation, part) for part in operands):
             operands = list(map(self.interpreter.numbers.simplified, operands))
-        if name in PARTS and name not in self.interpreter.own and not _on_condition(operands):
-            plain = self._later(equation)
-            part = PARTS[name](plain, *operands, **equation.params)
+        if name in PARTS and name not in self.interpreter.own:
+            part = PARTS[name](partial(self._plain, equation), *operands, **equation.params)
             if part is not None:
-                return part
-        return self._plain(equation, operands)
+                return self._for_later(equation, part)
+        return self._plain(equation, *operands)
 
-    def _plain(self, equation: Any, operands: Sequence[Any]) -> Any:
+    def _plain(self, equation: Any, *operands: Any) -> Any:
         """What the rule of an equation makes of operands that are no parts of composites."""
-        operands = list(map(resolved, operands))
+        operands = tuple(map(resolved, operands))
         rule = self.interpreter.rules.get(equation.primitive.name)
         if rule is None:
             raise _no_rule(equation.primitive.name, operands)
         return rule(*operands, **equation.params)
 
-    def _later(self, equation: Any) -> Callable[..., Any]:
-        """The rule of an equation, for when it is known whether it is part of a composite."""
+    def _for_later(self, equation: Any, result: Any) -> Any:
+        """A part of a composite; what it is on its own is computed as at its equation."""
+        if not isinstance(result, Symbolic):
+            return result
         calls = list(self.interpreter.calls)
 
-        def plain(*operands: Any) -> Any:
+        def compute(plain: Callable[[], Any]) -> Any:
             current, self.interpreter.calls = self.interpreter.calls, calls
             try:
-                return self._located(equation, lambda: self._plain(equation, operands), operands)
+                return self._located(equation, plain, ())
             finally:
                 self.interpreter.calls = current
 
-        return plain
+        return result.computed(compute)
 
     def _program(self, rule: Callable, equation: Any, operands: list[Any]) -> Any:
         if equation.primitive.name not in INLINED:
@@ -187,6 +204,12 @@ class _Numbers:
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[Any, float]] = {}  # with the array, whose id it keeps
+
+    def copy(self) -> _Numbers:
+        """What is known so far, to which nothing is added here."""
+        numbers = _Numbers()
+        numbers._known = dict(self._known)
+        return numbers
 
     def follow(self, source: Any, result: Any) -> None:
         """Note that a result holds the number of its source, if that is known.
@@ -238,12 +261,7 @@ def _fits(equation: Any, operand: Any) -> bool:
     return is_random(operand) and all(operand.shape == shape for shape in shapes)
 
 
-def _on_condition(operands: Sequence[Any]) -> bool:
-    """Whether an operand is a random boolean, which is part of no composite."""
-    return any(isinstance(operand, Condition) for operand in operands)
-
-
-def _no_rule(name: str, operands: list[Any]) -> UnsupportedMoments:
+def _no_rule(name: str, operands: Sequence[Any]) -> UnsupportedMoments:
     return UnsupportedMoments(
         "no moment rule for this primitive on random values",
         sites=frozenset().union(*(o.sites for o in operands if is_random(o))),

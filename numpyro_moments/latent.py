@@ -56,19 +56,20 @@ def latent_term(name: str, site: Site, guide_site: Site) -> jax.Array:
     if same and (divergence := _gaussian_kl(site, guide_site)) is not None:
         return -scaled_sum(divergence, site)
     log_prior = _log_prior(name, site)
-    site_entropy = _entropy(site["value"], guide_site)
+    site_entropy = _entropy(name, site["value"], guide_site)
     if same:
         return scaled_sum(log_prior + site_entropy, site)
     return scaled_sum(log_prior, site) + scaled_sum(site_entropy, guide_site)
 
 
-def auxiliary_term(site: Site) -> jax.Array:
+def auxiliary_term(name: str, site: Site) -> jax.Array:
     """Entropy of a site that only the guide has.
 
     Args:
+        name: the site.
         site: of the guide's trace: a dictionary with ``fn``, ``value`` and ``scale``.
     """
-    return scaled_sum(_entropy(site["value"], site), site)
+    return scaled_sum(_entropy(name, site["value"], site), site)
 
 
 def _log_prior(name: str, site: Site) -> jax.Array:
@@ -113,7 +114,7 @@ def _is_masked(fn: Any) -> bool:
     return False
 
 
-def _entropy(value: Any, guide_site: Site) -> jax.Array:
+def _entropy(name: str, value: Any, guide_site: Site) -> jax.Array:
     """−E_q[log q] of a guide site, of the batch shape.
 
     A function of other sites, which NumPyro's guides record as a Delta, has their entropy, counted
@@ -121,5 +122,5 @@ def _entropy(value: Any, guide_site: Site) -> jax.Array:
     """
     fn = guide_site["fn"]
     if isinstance(without_wrappers(fn), dist.Delta) or not is_random(value):
-        return -evaluate(guide_site.get("name", ""), fn, value)
+        return -evaluate(name, fn, value)
     return entropy(value, fn)

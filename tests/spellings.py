@@ -62,6 +62,8 @@ SPELLINGS = [
     layered("stack", lambda h: linear(torch.stack([h[:, 1], h[:, 0]], -1), A)),
     layered("stack_of_maps", lambda h: torch.stack((h, h @ A))[1]),
     layered("hstack", lambda h: torch.hstack([h, 0 * h, h @ A])),
+    layered("unbind", lambda h: torch.sub(*(h @ A).unbind(-1))),
+    layered("clone", lambda h: h.clone() - h),
     layered("chunk", lambda h: torch.sub(*h.chunk(2, -1))),
     layered("split", lambda h: torch.sub(*h.split([1, 1], dim=1))),
     layered("tensor_split", lambda h: torch.mul(*h.tensor_split(2, dim=1))),

@@ -50,8 +50,23 @@ class Run(NamedTuple):
     @property
     def plate_sizes(self) -> dict[str, int]:
         """Full sizes of all plates by name."""
+        for site in self._latent:
+            self._check_plates(site)
+        inside_scan = {name: frame.size for name, frame in self.frames.items()}
         plates = {name: site for name, site in self.trace.items() if site["type"] == "plate"}
-        return {name: site["args"][0] for name, site in plates.items()}
+        return inside_scan | {name: site["args"][0] for name, site in plates.items()}
+
+    def _check_plates(self, site: dict) -> None:
+        """Refuse to guess the full size of a plate that NumPyro's scan does not record."""
+        missing = [frame.name for frame in site["cond_indep_stack"] if frame.name not in self.trace]
+        if missing and site["scale"] not in (None, 1):
+            raise UnsupportedMoments(
+                f"site '{site['name']}' inside scan is scaled by {site['scale']}, but NumPyro does "
+                f"not record whether its plate '{missing[0]}' is subsampled",
+                sites=[site["name"]],
+                remedy="subsample outside of scan, and scale the whole scan with "
+                "numpyro.handlers.scale",
+            )
 
     @property
     def _latent(self) -> list[dict]:

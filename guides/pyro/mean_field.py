@@ -138,6 +138,14 @@ class DVIGuide(AutoGuide):
                 result[site.name] = pyro.sample(site.name, self._posterior(site))
         return result
 
+    def get_posterior(self) -> dict[str, dist.TorchDistribution]:
+        """Posterior of every latent site.
+
+        Returns:
+            Distributions by site name, on the sites' supports; of all elements of the plates.
+        """
+        return {site.name: self._posterior(site) for site in self._known_sites()}
+
     def _posterior(self, site: LatentSite) -> dist.TorchDistribution:
         loc, scale = self._loc_and_scale(site.name)
         base = dist.Normal(loc, scale).to_event(site.event_dim)
@@ -192,7 +200,9 @@ class DVIGuide(AutoGuide):
             loc, scale = self._loc_and_scale(site.name)
             levels = torch.as_tensor(quantiles, dtype=loc.dtype, device=loc.device)
             levels = levels.reshape((-1,) + (1,) * loc.dim())
-            result[site.name] = biject_to(site.support)(dist.Normal(loc, scale).icdf(levels))
+            transform = biject_to(site.support)
+            levels = torch.where(_sign(transform) < 0, 1 - levels, levels)
+            result[site.name] = transform(dist.Normal(loc, scale).icdf(levels))
         return result
 
     def _known_sites(self) -> tuple[LatentSite, ...]:
@@ -225,6 +235,14 @@ def _local_parameter(module: Any, name: str) -> torch.Tensor:
 def _announced(full_name: str, value: torch.Tensor, **_: Any) -> torch.Tensor:
     """Show a parameter to Pyro's handlers."""
     return value
+
+
+def _sign(transform: Any) -> torch.Tensor:
+    """-1 where an elementwise transform falls, else 1 (also if it mixes elements)."""
+    try:
+        return torch.as_tensor(transform.sign)
+    except NotImplementedError:
+        return torch.tensor(1)
 
 
 def _is_real(support: constraints.Constraint) -> bool:

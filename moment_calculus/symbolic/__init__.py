@@ -1,13 +1,15 @@
 """Parts of composite functions, which hosts spell out in sums, exponentials and quotients."""
 
-from moment_calculus.symbolic import features, normalisation, softmax
+from moment_calculus.symbolic import dispersion, features, normalisation, softmax
 from moment_calculus.symbolic.base import Symbolic, View
-from moment_calculus.symbolic.steps import STEPS, resolved, step, take_step
+from moment_calculus.symbolic.steps import STEPS, VECTOR_FUNCTIONS, resolved, step, take_step
 
 __all__ = [
     "STEPS",
+    "VECTOR_FUNCTIONS",
     "Symbolic",
     "View",
+    "dispersion",
     "features",
     "normalisation",
     "resolved",

@@ -55,6 +55,17 @@ class Symbolic:
         self._plain = self._plain or plain
         return self
 
+    def computed(self, compute: Callable[[Callable[[], Any]], Any]) -> Self:
+        """Say in which surroundings the value is computed on its own.
+
+        Args:
+            compute: calls what it is given, and returns its result.
+        """
+        plain = self._plain
+        if plain is not None:
+            self._plain = lambda: compute(plain)
+        return self
+
     def value(self) -> Any:
         """The value on its own, computed once."""
         if self._value is None:

@@ -12,13 +12,14 @@ from moment_calculus import normalisation
 from moment_calculus.operations import multiply, scale_shift
 from moment_calculus.shapes import permute, reshape
 from moment_calculus.symbolic.base import Grouped, Reduction, View
+from moment_calculus.symbolic.dispersion import refuse
 from moment_calculus.symbolic.features import ROUNDING, Centred, Quadratic, is_number, is_own
 from moment_calculus.symbolic.steps import Certain, resolved, step
 from moment_calculus.values import Gaussian
 
 
 class Root(Grouped):
-    """A power of a quadratic, ½ or −½, times a gain.
+    """A power of a quadratic, ½ or −½, times a gain; on its own it has no moments.
 
     Args:
         quadratic: the quadratic, or another root of it.
@@ -33,6 +34,7 @@ class Root(Grouped):
         if gain is not None:
             self.shape = np.broadcast_shapes(self.shape, tuple(gain.shape))
             self._index = lambda: np.broadcast_to(quadratic.index, self.shape)
+        self.otherwise(lambda: refuse(self.sites))
 
     def moved(self, move: Any, plain: Any) -> Any:
         """The same part after a shape operation; with a gain, which is not moved, it is none."""

@@ -7,7 +7,7 @@ does s + log Σ exp(x − s). Hosts choose the maximum, without its gradient.
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -30,19 +30,17 @@ class Maximum(Grouped):
 
     def __init__(self, reduction: Reduction, held: bool = False, like: Grouped | None = None):
         super().__init__(reduction, like)
-        self.held = held
+        if held:
+            self.otherwise(self._refuse)
 
-    def value(self) -> Any:
-        """The maximum on its own."""
-        if self.held:
-            raise UnsupportedMoments(
-                "a maximum of random values without its gradient, in a function that is not "
-                "recognised as a softmax, log-softmax or logsumexp",
-                sites=self.sites,
-                remedy="call softmax, log_softmax or logsumexp over one axis, without weights; "
-                "mask logits by -inf before",
-            )
-        return super().value()
+    def _refuse(self) -> NoReturn:
+        raise UnsupportedMoments(
+            "a maximum of random values without its gradient, in a function that is not "
+            "recognised as a softmax, log-softmax or logsumexp",
+            sites=self.sites,
+            remedy="call softmax, log_softmax or logsumexp over one axis, without weights and "
+            "masks; mask logits by -inf before",
+        )
 
 
 class Finite(Grouped):

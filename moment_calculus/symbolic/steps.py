@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from moment_calculus.composites import Composite
+from moment_calculus.composites import LogSoftmax, LogSumExp, Softmax
 from moment_calculus.symbolic.base import Symbolic, View
 from moment_calculus.values import Deferred, Gaussian
 
@@ -15,6 +15,8 @@ class Certain:
 
 
 STEPS: dict[tuple, Callable] = {}
+FALLBACKS: list[Callable] = []
+VECTOR_FUNCTIONS = (LogSoftmax, LogSumExp, Softmax)
 
 
 def step(operation: str, *kinds: type, commutes: bool = False) -> Callable[[Callable], Callable]:
@@ -41,6 +43,17 @@ def step(operation: str, *kinds: type, commutes: bool = False) -> Callable[[Call
     return register
 
 
+def fallback(function: Callable) -> Callable:
+    """Register what is asked where no step recognises an operation on parts.
+
+    Args:
+        function: called with the operation's name, the operands and its options; returns as a
+            step does.
+    """
+    FALLBACKS.append(function)
+    return function
+
+
 def take_step(operation: str, *operands: Any, **options: Any) -> Any:
     """The part or composite that an operation makes of its operands, if one is recognised.
 
@@ -54,9 +67,11 @@ def take_step(operation: str, *operands: Any, **options: Any) -> Any:
     """
     kinds = tuple(map(_kind, operands))
     function = STEPS.get((operation, *kinds))
-    if function is None:
-        return None
-    return function(*map(_as_part, operands, kinds), **options)
+    found = function and function(*map(_as_part, operands, kinds), **options)
+    if found is not None or not any(isinstance(operand, Symbolic) for operand in operands):
+        return found
+    attempts = (attempt(operation, *operands, **options) for attempt in FALLBACKS)
+    return next((found for found in attempts if found is not None), None)
 
 
 def resolved(operand: Any) -> Any:
@@ -71,7 +86,9 @@ def resolved(operand: Any) -> Any:
 def _kind(operand: Any) -> type:
     if isinstance(operand, Symbolic):
         return type(operand)
-    return View if isinstance(operand, Gaussian | Deferred | Composite) else Certain
+    if isinstance(operand, (Gaussian, Deferred, *VECTOR_FUNCTIONS)):
+        return View
+    return type(operand) if hasattr(operand, "sites") else Certain
 
 
 def _as_part(operand: Any, kind: type) -> Any:

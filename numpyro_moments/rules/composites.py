@@ -14,11 +14,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from moment_calculus.composites import Composite
-from moment_calculus.errors import UnsupportedMoments
-from moment_calculus.symbolic import Symbolic, View, take_step
-from moment_calculus.values import Deferred, Gaussian, Value
-from numpyro_moments.rules.table import moment_rule, part_rule
+from moment_calculus.symbolic import VECTOR_FUNCTIONS, Symbolic, View, take_step
+from moment_calculus.values import Deferred, Gaussian
+from numpyro_moments.rules.table import part_rule
 
 # Primitives and the step that each is.
 STEPS = {
@@ -116,21 +114,9 @@ def divide(plain: Callable, x: Any, y: Any) -> Any:
 @part_rule("select_n")
 def select(plain: Callable, which: Any, *cases: Any) -> Any:
     """Serve ``jnp.where`` with a known condition, and the guard of a stabiliser."""
-    if isinstance(which, Symbolic):
-        return _attempt("select", plain, (which, *cases))
-    known = not isinstance(which, jax.core.Tracer) and not np.ndim(which)
-    return cases[int(which)] if known else None
-
-
-@moment_rule("stop_gradient")
-def stop_gradient(x: Value) -> Value:
-    """Refuse ``jax.lax.stop_gradient``, which would hide from which sites a value comes."""
-    raise UnsupportedMoments(
-        "a random value without its gradient, which would train the guide on part of the model",
-        sites=x.sites,
-        remedy="stop the gradient of the certain parameters, or of the parameters of the guide, "
-        "instead",
-    )
+    known = isinstance(which, jax.Array | np.ndarray | np.generic) and not np.ndim(which)
+    known = known and not isinstance(which, jax.core.Tracer)
+    return cases[int(which)] if known else _attempt("select", plain, (which, *cases))
 
 
 def _transpose(x: Any, *, permutation: Any) -> Any:
@@ -181,10 +167,10 @@ def convert(plain: Callable, x: Any, *, new_dtype: Any, **_: Any) -> Any:
 
 
 def _moved(x: Any, move: Callable, plain: Callable) -> Any:
-    if isinstance(x, Composite):
+    if isinstance(x, VECTOR_FUNCTIONS):
         return x.moved(plain) if _keeps_classes(x.shape, move) else None
     part = View(x) if isinstance(x, Gaussian | Deferred) else x
-    return part.moved(move, plain)
+    return part.moved(move, plain) if isinstance(part, Symbolic) else None
 
 
 def _keeps_classes(shape: tuple[int, ...], move: Callable) -> bool:

@@ -11,7 +11,7 @@ from moment_calculus.values import Value
 from numpyro_moments.rules.table import moment_rule
 
 
-@moment_rule("concatenate")
+@moment_rule("concatenate", numbers=False)
 def concatenate(*operands: Any, dimension: int) -> Value:
     """Serve ``jnp.concatenate``, ``jnp.stack`` and ``jnp.roll``."""
     if len(operands) == 1:

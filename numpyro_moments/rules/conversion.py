@@ -23,7 +23,8 @@ def convert(x: Any, *, new_dtype: Any, **_: Any) -> Any:
         raise UnsupportedMoments(
             f"a conversion of a random value to {jnp.dtype(new_dtype).name}",
             sites=x.sites,
-            remedy="keep a floating-point dtype, e.g. (h > 0).astype(h.dtype)",
+            remedy="keep a floating-point dtype, e.g. (h > 0).astype(h.dtype); in place of a branch "
+            "of jax.lax.cond that a random value decides, compute both and choose by jnp.where",
         )
     value = x.number if isinstance(x, Condition) else x
     if _dtype(value) == new_dtype:
@@ -35,7 +36,7 @@ def convert(x: Any, *, new_dtype: Any, **_: Any) -> Any:
 def _dtype(value: Any) -> Any:
     if isinstance(value, Composite):
         return value.source.mean.dtype
-    return (value.base if isinstance(value, Deferred) else value).mean.dtype
+    return value.dtype if isinstance(value, Deferred) else value.mean.dtype
 
 
 @moment_rule("copy", "copy_p", "real", takes=(Composite,))

@@ -15,7 +15,7 @@ from numpyro_moments.rules.table import moment_rule
 _LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
-@moment_rule("dot_general")
+@moment_rule("dot_general", numbers=False)
 def dot_general(
     x: Any, y: Any, *, dimension_numbers: Any, preferred_element_type: Any = None, **_: Any
 ) -> Value:

@@ -42,9 +42,3 @@ def squeeze(x: Value, *, dimensions: Any) -> Value:
     """Serve ``jnp.squeeze``."""
     kept = tuple(size for axis, size in enumerate(x.shape) if axis not in dimensions)
     return shapes.reshape(x, kept)
-
-
-@moment_rule("copy", "copy_p")
-def copy(x: Value) -> Value:
-    """Serve ``jnp.copy``: the same random value, not an independent copy of it."""
-    return x

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from moment_calculus.composites import Composite
+from moment_calculus.symbolic import Symbolic
+from moment_calculus.values import Deferred, Gaussian
 
 RULES: dict[str, Callable] = {}
 PROGRAMS: dict[str, Callable] = {}
@@ -13,7 +15,14 @@ INLINED: set[str] = set()
 PARTS: dict[str, Callable] = {}
 
 
-def moment_rule(*primitives: str, takes: tuple[type, ...] = ()) -> Callable[[Callable], Callable]:
+def is_random(operand: Any) -> bool:
+    """Whether an operand of an equation is a live random value."""
+    return isinstance(operand, Gaussian | Deferred | Composite | Symbolic)
+
+
+def moment_rule(
+    *primitives: str, takes: tuple[type, ...] = (), numbers: bool = True
+) -> Callable[[Callable], Callable]:
     """Register a rule for JAX primitives.
 
     The rule is called with the primitive's operands and, by keyword, its parameters. Operands are
@@ -24,6 +33,8 @@ def moment_rule(*primitives: str, takes: tuple[type, ...] = ()) -> Callable[[Cal
         primitives: names of primitives as a jaxpr prints them, e.g. ``"dot_general"``.
         takes: which composites (functions of logits and the like) the rule understands as they
             are; of others it gets the moments.
+        numbers: whether a certain array that holds one number everywhere may come as that number,
+            without its shape; rules that are not elementwise need the shape.
 
     Returns:
         The decorator.
@@ -33,6 +44,7 @@ def moment_rule(*primitives: str, takes: tuple[type, ...] = ()) -> Callable[[Cal
         def checked(*operands: Any, **parameters: Any) -> Any:
             return rule(*(_matched(operand, takes) for operand in operands), **parameters)
 
+        checked.numbers = numbers  # type: ignore[attr-defined]
         for primitive in primitives:
             RULES[primitive] = checked
         return rule

@@ -17,7 +17,7 @@ from numpyro_moments.rules.indexing import is_known, require_certain
 from numpyro_moments.rules.table import moment_rule
 
 
-@moment_rule("dynamic_update_slice")
+@moment_rule("dynamic_update_slice", numbers=False)
 def dynamic_update_slice(x: Any, update: Any, *starts: Any) -> Value:
     """Serve ``jax.lax.dynamic_update_slice`` at certain places."""
     require_certain(*starts)
@@ -48,7 +48,7 @@ def _replaced(x: Any, update: Any, starts: list[int], axis: int = 0) -> Any:
 
 
 def _slice(x: Any, start: int, end: int, axis: int) -> Any:
-    return take(x, slice(start, end), axis)
+    return x if (start, end) == (0, x.shape[axis]) else take(x, slice(start, end), axis)
 
 
 def _joined(parts: list[Any], axis: int) -> Any:
@@ -57,13 +57,13 @@ def _joined(parts: list[Any], axis: int) -> Any:
     return parts[0] if len(parts) == 1 else concatenate(parts, axis - len(parts[0].shape))
 
 
-@moment_rule("scatter")
+@moment_rule("scatter", numbers=False)
 def scatter(x: Any, indices: Any, updates: Any, **parameters: Any) -> Value:
     """Serve ``x.at[...].set(...)`` at certain places: a slice, or rows of one axis."""
     return _scattered(x, indices, updates, adds=False, **parameters)
 
 
-@moment_rule("scatter-add")
+@moment_rule("scatter-add", numbers=False)
 def scatter_add(x: Any, indices: Any, updates: Any, **parameters: Any) -> Value:
     """Serve ``x.at[...].add(...)`` at certain places, none of them twice."""
     return _scattered(x, indices, updates, adds=True, **parameters)

@@ -115,6 +115,42 @@ def test_transformed_sites_live_on_their_support():
     assert guide.median()["noise"] == middle
 
 
+def test_quantiles_rise_where_the_transform_falls():
+    class Below(dist.Normal):
+        support = dist.constraints.less_than(1.0)
+
+    def model():
+        pyro.sample("below", Below(torch.tensor([-1.0, -2.0]), 1.0).to_event(1))
+        pyro.sample("above", dist.LogNormal(0.0, 1.0))
+        pyro.sample("simplex", dist.Dirichlet(torch.ones(3)))
+
+    guide = DVIGuide(model)
+    guide()
+    quantiles = guide.quantiles([0.1, 0.5, 0.9])
+    assert (quantiles["below"].diff(dim=0) > 0).all()
+    assert (quantiles["above"].diff(dim=0) > 0).all()
+    assert quantiles["simplex"].shape == (3, 3)
+
+
+def test_posterior_distributions_are_those_of_the_draws():
+    guide = trained(models.linear_regression, init_scale=0.5)
+    posterior = guide.get_posterior()
+    assert posterior["w"].event_shape == (3,)
+    assert torch.equal(posterior["w"].mean, guide.median()["w"])
+    assert torch.allclose(posterior["w"].stddev, torch.tensor(0.5))
+
+
+def test_locations_start_finite_where_the_prior_has_no_moments():
+    def model():
+        for degrees in (0.5, 1.5, 3.0):
+            pyro.sample(f"{degrees}", dist.StudentT(degrees, torch.zeros(200), 1.0).to_event(1))
+
+    guide = DVIGuide(model)
+    guide()
+    for location in guide.median().values():
+        assert location.std().item() == pytest.approx(0.5, rel=0.2)
+
+
 def test_init_scale_must_be_positive():
     with pytest.raises(ValueError, match="init_scale=0 must be positive"):
         DVIGuide(init_scale=0)

@@ -1,0 +1,44 @@
+"""Padding with certain entries."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+from jax import lax
+
+from moment_calculus import padding
+from moment_calculus.padding import Config
+from moment_calculus.values import Value
+from numpyro_moments.rules.table import moment_rule
+
+
+@moment_rule("pad")
+def pad(x: Any, fill: Any, *, padding_config: Any) -> Value:
+    """Serve ``jnp.pad`` with a constant, and ``jax.lax.pad``."""
+    return padding.pad(x, pad_array, padding_config, fill)
+
+
+def pad_array(array: Any, config: Config, fill: Any) -> Any:
+    """Pad an array of any rank.
+
+    Args:
+        array: of rank n.
+        config: entries before, after and between, for each axis.
+        fill: certain scalar.
+    """
+    return lax.pad(array, jnp.asarray(fill, array.dtype), config)
+
+
+def padded(operand: Any, config: Config) -> Any:
+    """A value or array with zeros around and between its entries.
+
+    Args:
+        operand: value or array of rank n.
+        config: entries before, after and between, for each axis.
+    """
+    if not any(any(entry) for entry in config):
+        return operand
+    if hasattr(operand, "sites"):
+        return padding.pad(operand, pad_array, config)
+    return pad_array(operand, config, 0)

@@ -1,0 +1,271 @@
+"""One prior, seen by the analytic ELBO as λ* and by everything else as its exact marginal."""
+
+from __future__ import annotations
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+import torch
+from jax.flatten_util import ravel_pytree
+from numpyro import handlers
+from numpyro.distributions.batch_util import promote_batch_shape
+from numpyro.infer import MCMC, NUTS, Predictive, TraceMeanField_ELBO
+from scipy import integrate, optimize, stats
+
+from guides.numpyro.empirical_bayes import EmpiricalBayesNormal
+from guides.numpyro.mean_field import DVIGuide
+from guides.pyro.empirical_bayes import EmpiricalBayesNormal as TorchEmpiricalBayesNormal
+from numpyro_moments import DeterministicELBO
+
+KEY = jax.random.key(0)
+SETTINGS = [((), 1.0, 10.0, ()), ((3,), 1.5, 2.0, ()), ((2, 3), 0.3, 40.0, (4,))]
+
+
+def numbers(shape, seed=0):
+    return np.random.default_rng(seed).normal(size=shape)
+
+
+@pytest.mark.parametrize(("shape", "alpha", "beta", "batch"), SETTINGS)
+def test_it_is_the_distribution_of_the_pyro_side(shape, alpha, beta, batch):
+    lead = (5, *batch)
+    value, variance = numbers((*lead, *shape)), numbers((*lead, *shape), seed=1) ** 2
+    theirs = TorchEmpiricalBayesNormal(shape, alpha, beta).expand(batch)
+    with jax.enable_x64(True):
+        ours = EmpiricalBayesNormal(shape, alpha, beta).expand(batch)
+        results = {
+            "log_prob": ours.log_prob(value),
+            "expected_log_prob": ours.expected_log_prob(jnp.array(value), jnp.array(variance)),
+            "variance": ours.variance,
+            "mean": ours.mean,
+        }
+    value, variance = torch.tensor(value), torch.tensor(variance)
+    expected = {
+        "log_prob": theirs.log_prob(value),
+        "expected_log_prob": theirs.expected_log_prob(value, variance),
+        "variance": theirs.variance,
+        "mean": theirs.mean,
+    }
+    assert ours.batch_shape == tuple(theirs.batch_shape)
+    assert ours.event_shape == tuple(theirs.event_shape)
+    for name, result in results.items():
+        np.testing.assert_allclose(result, expected[name], rtol=1e-12, err_msg=name)
+
+
+def test_defaults_are_those_of_the_pyro_side():
+    ours, theirs = EmpiricalBayesNormal(), TorchEmpiricalBayesNormal()
+    assert (ours.alpha, ours.beta) == (theirs.alpha, theirs.beta)
+
+
+def test_marginal_is_the_hosts_student_t():
+    alpha, beta, value = 1.5, 2.0, numbers((4, 3))
+    with jax.enable_x64(True):
+        ours = EmpiricalBayesNormal([3], alpha, beta).log_prob(value)
+        scale = jnp.eye(3) * math.sqrt(beta / alpha)
+        host = dist.MultivariateStudentT(2 * alpha, jnp.zeros(3), scale).log_prob(value)
+    np.testing.assert_allclose(ours, host, rtol=1e-12)
+
+
+def test_marginal_is_the_integral_over_the_variance():
+    value = numbers(3)
+
+    def joint(variance):
+        weights = stats.norm.pdf(value, scale=math.sqrt(variance)).prod()
+        return weights * stats.invgamma.pdf(variance, 1.5, scale=2.0)
+
+    expected = math.log(integrate.quad(joint, 0, math.inf)[0])
+    found = EmpiricalBayesNormal([3], alpha=1.5, beta=2.0).log_prob(value)
+    assert found == pytest.approx(expected, rel=1e-5)
+
+
+def test_expected_log_prob_is_the_integral_at_the_best_variance():
+    """λ* maximises E_q[log N(w; 0, λ)] + log InvGamma(λ; α, β); both by quadrature alone."""
+    alpha, beta = 1.5, 2.0
+    mean, scale = numbers(2), np.array([0.2, 1.3])
+
+    def expected_log_normal(variance):
+        return sum(
+            stats.norm(m, s).expect(lambda w: stats.norm.logpdf(w, scale=math.sqrt(variance)))
+            for m, s in zip(mean, scale, strict=True)
+        )
+
+    best = optimize.minimize_scalar(
+        lambda variance: (
+            -expected_log_normal(variance) - stats.invgamma.logpdf(variance, alpha, scale=beta)
+        ),
+        bounds=(0.05, 20.0),
+        method="bounded",
+        options={"xatol": 1e-7},
+    ).x
+    with jax.enable_x64(True):
+        prior = EmpiricalBayesNormal([2], alpha, beta)
+        found = prior.expected_log_prob(jnp.array(mean), jnp.array(scale**2))
+    assert float(found) == pytest.approx(expected_log_normal(best), rel=1e-6)
+
+
+def test_samples_have_the_marginal_scale_and_share_their_variance():
+    # The second set's precision underflows: its hyperprior reaches down to zero.
+    prior = EmpiricalBayesNormal([2], alpha=jnp.array([4.0, 0.01]), beta=6.0)
+    draws, extreme = np.moveaxis(jax.jit(lambda: prior.sample(KEY, (40_000,)))(), 1, 0)
+    assert draws.var() == pytest.approx(float(prior.variance[0, 0]), rel=0.05)
+    squares = draws**2 - draws.var()
+    assert (squares[:, 0] * squares[:, 1]).mean() > 0.5
+    tails = np.abs(draws[:, 0]) > stats.t.ppf(0.995, df=8, scale=math.sqrt(1.5))
+    assert tails.mean() == pytest.approx(0.01, abs=5 * 0.1 / 200)
+    assert not np.isnan(extreme).any()
+
+
+@pytest.mark.parametrize("function", ["log_prob", "expected_log_prob"])
+def test_gradients_are_finite_at_extreme_weights(function):
+    prior = EmpiricalBayesNormal([3])
+    for size in (0.0, 1e-12, 1e8):
+        arguments = (jnp.full(3, size), jnp.full(3, 1e-10))[: 1 + (function != "log_prob")]
+        value, gradient = jax.value_and_grad(getattr(prior, function))(*arguments)
+        assert jnp.isfinite(value)
+        assert jnp.isfinite(gradient).all()
+
+
+def test_hyperparameters_must_be_positive():
+    for arguments in ({"alpha": 0}, {"beta": -1.0}, {"alpha": jnp.array([1.0, math.nan])}):
+        with pytest.raises(ValueError, match=r"alpha=.*beta=.*must both be positive"):
+            EmpiricalBayesNormal([2], **arguments)
+
+
+def test_it_is_a_pytree_that_passes_jit_vmap_and_scan():
+    value = numbers((3, 2)).astype(np.float32)
+    alpha, beta = jnp.array([1.0, 2.0, 3.0]), jnp.array([2.0, 1.0, 0.5])
+    expected = [
+        float(EmpiricalBayesNormal([2], float(a), float(b)).log_prob(v))
+        for a, b, v in zip(alpha, beta, value, strict=True)
+    ]
+    array = EmpiricalBayesNormal([2], alpha, beta)
+    vmapped = jax.vmap(lambda a, b: EmpiricalBayesNormal([2], a, b))(alpha, beta)
+    scanned = jax.lax.scan(
+        lambda carry, x: (carry, EmpiricalBayesNormal([2], *x)), None, (alpha, beta)
+    )[1]
+    for prior in (
+        array,
+        jax.jit(lambda p: p)(array),
+        *map(promote_batch_shape, (vmapped, scanned)),
+    ):
+        assert prior.batch_shape == (3,)
+        np.testing.assert_allclose(jax.jit(lambda p: p.log_prob(value))(prior), expected, rtol=1e-5)
+    flat, rebuild = ravel_pytree(array)
+    assert flat.size == 6
+    assert rebuild(flat).event_shape == (2,)
+
+
+def test_arrays_of_hyperparameters_are_one_for_each_set():
+    mean, variance = jnp.array(numbers((3, 2))), jnp.ones((3, 2))
+    alpha = jnp.array([1.0, 2.0, 3.0])
+    prior = EmpiricalBayesNormal([2], alpha)
+    for index, one in enumerate(alpha):
+        expected = EmpiricalBayesNormal([2], float(one)).expected_log_prob(mean, variance)[index]
+        found = prior.expected_log_prob(mean, variance)[index]
+        assert found == pytest.approx(float(expected), rel=1e-5)
+    assert prior.variance[0, 0] == math.inf
+    assert prior.variance[2, 1] == pytest.approx(10 / 2)
+    assert jax.eval_shape(prior.expand((4, 3)).sample, KEY).shape == (4, 3, 2)
+
+
+def test_gradient_reaches_the_hyperparameters():
+    def loss(alpha, beta):
+        return EmpiricalBayesNormal([2], alpha, beta).log_prob(jnp.array([0.5, -1.0]))
+
+    with jax.enable_x64(True):
+        found = jax.grad(loss, argnums=(0, 1))(1.5, 2.0)
+        for index, step in enumerate(np.eye(2) * 1e-6):
+            point = np.array([1.5, 2.0])
+            slope = (loss(*(point + step)) - loss(*(point - step))) / 2e-6
+            assert float(found[index]) == pytest.approx(float(slope), rel=1e-6)
+
+
+def test_plates_and_events():
+    def model():
+        with numpyro.plate("sets", 4):
+            numpyro.sample("plate", EmpiricalBayesNormal([3]))
+        numpyro.sample("event", EmpiricalBayesNormal([3]).expand([4]).to_event(1))
+
+    def log_probs():
+        trace = handlers.trace(handlers.seed(model, KEY)).get_trace()
+        sites = {name: trace[name] for name in ("plate", "event")}
+        return {
+            name: (site["fn"].log_prob(site["value"]), site["value"])
+            for name, site in sites.items()
+        }
+
+    found = jax.tree.map(lambda array: array.shape, jax.eval_shape(log_probs))
+    assert found == {"plate": ((4,), (4, 3)), "event": ((), (4, 3))}
+
+
+def test_values_out_of_the_support_are_validated_on_request():
+    bad = jnp.array([math.nan, 1.0])
+    with pytest.warns(UserWarning, match="Out-of-support"):
+        assert EmpiricalBayesNormal([2], validate_args=True).log_prob(bad) == -math.inf
+    assert jnp.isnan(EmpiricalBayesNormal([2], validate_args=False).expand([1]).log_prob(bad))
+
+
+def regression(x, y=None):
+    w = numpyro.sample("w", EmpiricalBayesNormal([3], alpha=1.0, beta=1.0))
+    with numpyro.plate("data", len(x)):
+        numpyro.sample("obs", dist.Normal(x @ w, 0.3), obs=y)
+
+
+def test_analytic_elbo_uses_the_optimal_prior_variance():
+    x, y = jnp.array(numbers((20, 3))), jnp.array(numbers(20, seed=1))
+    mean, variance = jnp.array([0.3, -0.2, 0.9]), jnp.full(3, 0.04)
+    optimal = (jnp.sum(variance + mean**2) + 2 * 1.0) / (3 + 2 * 1.0 + 2)
+
+    def fixed(x, y=None):
+        w = numpyro.sample("w", dist.Normal(0.0, jnp.sqrt(optimal)).expand([3]).to_event(1))
+        with numpyro.plate("data", len(x)):
+            numpyro.sample("obs", dist.Normal(x @ w, 0.3), obs=y)
+
+    params = {"w_auto_loc": mean, "w_auto_scale": jnp.sqrt(variance)}
+    ours, expected = (
+        DeterministicELBO().loss(KEY, params, model, DVIGuide(), x, y)
+        for model in (regression, fixed)
+    )
+    assert ours == pytest.approx(float(expected), rel=1e-6)
+
+
+def test_hosts_mean_field_elbo_uses_the_optimal_prior_variance():
+    def prior_only():
+        numpyro.sample("matrix", EmpiricalBayesNormal([5, 2]))
+        numpyro.sample("scalar", EmpiricalBayesNormal())
+        numpyro.sample("event", EmpiricalBayesNormal([2]).expand([3]).to_event(1))
+
+    def best(*shape):
+        axes = tuple(range(-len(shape), 0))
+        return (math.prod(shape) * 0.2**2 + 2 * 10.0) / (math.prod(shape) + 4.0), axes
+
+    guide = DVIGuide(prior_only, init_loc_fn=lambda site: jnp.zeros(site["fn"].shape()))
+    trace = handlers.trace(handlers.seed(guide, KEY)).get_trace()
+    params = {n: site["value"] for n, site in trace.items() if site["type"] == "param"}
+    params = {n: 0.2 + 0 * v if n.endswith("scale") else v for n, v in params.items()}
+    expected = 0.0
+    for shape, count in (((5, 2), 1), ((), 1), ((2,), 3)):
+        variance, _ = best(*shape)
+        ratio = 0.2**2 / variance
+        expected += count * math.prod(shape) * 0.5 * (ratio - 1 - math.log(ratio))
+    loss = TraceMeanField_ELBO().loss(KEY, params, prior_only, guide)
+    assert loss == pytest.approx(expected, rel=1e-5)
+
+
+def test_nuts_and_predictive_see_the_marginal():
+    x = jnp.array(numbers((20, 3)))
+    y = x @ jnp.array([1.0, -0.5, 0.0])
+    mcmc = MCMC(NUTS(regression), num_warmup=60, num_samples=100, progress_bar=False)
+    mcmc.run(KEY, x, y)
+    samples = mcmc.get_samples()["w"]
+    covariance = np.linalg.inv(x.T @ x / 0.3**2 + np.eye(3))
+    exact = covariance @ (x.T @ y) / 0.3**2  # but for the shape of the prior's tails
+    scale = np.sqrt(np.diag(covariance))
+    assert (np.abs(samples.mean(0) - exact) < scale).all()
+    np.testing.assert_allclose(samples.std(0) / scale, 1.0, atol=0.4)
+    prior = jax.eval_shape(lambda: Predictive(regression, num_samples=50)(KEY, x))
+    assert (prior["w"].shape, prior["obs"].shape) == ((50, 3), (50, 20))
