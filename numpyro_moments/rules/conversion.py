@@ -6,7 +6,6 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from moment_calculus import conditions
 from moment_calculus.composites import Composite
 from moment_calculus.conditions import Condition
 from moment_calculus.errors import UnsupportedMoments
@@ -28,7 +27,7 @@ def convert(x: Any, *, new_dtype: Any, **_: Any) -> Any:
             "branch of jax.lax.cond that a random value decides, compute both and choose by "
             "jnp.where",
         )
-    value = conditions.as_number(x) if isinstance(x, Condition) else x
+    value = x.number if isinstance(x, Condition) else x
     if _dtype(value) == new_dtype:
         return value
     value = value.gaussian() if isinstance(value, Composite) else value
