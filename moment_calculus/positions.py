@@ -161,8 +161,8 @@ def _of_function(value: Gaussian, offset: Offset) -> Array | None:
     scales = shifted(safe_scale(value.function[0].variance), offset)
     xp = namespace(known)
     rho = xp.clip(known / (scales[0] * scales[1]), min=-1.0, max=1.0)
-    total = 0.0 * rho
-    for n in reversed(range(left.shape[0])):
+    total = xp.clip(rho, min=0.0) * left[ORDER] * right[ORDER]  # of signs unknown for ρ < 0
+    for n in reversed(range(ORDER)):
         total = rho * (total + left[n] * right[n])
     return total
 
