@@ -10,6 +10,7 @@ import operator
 from typing import Any
 
 from moment_calculus.activations import activation
+from moment_calculus.alignment import aligned, is_dense, provenance
 from moment_calculus.arrays import Array, outer, transpose
 from moment_calculus.chains import Bounds
 from moment_calculus.elements import overlap
@@ -18,7 +19,6 @@ from moment_calculus.notices import warn_user
 from moment_calculus.positive import is_positive, power
 from moment_calculus.products import matched_product, multiplies_again
 from moment_calculus.roots import fused, is_chain, of_one_gaussian
-from moment_calculus.shapes import broadcast, broadcast_shape
 from moment_calculus.special import namespace
 from moment_calculus.unary import apply, is_value, leaf, scale_shift, shape_of
 from moment_calculus.values import (
@@ -118,10 +118,10 @@ def _sum_bounds(left: Value, right: Value) -> Bounds:
 
 def _sum(left: Gaussian, right: Gaussian, *, independent: bool = False) -> Any:
     """The sum as a value, or None if the operands depend on each other in an unknown way."""
-    left, right, axis = _aligned(left, right)
+    left, right, axis = aligned(left, right)
     shared = bool(overlap(left, right)) and not independent
     covariance, variance = None, None
-    if _dense(left, right, shared):
+    if is_dense(left, right, shared):
         cross = _known_cross(left, right) if shared else 0.0
         if cross is None:
             return None
@@ -141,30 +141,8 @@ def _sum(left: Gaussian, right: Gaussian, *, independent: bool = False) -> Any:
         sites=left.sites | right.sites,
         parents=((left, identity_map), (right, identity_map)),
         propagation=left.propagation,
-        **(_provenance(left, right) | ({"apart": False} if independent else {})),
+        **(provenance(left, right) | ({"apart": False} if independent else {})),
     )
-
-
-def _dense(left: Gaussian, right: Gaussian, shared: bool) -> bool:
-    """Whether a sum or product has dependent components that full mode has to carry."""
-    if left.has_covariance or right.has_covariance:
-        return True
-    return shared and left.propagation.full and left.origin is not right.origin
-
-
-def _provenance(left: Gaussian, right: Gaussian) -> dict[str, Any]:
-    """What is known of the components of a sum or product of aligned values.
-
-    The batches of dependent ones are aligned too, element by element, or their joint moments
-    would not be known.
-    """
-    same = left.origin is right.origin
-    unrelated = same or not overlap(left, right)
-    return {
-        "independent": left.independent and right.independent and unrelated,
-        "apart": left.apart and right.apart,
-        "origin": left.origin if same else None,
-    }
 
 
 def _joint_sum(left: Gaussian, right: Gaussian):
@@ -178,15 +156,6 @@ def _joint_sum(left: Gaussian, right: Gaussian):
 
 def _known_cross(left: Gaussian, right: Gaussian) -> Array | None:
     return cross_covariance(left, right) if left.axis == right.axis else None
-
-
-def _aligned(left: Gaussian, right: Gaussian) -> tuple[Gaussian, Gaussian, int | None]:
-    """Broadcast two values to one shape and one feature axis."""
-    shape = broadcast_shape(left.shape, right.shape)
-    wide, narrow = (left, right) if len(left.shape) == len(shape) else (right, left)
-    axis = narrow.axis if wide.axis is None else wide.axis
-    left, right = broadcast(left, shape, axis), broadcast(right, shape, axis)
-    return left, right, axis
 
 
 def multiply(left: Any, right: Any) -> Value:
@@ -235,7 +204,7 @@ def square(value: Value) -> Value:
 
 
 def _product(left: Gaussian, right: Gaussian) -> Gaussian:
-    first, second, axis = _aligned(left, right)
+    first, second, axis = aligned(left, right)
     cross = elementwise_covariance(first, second)
     if cross is None:
         return _refuse_dependence("product", left, right)
@@ -250,14 +219,14 @@ def _product(left: Gaussian, right: Gaussian) -> Gaussian:
     product = Gaussian(
         first.mean * second.mean + cross,
         _product_variance(first, second, cross),
-        joint if _dense(first, second, shared) else None,
+        joint if is_dense(first, second, shared) else None,
         joint=joint,
         axis=axis,
         sites=first.sites | second.sites,
         parents=((first, gain_map(second.mean, axis)), (second, gain_map(first.mean, axis))),
         propagation=first.propagation,
         factors=(first, second),
-        **_provenance(first, second),
+        **provenance(first, second),
     )
     return matched_product(product, first, second)
 

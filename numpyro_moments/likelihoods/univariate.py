@@ -12,7 +12,7 @@ from numpyro.distributions import constraints
 
 from moment_calculus import likelihoods
 from moment_calculus.errors import UnsupportedMoments
-from moment_calculus.shapes import broadcast_shape
+from moment_calculus.layout import broadcast_shape
 from moment_calculus.values import Gaussian
 from numpyro_moments.likelihoods.structure import constrained_values, is_random, replaced
 
