@@ -73,9 +73,11 @@ def test_derivative_of_the_moments_is_that_of_the_moments():
 
 def test_sharded_moments_stay_where_they_are_put():
     place = jax.jit(
-        lambda m, v: propagate(
-            lambda x: jax.lax.with_sharding_constraint(x, SHARDING), Moments(m, variance=v)
-        ).variance
+        lambda m, v: (
+            propagate(
+                lambda x: jax.lax.with_sharding_constraint(x, SHARDING), Moments(m, variance=v)
+            ).variance
+        )
     )
     assert place(X.mean, X.variance).sharding.is_equivalent_to(SHARDING, 1)
 

@@ -95,7 +95,9 @@ def test_layers_with_stacked_weights_equal_the_python_loop(step, covariance):
     looped, plain = layers(lambda: jnp.asarray(X), step)
     weights = uncertain(STEPS, WIDTH, WIDTH)
     # both traced: outside of a loop known moments choose the number of terms of a series
-    found, expected = (traced(fn, covariance)(weights.mean, weights.variance) for fn in (looped, plain))
+    found, expected = (
+        traced(fn, covariance)(weights.mean, weights.variance) for fn in (looped, plain)
+    )
     for left, right in zip(found, expected, strict=True):
         np.testing.assert_allclose(left, right, atol=1e-12, rtol=1e-10)
 
