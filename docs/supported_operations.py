@@ -28,9 +28,9 @@ when the functions that they call are listed here.
 NUMPYRO = f"""# Supported operations in NumPyro
 
 Generated from the rule tables by `python docs/supported_operations.py`. {REFUSED} Programs are
-traced by JAX first: what counts is which primitives they are made of (`jax.make_jaxpr` prints them).
-Chains of elementwise primitives, and the usual spellings of softmax and of normalisations, are
-recognised as what they compute.
+traced by JAX first: what counts is which primitives they are made of (`jax.make_jaxpr` prints
+them). Chains of elementwise primitives, and the usual spellings of softmax, logsumexp, LayerNorm and
+RMSNorm, are recognised as what they compute.
 """
 
 
