@@ -6,7 +6,6 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from moment_calculus import conditions
 from moment_calculus.composites import Composite
 from moment_calculus.conditions import Condition
 from moment_calculus.errors import UnsupportedMoments
@@ -24,10 +23,11 @@ def convert(x: Any, *, new_dtype: Any, **_: Any) -> Any:
         raise UnsupportedMoments(
             f"a conversion of a random value to {jnp.dtype(new_dtype).name}",
             sites=x.sites,
-            remedy="keep a floating-point dtype, e.g. (h > 0).astype(h.dtype); in place of a branch "
-            "of jax.lax.cond that a random value decides, compute both and choose by jnp.where",
+            remedy="keep a floating-point dtype, e.g. (h > 0).astype(h.dtype); in place of a "
+            "branch of jax.lax.cond that a random value decides, compute both and choose by "
+            "jnp.where",
         )
-    value = conditions.as_number(x) if isinstance(x, Condition) else x
+    value = x.number if isinstance(x, Condition) else x
     if _dtype(value) == new_dtype:
         return value
     value = value.gaussian() if isinstance(value, Composite) else value
