@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -10,7 +12,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from moment_calculus.errors import UnsupportedMoments
-from numpyro_moments import Moments, propagate
+from numpyro_moments import Moments, propagate, rules
 
 MEAN = np.random.default_rng(0).normal(size=(6, 4)).astype(np.float32)
 INPUT = Moments(jnp.asarray(MEAN), variance=jnp.asarray(MEAN**2))
@@ -69,3 +71,8 @@ def test_embedding_takes_rows():
     found = propagate(lambda table: jnp.take(table, np.array([0, 2, 2]), axis=0), INPUT)
     assert_allclose(found.mean, MEAN[[0, 2, 2]], rtol=1e-6)
     assert_allclose(found.variance, MEAN[[0, 2, 2]] ** 2, rtol=1e-6)
+
+
+def test_every_file_of_rules_is_registered():
+    files = {path.stem for path in Path(rules.__file__).parent.glob("*.py")}
+    assert files - {"__init__"} <= {name for name in vars(rules) if not name.startswith("__")}
