@@ -10,9 +10,17 @@ from tests.activation_properties import ACTIVATION
 from tests.mutants.activations import MOMENTS, PAIRS
 from tests.mutants.layers import LAYER_MUTANTS
 from tests.mutants.likelihoods import DIVERGENCE_MUTANTS, LIKELIHOOD_MUTANTS
+from tests.mutants.windows import WINDOW_MUTANTS
 from tests.properties import GENERAL, check_oracle
 
-MUTANTS = [*MOMENTS, *PAIRS, *LAYER_MUTANTS, *LIKELIHOOD_MUTANTS, *DIVERGENCE_MUTANTS]
+MUTANTS = [
+    *MOMENTS,
+    *PAIRS,
+    *LAYER_MUTANTS,
+    *WINDOW_MUTANTS,
+    *LIKELIHOOD_MUTANTS,
+    *DIVERGENCE_MUTANTS,
+]
 
 
 @functools.cache

@@ -8,5 +8,6 @@ from tests.cases.activations import ACTIVATIONS
 from tests.cases.divergences import DIVERGENCES
 from tests.cases.layers import LAYERS
 from tests.cases.likelihoods import LIKELIHOODS
+from tests.cases.windows import WINDOWS
 
-__all__ = ["ACTIVATIONS", "DIVERGENCES", "LAYERS", "LIKELIHOODS"]
+__all__ = ["ACTIVATIONS", "DIVERGENCES", "LAYERS", "LIKELIHOODS", "WINDOWS"]

@@ -37,7 +37,13 @@ class Mutant:
 
 
 def row(name: str) -> Any:
-    tables = (cases.ACTIVATIONS, cases.LAYERS, cases.LIKELIHOODS, cases.DIVERGENCES)
+    tables = (
+        cases.ACTIVATIONS,
+        cases.LAYERS,
+        cases.WINDOWS,
+        cases.LIKELIHOODS,
+        cases.DIVERGENCES,
+    )
     return next(case for table in tables for case in table if case.name == name)
 
 
