@@ -23,8 +23,9 @@ def convert(x: Any, *, new_dtype: Any, **_: Any) -> Any:
         raise UnsupportedMoments(
             f"a conversion of a random value to {jnp.dtype(new_dtype).name}",
             sites=x.sites,
-            remedy="keep a floating-point dtype, e.g. (h > 0).astype(h.dtype); for a branch "
-            "of jax.lax.cond that a random value decides, compute both and choose by jnp.where",
+            remedy="keep a floating-point dtype, e.g. (h > 0).astype(h.dtype); in place of a "
+            "branch of jax.lax.cond that a random value decides, compute both and choose by "
+            "jnp.where",
         )
     value = x.number if isinstance(x, Condition) else x
     if _dtype(value) == new_dtype:

@@ -73,9 +73,11 @@ def test_derivative_of_the_moments_is_that_of_the_moments():
 
 def test_sharded_moments_stay_where_they_are_put():
     place = jax.jit(
-        lambda m, v: propagate(
-            lambda x: jax.lax.with_sharding_constraint(x, SHARDING), Moments(m, variance=v)
-        ).variance
+        lambda m, v: (
+            propagate(
+                lambda x: jax.lax.with_sharding_constraint(x, SHARDING), Moments(m, variance=v)
+            ).variance
+        )
     )
     assert place(X.mean, X.variance).sharding.is_equivalent_to(SHARDING, 1)
 
@@ -88,7 +90,7 @@ def test_print_of_a_random_value_is_left_out_with_a_warning(capfd):
 
     with pytest.warns(UserWarning, match="left out") as caught:
         found = propagate(printing, X)
-        jax.effects_barrier()
+    jax.effects_barrier()
     assert [warning.filename for warning in caught] == [__file__]
     np.testing.assert_allclose(found.variance, 4 * X.variance)
     printed = capfd.readouterr().out

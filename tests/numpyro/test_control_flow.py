@@ -95,7 +95,9 @@ def test_layers_with_stacked_weights_equal_the_python_loop(step, covariance):
     looped, plain = layers(lambda: jnp.asarray(X), step)
     weights = uncertain(STEPS, WIDTH, WIDTH)
     # both traced: outside of a loop known moments choose the number of terms of a series
-    found, expected = (traced(fn, covariance)(weights.mean, weights.variance) for fn in (looped, plain))
+    found, expected = (
+        traced(fn, covariance)(weights.mean, weights.variance) for fn in (looped, plain)
+    )
     for left, right in zip(found, expected, strict=True):
         np.testing.assert_allclose(left, right, atol=1e-12, rtol=1e-10)
 
@@ -119,6 +121,30 @@ def test_layers_with_stacked_weights_stay_a_loop():
 
 
 @pytest.mark.filterwarnings("ignore::moment_calculus.errors.CovarianceDroppedWarning")
+def test_scanned_layers_of_flax_equal_the_python_loop():
+    linen = pytest.importorskip("flax.linen")
+
+    class Block(linen.Module):
+        @linen.compact
+        def __call__(self, h, _):
+            return linen.relu(linen.Dense(WIDTH)(h)), None
+
+    options = {"variable_axes": {"params": 0}, "split_rngs": {"params": True}, "length": STEPS}
+    network = linen.scan(Block, **options)()
+    parameters = network.init(jax.random.key(0), X, None)["params"]
+    random = jax.tree.map(lambda a: Moments(a, variance=0.01 * jnp.ones_like(a)), parameters)
+
+    def plain(layers):
+        hidden = X
+        for i in range(STEPS):
+            dense = layers["Dense_0"]
+            hidden = jax.nn.relu(hidden @ dense["kernel"][i] + dense["bias"][i])
+        return hidden
+
+    found = propagate(lambda p: network.apply({"params": p}, X, None)[0], random)
+    same(found, propagate(plain, random))
+
+
 def test_reversed_loop_begins_with_the_last_element():
     weights = uncertain(STEPS, WIDTH, WIDTH)
     step = lambda h, w: (relu_layer(h, w), None)  # noqa: E731
@@ -256,57 +282,6 @@ def test_no_tracer_leaves_a_loop():
     assert bool(jnp.all(found > 0))
 
 
-def branch(choice, x):
-    branches = jnp.exp, lambda x: 2 * x + 1, lambda x: jnp.ones_like(x)
-    return lax.switch(choice, branches, x)
-
-
-@pytest.mark.parametrize("choice", [0, 1, 2])
-def test_branch_chosen_under_tracing_has_the_moments_of_the_branch(choice):
-    x = uncertain(WIDTH)
-    expected = propagate(lambda x: branch(choice, x), x)
-    traced = jax.jit(lambda c: vars_of(propagate(lambda x: branch(c, x), x)))
-    found = traced(choice)
-    np.testing.assert_allclose(found[0], expected.mean)
-    np.testing.assert_allclose(found[1], expected.variance, atol=1e-15)
-
-
-def vars_of(moments):
-    return moments.mean, moments.variance
-
-
-def test_branch_keeps_its_dependence_on_the_operand():
-    x = uncertain(WIDTH)
-    half = lambda flag, x: x - lax.cond(flag, lambda v: 0.5 * v, lambda v: -v, x)  # noqa: E731
-    traced = jax.jit(lambda flag: propagate(lambda x: half(flag, x), x).variance)
-    np.testing.assert_allclose(traced(True), 0.25 * x.variance)
-    np.testing.assert_allclose(traced(False), 4 * x.variance)
-
-
-def test_scale_chosen_by_a_branch_stays_positive():
-    """exp of either branch is still seen as positive: dividing by it is possible."""
-    x = uncertain(WIDTH)
-    same_kind = lambda flag, x: lax.cond(flag, lambda v: jnp.exp(v), lambda v: jnp.exp(v + 1), x)  # noqa: E731
-    found = jax.jit(lambda flag: propagate(lambda x: 1.0 / same_kind(flag, x), x).mean)(True)
-    np.testing.assert_allclose(found, jnp.exp(-x.mean + x.variance / 2), rtol=1e-10)
-
-
-def test_random_branches_and_while_loops_are_refused():
-    x = uncertain()
-    with pytest.raises(UnsupportedMoments, match="random value to int32") as deciding:
-        propagate(lambda x: lax.cond(x > 0, jnp.sin, jnp.cos, x), x)
-    assert "jnp.where" in deciding.value.remedy
-    with pytest.raises(UnsupportedMoments, match="while loop") as looping:
-        propagate(lambda x: lax.while_loop(lambda v: v < 3, lambda v: v + 1, x), x)
-    assert "fori_loop" in looping.value.remedy
-
-
-def test_while_loop_over_certain_values_runs():
-    x = uncertain()
-    doubled = lambda x: x * lax.while_loop(lambda n: n < 5, lambda n: 2 * n, 1.0)  # noqa: E731
-    np.testing.assert_allclose(propagate(doubled, x).variance, 64 * x.variance)
-
-
 def state_space(y):
     scale = numpyro.sample("scale", dist.LogNormal(0.0, 0.3))
 
@@ -325,9 +300,9 @@ def test_sites_inside_a_scan_of_numpyro_against_samples():
     optimiser = numpyro.optim.Adam(1e-2)
     exact = SVI(state_space, guide, optimiser, DeterministicELBO())
     state = exact.init(jax.random.key(0), y)
-    sampled = SVI(state_space, guide, optimiser, TraceMeanField_ELBO(num_particles=20_000))
+    sampled = SVI(state_space, guide, optimiser, TraceMeanField_ELBO(num_particles=3000))
     sampled.init(jax.random.key(0), y)
-    np.testing.assert_allclose(exact.evaluate(state, y), sampled.evaluate(state, y), rtol=0.01)
+    np.testing.assert_allclose(exact.evaluate(state, y), sampled.evaluate(state, y), rtol=0.03)
 
 
 def test_warnings_point_to_the_line_inside_the_loop():
