@@ -102,8 +102,7 @@ def subtract(left: Any, right: Any) -> Value:
 
 
 def _subtracted(left: Value, right: Value) -> Any:
-    negative = scale_shift(right, -1.0)
-    total = _sum(left.gaussian(), negative.gaussian())
+    total = _sum(left.gaussian(), scale_shift(right, -1.0).gaussian())
     return _refuse_dependence("difference", left, right) if total is None else total
 
 

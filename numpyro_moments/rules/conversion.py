@@ -60,3 +60,13 @@ def reduce_precision(x: Any, **_: Any) -> Any:
         sites=x.sites,
         remedy="convert it by astype, which changes the precision of its moments",
     )
+
+
+@moment_rule("stop_gradient")
+def stop_gradient(x: Any) -> Any:
+    """Refuse ``jax.lax.stop_gradient``, which would hide from which sites a value comes."""
+    raise UnsupportedMoments(
+        "a random value without its gradient, which would train the guide on part of the model",
+        sites=x.sites,
+        remedy="stop the gradient of the certain parameters, or of the guide's, instead",
+    )
