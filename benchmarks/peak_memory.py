@@ -19,7 +19,7 @@ import pyro
 import pyro.distributions as dist
 import torch
 from pyro.infer.elbo import ELBO
-from step_time import Network
+from step_time_pyro import Network
 from torch import Tensor
 from torch.autograd.profiler import profile
 

@@ -18,12 +18,12 @@ import numpy as np
 
 from moment_calculus.activations.base import Activation
 from moment_calculus.arrays import Array
+from moment_calculus.execution import recomputed
 from moment_calculus.normal import is_single
 from moment_calculus.special import (
     constants,
     double,
     namespace,
-    recomputed,
     safe_scale,
     stop_gradient,
 )

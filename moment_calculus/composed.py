@@ -18,8 +18,7 @@ from moment_calculus.chains import (
 )
 from moment_calculus.deferred import Deferred, base_of
 from moment_calculus.gaussian import Gaussian
-from moment_calculus.probing import agrees_in_the_tails, crossings
-from moment_calculus.special import is_traced_once
+from moment_calculus.probing import agrees_in_the_tails
 
 _known: ContextVar[dict | None] = ContextVar("values of the functions of a chain", default=None)
 
@@ -99,12 +98,6 @@ class FusedDeferred(Deferred):
         return (
             known if told or not agrees_in_the_tails(self.activation, found) else bounds_of(found)
         )
-
-    def preimages(self, level: Any) -> tuple[tuple[Any, Any], ...]:
-        """Of a number, wherever the function crosses it, if the program is traced once."""
-        if not is_traced_once(self.base.mean) or not isinstance(level, int | float):
-            return ()
-        return crossings(self.activation, float(level))
 
     def _rebased(self, move: Callable[[Any], Any]) -> Deferred:
         parts = [

@@ -18,6 +18,7 @@ from moment_calculus.elements import Elements
 from moment_calculus.gaussian import Gaussian
 from moment_calculus.layout import features_last, gain_map
 from moment_calculus.normal import is_single
+from moment_calculus.probing import crossings
 from moment_calculus.recognition import recognised
 from moment_calculus.rulebooks import Propagation
 from moment_calculus.special import is_traced_once, namespace
@@ -67,6 +68,11 @@ class Deferred:
         return self.base.propagation
 
     @property
+    def dtype(self) -> Any:
+        """That of its moments."""
+        return self.base.mean.dtype
+
+    @property
     def at_mean(self) -> Array:
         """The function at the mean of its base."""
         return self(self.base.mean)
@@ -99,10 +105,14 @@ class Deferred:
     def preimages(self, level: Any) -> tuple[tuple[Any, Any], ...]:
         """Where the function takes a value, as :meth:`Activation.preimages`.
 
+        Of a number, wherever the function crosses it, if the program is traced once.
+
         Args:
             level: the value, a number or an array.
         """
-        return self.activation.preimages(level)
+        found = self.activation.preimages(level)
+        look = isinstance(level, int | float) and is_traced_once(self.base.mean)
+        return crossings(self.activation, float(level)) if look and not found else found
 
     def gaussian(self) -> Gaussian:
         """Match the moments once; every later use shares the result, and so its identity."""

@@ -54,9 +54,7 @@ def elementwise(
     def for_jax() -> Callable[..., Any]:
         from moment_calculus import derivatives_jax
 
-        if together is not None:
-            return derivatives_jax.together_elementwise(together, partials)
-        return derivatives_jax.elementwise(function, partials)
+        return derivatives_jax.differentiable(function, partials, together)
 
     @functools.wraps(function)
     def differentiable(*arrays: Array) -> Any:

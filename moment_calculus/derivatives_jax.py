@@ -8,13 +8,20 @@ from typing import Any
 from moment_calculus.derivatives import Array, Partials, as_tuple, directional
 
 
-def elementwise(function: Callable[..., Any], partials: Partials) -> Callable[..., Any]:
+def differentiable(
+    function: Callable[..., Any], partials: Partials, together: Any = None
+) -> Callable[..., Any]:
     """As :func:`moment_calculus.derivatives.elementwise`, of JAX arrays.
 
     Args:
         function: as there.
         partials: as there.
+        together: as there.
     """
+    return _apart(function, partials) if together is None else _together(together, partials)
+
+
+def _apart(function: Callable[..., Any], partials: Partials) -> Callable[..., Any]:
     import jax
 
     wrapped = jax.custom_jvp(lambda *arrays: function(*arrays))
@@ -36,13 +43,8 @@ def _alike(slopes: Sequence[Array], outputs: Sequence[Array]) -> tuple[Array, ..
     return tuple(broadcast_to(slope, like.shape).astype(like.dtype) for slope, like in pairs)
 
 
-def together_elementwise(together: Any, partials: Partials) -> Callable[..., Any]:
-    """As :func:`elementwise`, with values and partial derivatives from one computation.
-
-    Args:
-        together: as of :func:`moment_calculus.derivatives.elementwise`.
-        partials: as there; serves where a gradient is differentiated itself.
-    """
+def _together(together: Any, partials: Partials) -> Callable[..., Any]:
+    """Values and partial derivatives from one computation."""
     import jax
 
     both = jax.custom_jvp(lambda *arrays: together(*arrays))

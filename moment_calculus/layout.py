@@ -52,7 +52,7 @@ def broadcast_shape(*shapes: tuple[int, ...]) -> tuple[int, ...]:
     if any(n not in (1, m) for shape in padded for n, m in zip(shape, result, strict=True)):
         raise UnsupportedMoments(
             f"operands of shapes {', '.join(map(str, shapes))} do not broadcast",
-            remedy="align the shapes, e.g. with unsqueeze or squeeze",
+            remedy="give the operands axes of size one where they lack an axis",
         )
     return result
 

@@ -10,15 +10,14 @@ import operator
 from typing import Any
 
 from moment_calculus.activations import activation
+from moment_calculus.alignment import aligned, is_dense, provenance
 from moment_calculus.arrays import Array, outer, transpose
-from moment_calculus.chains import Bounds
 from moment_calculus.elements import overlap
 from moment_calculus.errors import DependenceWarning, UnsupportedMoments
 from moment_calculus.notices import warn_user
 from moment_calculus.positive import is_positive, power
 from moment_calculus.products import matched_product, multiplies_again
 from moment_calculus.roots import fused, is_chain, of_one_gaussian
-from moment_calculus.shapes import broadcast, broadcast_shape
 from moment_calculus.special import namespace
 from moment_calculus.unary import apply, is_value, leaf, scale_shift, shape_of
 from moment_calculus.values import (
@@ -68,10 +67,9 @@ def add(left: Any, right: Any) -> Value:
     if not is_value(right):
         return scale_shift(left, 1.0, right)
     if of_one_gaussian(left, right):
-        return fused(operator.add, left, right, bounds=lambda: _sum_bounds(left, right))
-    if is_chain(left, right):
-        return fused(operator.add, left, right, otherwise=lambda: _added(left, right))
-    return _added(left, right)
+        return fused(operator.add, left, right, bounds=lambda: left.bounds.plus(right.bounds))
+    later = lambda: _added(left, right)  # noqa: E731
+    return fused(operator.add, left, right, otherwise=later) if is_chain(left, right) else later()
 
 
 def _added(left: Value, right: Value) -> Gaussian:
@@ -95,13 +93,12 @@ def subtract(left: Any, right: Any) -> Value:
     """
     if not is_value(right):
         return scale_shift(left, 1.0, -right)
-    if is_value(left) and of_one_gaussian(left, right):
+    if not is_value(left):
+        return scale_shift(scale_shift(right, -1.0), 1.0, left)
+    if of_one_gaussian(left, right):
         return fused(operator.sub, left, right)
-    if is_value(left) and is_chain(left, right):
-        return fused(operator.sub, left, right, otherwise=lambda: _subtracted(left, right))
-    if is_value(left):
-        return _subtracted(left, right)
-    return scale_shift(scale_shift(right, -1.0), 1.0, left)
+    later = lambda: _subtracted(left, right)  # noqa: E731
+    return fused(operator.sub, left, right, otherwise=later) if is_chain(left, right) else later()
 
 
 def _subtracted(left: Value, right: Value) -> Any:
@@ -110,18 +107,12 @@ def _subtracted(left: Value, right: Value) -> Any:
     return _refuse_dependence("difference", left, right) if total is None else total
 
 
-def _sum_bounds(left: Value, right: Value) -> Bounds:
-    first, second = (v.bounds if isinstance(v, Deferred) else Bounds() for v in (left, right))
-    open_ended = first.open_ended or second.open_ended
-    return Bounds(first.low + second.low, first.high + second.high, open_ended)
-
-
 def _sum(left: Gaussian, right: Gaussian, *, independent: bool = False) -> Any:
     """The sum as a value, or None if the operands depend on each other in an unknown way."""
-    left, right, axis = _aligned(left, right)
+    left, right, axis = aligned(left, right)
     shared = bool(overlap(left, right)) and not independent
     covariance, variance = None, None
-    if _dense(left, right, shared):
+    if is_dense(left, right, shared):
         cross = _known_cross(left, right) if shared else 0.0
         if cross is None:
             return None
@@ -141,30 +132,8 @@ def _sum(left: Gaussian, right: Gaussian, *, independent: bool = False) -> Any:
         sites=left.sites | right.sites,
         parents=((left, identity_map), (right, identity_map)),
         propagation=left.propagation,
-        **(_provenance(left, right) | ({"apart": False} if independent else {})),
+        **(provenance(left, right) | ({"apart": False} if independent else {})),
     )
-
-
-def _dense(left: Gaussian, right: Gaussian, shared: bool) -> bool:
-    """Whether a sum or product has dependent components that full mode has to carry."""
-    if left.has_covariance or right.has_covariance:
-        return True
-    return shared and left.propagation.full and left.origin is not right.origin
-
-
-def _provenance(left: Gaussian, right: Gaussian) -> dict[str, Any]:
-    """What is known of the components of a sum or product of aligned values.
-
-    The batches of dependent ones are aligned too, element by element, or their joint moments
-    would not be known.
-    """
-    same = left.origin is right.origin
-    unrelated = same or not overlap(left, right)
-    return {
-        "independent": left.independent and right.independent and unrelated,
-        "apart": left.apart and right.apart,
-        "origin": left.origin if same else None,
-    }
 
 
 def _joint_sum(left: Gaussian, right: Gaussian):
@@ -178,15 +147,6 @@ def _joint_sum(left: Gaussian, right: Gaussian):
 
 def _known_cross(left: Gaussian, right: Gaussian) -> Array | None:
     return cross_covariance(left, right) if left.axis == right.axis else None
-
-
-def _aligned(left: Gaussian, right: Gaussian) -> tuple[Gaussian, Gaussian, int | None]:
-    """Broadcast two values to one shape and one feature axis."""
-    shape = broadcast_shape(left.shape, right.shape)
-    wide, narrow = (left, right) if len(left.shape) == len(shape) else (right, left)
-    axis = narrow.axis if wide.axis is None else wide.axis
-    left, right = broadcast(left, shape, axis), broadcast(right, shape, axis)
-    return left, right, axis
 
 
 def multiply(left: Any, right: Any) -> Value:
@@ -235,7 +195,7 @@ def square(value: Value) -> Value:
 
 
 def _product(left: Gaussian, right: Gaussian) -> Gaussian:
-    first, second, axis = _aligned(left, right)
+    first, second, axis = aligned(left, right)
     cross = elementwise_covariance(first, second)
     if cross is None:
         return _refuse_dependence("product", left, right)
@@ -250,14 +210,14 @@ def _product(left: Gaussian, right: Gaussian) -> Gaussian:
     product = Gaussian(
         first.mean * second.mean + cross,
         _product_variance(first, second, cross),
-        joint if _dense(first, second, shared) else None,
+        joint if is_dense(first, second, shared) else None,
         joint=joint,
         axis=axis,
         sites=first.sites | second.sites,
         parents=((first, gain_map(second.mean, axis)), (second, gain_map(first.mean, axis))),
         propagation=first.propagation,
         factors=(first, second),
-        **_provenance(first, second),
+        **provenance(first, second),
     )
     return matched_product(product, first, second)
 

@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 
 from moment_calculus.activations import Exp, Integrated, Power, Rescaled, Sigmoid, activation
 from moment_calculus.arrays import Array
+from moment_calculus.chains import extremes
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.special import namespace
 from moment_calculus.unary import apply, scale_shift
@@ -140,10 +141,17 @@ def exponential(base: Any, value: Value) -> Value:
         value: the exponent.
 
     Raises:
-        UnsupportedMoments: if the base is not positive.
+        UnsupportedMoments: if the base is not positive, or not known to be.
     """
-    number = isinstance(base, int | float)
-    if not (base > 0 if number else bool(namespace(base).all(base > 0))):
+    number, known = isinstance(base, int | float), extremes(base)
+    if known is None:
+        raise UnsupportedMoments(
+            "a random power of an array that is known only when the program runs: it may be "
+            "negative",
+            sites=value.sites,
+            remedy="write it as exp(log(base) * exponent)",
+        )
+    if not known[0] > 0:
         raise UnsupportedMoments(
             "a random power of a number that is not positive",
             sites=value.sites,

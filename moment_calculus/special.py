@@ -89,6 +89,19 @@ def safe_scale(variance: Array) -> Array:
     return namespace(variance).clip(variance, min=TINY_VARIANCE) ** 0.5
 
 
+def has_double(array: Array) -> bool:
+    """Whether double precision exists where an array lives: not in JAX without ``jax_enable_x64``.
+
+    Args:
+        array: any array.
+    """
+    if array_api_compat.is_jax_array(array):
+        import jax
+
+        return jax.dtypes.canonicalize_dtype(np.float64) == np.float64
+    return getattr(array_api_compat.device(array), "type", "") != "mps"
+
+
 def double(array: Array) -> Array:
     """The same numbers in double precision, where the framework and the device have it.
 
@@ -96,13 +109,7 @@ def double(array: Array) -> Array:
         array: floating-point numbers.
     """
     xp = namespace(array)
-    if array_api_compat.is_jax_array(array):
-        import jax
-
-        return xp.astype(array, jax.dtypes.canonicalize_dtype(np.float64))
-    if getattr(array_api_compat.device(array), "type", "") == "mps":
-        return array
-    return xp.astype(array, xp.float64, copy=False)
+    return xp.astype(array, xp.float64, copy=False) if has_double(array) else array
 
 
 def settled(array: Array, like: Array) -> Array:
@@ -141,27 +148,6 @@ def is_traced_once(array: Array) -> bool:
         array: any array.
     """
     return array_api_compat.is_jax_array(array)
-
-
-def recomputed(function: Callable[..., Array]) -> Callable[..., Array]:
-    """Let a function be evaluated once more in the backward pass, instead of storing its steps.
-
-    Args:
-        function: of arrays, to one array; what else it depends on gets its gradient too.
-    """
-
-    def wrapped(*arrays: Array) -> Array:
-        if array_api_compat.is_torch_array(arrays[0]):
-            from torch.utils.checkpoint import checkpoint
-
-            return checkpoint(function, *arrays, use_reentrant=False, preserve_rng_state=False)
-        if array_api_compat.is_jax_array(arrays[0]):
-            import jax
-
-            return jax.jit(jax.checkpoint(function))(*arrays)
-        return function(*arrays)
-
-    return wrapped
 
 
 def _dispatch(of_scipy: str, of_torch: str, of_jax: str) -> Callable[[Array], Array]:

@@ -7,8 +7,9 @@ from typing import Any
 from moment_calculus.activations import Activation, Integrated
 from moment_calculus.arrays import Array, outer
 from moment_calculus.errors import UnsupportedMoments
+from moment_calculus.layout import broadcast_shape
 from moment_calculus.rulebooks import Propagation
-from moment_calculus.shapes import broadcast, broadcast_shape
+from moment_calculus.shapes import broadcast
 from moment_calculus.special import namespace
 from moment_calculus.values import (
     AffineDeferred,

@@ -72,14 +72,14 @@ def _tail_polynomial(degree: int) -> tuple[float, ...]:
     """(t + c) K in powers of u, which is 1/(t + c) mapped to [−1, 1]."""
     points, weights = np.polynomial.legendre.leggauss(400)
 
-    def target(u: np.ndarray) -> np.ndarray:
+    def target(u: np.ndarray) -> Any:
         shifted = 2 / (_NEAR + _FAR + (_NEAR - _FAR) * u)
         t = np.maximum(shifted - _CENTRE, 0.0)[:, None]
         step = (40 / (t + (t * t + 80) ** 0.5)) * (1 + points)  # t s + s²/2 ≤ 40
         mass = weights * step * np.exp(-step * (t + step / 2))
         return shifted * (mass * step).sum(axis=-1) / mass.sum(axis=-1)
 
-    fit = np.polynomial.chebyshev.chebinterpolate(target, degree)
+    fit: np.ndarray = np.polynomial.chebyshev.chebinterpolate(target, degree)
     return tuple(np.polynomial.chebyshev.cheb2poly(fit).tolist())
 
 

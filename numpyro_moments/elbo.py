@@ -162,7 +162,7 @@ def elbo_terms(traces: Traces) -> dict[str, Any]:
             terms[name] = latent_term(name, site, _guide_site(name, traces.guide))
     for name, site in traces.guide.items():
         if site["type"] == "sample" and name not in traces.model:
-            terms[name] = auxiliary_term(site)
+            terms[name] = auxiliary_term(name, site)
     return terms
 
 

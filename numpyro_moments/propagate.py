@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 from moment_calculus.moments import Moments, as_moments, as_value
 from moment_calculus.rulebooks import Propagation
@@ -46,7 +47,7 @@ def propagate(
     leaves, structure = jax.tree.flatten(inputs, is_leaf=_is_moments)
     places = [place for place, leaf in enumerate(leaves) if _is_moments(leaf)]
     names = _names(inputs)
-    values = [as_value(leaves[place], names[place], propagation) for place in places]
+    values = [as_value(_in_jax(leaves[place]), names[place], propagation) for place in places]
 
     def program(*arrays: Any) -> Any:
         filled = list(leaves)
@@ -62,6 +63,14 @@ def propagate(
 
 def _is_moments(leaf: Any) -> bool:
     return isinstance(leaf, Moments)
+
+
+def _in_jax(moments: Moments) -> Moments:
+    """The same moments in arrays of JAX; those of NumPy do not mix with traced ones."""
+    mean, covariance = jnp.asarray(moments.mean), moments.covariance
+    if covariance is not None:
+        return Moments(mean, covariance=jnp.asarray(covariance))
+    return Moments(mean, variance=jnp.asarray(moments.variance))
 
 
 def _names(inputs: Any) -> list[str]:

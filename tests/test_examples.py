@@ -69,7 +69,7 @@ def test_uci_regression_names_the_sets_it_has(data):
         uci_regression.main(["--data", str(data), "--set", "tpy"])
 
 
-@pytest.mark.parametrize("script", ["uci_regression", "demo", "step_time"])
+@pytest.mark.parametrize("script", ["uci_regression", "demo"])
 def test_numpyro_is_refused_for_now(script, capsys):
     module = __import__(script)
     required = ["--data", "nowhere", "--set", "toy"] if script == "uci_regression" else []
@@ -124,14 +124,18 @@ def test_demo(tmp_path, capsys):
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
-def test_step_time(tmp_path):
+@pytest.mark.parametrize(("backend", "tables", "contenders"), [("pyro", 1, 4), ("numpyro", 2, 5)])
+def test_step_time(tmp_path, backend, tables, contenders):
     import step_time
 
     out = tmp_path / "time.json"
-    step_time.main(["--repeats", "1", "--small-only", "--no-compiled", "--out", str(out)])
-    (seconds,) = json.loads(out.read_text()).values()
-    assert len(seconds) == 4
-    assert all(value > 0 for value in seconds.values())
+    few = ["--repeats", "1", "--small-only", "--no-compiled"]
+    step_time.main([*few, "--backend", backend, "--out", str(out)])
+    found = json.loads(out.read_text())
+    assert len(found) == tables
+    for seconds in found.values():
+        assert len(seconds) == contenders
+        assert all(value > 0 for value in seconds.values())
 
 
 def test_peak_memory(tmp_path):

@@ -93,6 +93,7 @@ class Softplus(SmoothRectifier):
     """log(1 + eˣ)."""
 
     name = "softplus"
+    width = 2.4
     bounds = (0.0, float("inf"))
     open_ended = True
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from moment_calculus.activations.base import Activation, Array, normal_hermite
+from moment_calculus.execution import sequentially
 from moment_calculus.quadrature import steps
 from moment_calculus.special import (
     TINY_VARIANCE,
@@ -102,17 +103,10 @@ def in_chunks(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def chunked(mean: Array, variance: Array) -> tuple[Array, ...]:
-        size = math.prod(mean.shape)
-        if size <= CHUNK:
+        if math.prod(mean.shape) <= CHUNK:
             return function(mean, variance)
-        xp = namespace(mean)
-        flat = [xp.reshape(xp.broadcast_to(part, mean.shape), (-1,)) for part in (mean, variance)]
-        parts = [
-            function(*(part[start : start + CHUNK] for part in flat))
-            for start in range(0, size, CHUNK)
-        ]
-        return tuple(
-            xp.reshape(xp.concat(column), mean.shape) for column in zip(*parts, strict=True)
+        return sequentially(
+            function, [mean, namespace(mean).broadcast_to(variance, mean.shape)], CHUNK
         )
 
     return chunked

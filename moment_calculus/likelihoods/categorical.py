@@ -6,6 +6,7 @@ from typing import Any
 
 from moment_calculus.arrays import Array, diagonal_matrix
 from moment_calculus.gaussian import Gaussian
+from moment_calculus.shapes import broadcast_shape
 from moment_calculus.special import (
     TINY_VARIANCE,
     gammaln,
@@ -124,5 +125,7 @@ def draws(logits: Gaussian, noise: Array) -> Array:
 
 def _chosen(logits: Array, value: Array) -> Array:
     xp = namespace(logits)
-    index = xp.broadcast_to(value, logits.shape[:-1])[..., None]
-    return xp.take_along_axis(logits, index, axis=-1)[..., 0]
+    shape = broadcast_shape(tuple(logits.shape[:-1]), tuple(value.shape))
+    wide = xp.broadcast_to(logits, (*shape, logits.shape[-1]))
+    index = xp.broadcast_to(value, shape)[..., None]
+    return xp.take_along_axis(wide, index, axis=-1)[..., 0]

@@ -9,9 +9,10 @@ from typing import Any
 from moment_calculus.arrays import Array, positive_part
 from moment_calculus.chains import Knots, merged
 from moment_calculus.errors import UnsupportedMoments
+from moment_calculus.layout import broadcast_shape
 from moment_calculus.operations import is_value, shape_of
 from moment_calculus.quadrature import nodes
-from moment_calculus.shapes import broadcast, broadcast_shape
+from moment_calculus.shapes import broadcast
 from moment_calculus.special import double, safe_scale
 from moment_calculus.values import Deferred, Gaussian, elementwise_covariance, identity_map
 

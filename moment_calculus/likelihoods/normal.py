@@ -9,13 +9,14 @@ from moment_calculus.activations.exponential import Exp, capped_exp
 from moment_calculus.arrays import Array
 from moment_calculus.elements import overlap
 from moment_calculus.errors import UnsupportedMoments
+from moment_calculus.layout import broadcast_shape
 from moment_calculus.likelihoods.drivers import conditional
 from moment_calculus.likelihoods.expectations import expected_value, log_expectation, log_weights
 from moment_calculus.likelihoods.links import log
 from moment_calculus.likelihoods.residual import check_positive, difference, scaled_expectation
 from moment_calculus.operations import is_value
 from moment_calculus.quadrature import nodes
-from moment_calculus.shapes import broadcast, broadcast_shape
+from moment_calculus.shapes import broadcast
 from moment_calculus.special import double, logsumexp, namespace, settled
 from moment_calculus.values import AffineDeferred, Deferred, Gaussian, elementwise_covariance
 

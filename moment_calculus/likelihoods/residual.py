@@ -7,11 +7,12 @@ from typing import Any
 
 from moment_calculus.arrays import Array
 from moment_calculus.errors import UnsupportedMoments
+from moment_calculus.layout import broadcast_shape
 from moment_calculus.likelihoods.drivers import NESTED, conditional
 from moment_calculus.likelihoods.expectations import expectation
 from moment_calculus.operations import is_value, subtract
 from moment_calculus.quadrature import nodes
-from moment_calculus.shapes import broadcast, broadcast_shape
+from moment_calculus.shapes import broadcast
 from moment_calculus.special import double, namespace, settled
 from moment_calculus.values import Deferred, Gaussian
 

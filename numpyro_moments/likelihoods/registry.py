@@ -147,11 +147,12 @@ def evaluate(name: str, fn: Any, value: Any) -> jax.Array:
 
 
 def _expected(name: str, fn: Any, value: Any) -> jax.Array:
+    shape = _shape(fn, value)
     if not is_random(value) and not has_moments(fn):
         return restored(fn).log_prob(value)
     rule = rule_of(fn)
     if rule is not None:
-        return jnp.broadcast_to(rule(_on_arrays(fn), value), _shape(fn, value))
+        return jnp.broadcast_to(rule(_on_arrays(fn), value), shape)
     if fn.event_dim or not _is_univariate(value):
         raise _no_rule(name, fn)
     return univariate.expected(fn, value)

@@ -40,12 +40,6 @@ def call(interpreter: Any, equation: Any, operands: list[Any]) -> list[Any]:
     )
 
 
-@moment_rule("optimization_barrier")
-def optimization_barrier(*operands: Any) -> list[Any]:
-    """Serve ``jax.lax.optimization_barrier``, which orders computations and computes nothing."""
-    return list(operands)
-
-
 @moment_rule("name", "pvary")
 def unchanged(x: Any, **_: Any) -> Any:
     """Serve ``jax.ad_checkpoint.checkpoint_name`` and other marks."""

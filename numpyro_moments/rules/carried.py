@@ -53,6 +53,16 @@ class Matched(Deferred):
         return self.gaussian().shape
 
     @property
+    def dtype(self) -> Any:
+        """That of its moments."""
+        return self.gaussian().mean.dtype
+
+    @property
+    def at_mean(self) -> Any:
+        """The mean, which serves those who look for a shape and a type."""
+        return self.gaussian().mean
+
+    @property
     def sites(self) -> frozenset[str]:
         """Names of the latent sites the value depends on."""
         return self.gaussian().sites

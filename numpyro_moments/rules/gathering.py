@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 
 
 @dataclass(frozen=True)
@@ -79,31 +80,30 @@ class Layout:
             The index arrays by axis, and booleans ``batch``: whether an index was within bounds.
         """
         wide = self.batch + tuple(self.sizes[axis] for axis in self.windows)
-        inside, found = jnp.ones(self.batch, bool), {}
+        xp = np if isinstance(indices, np.ndarray) else jnp
+        inside, found = xp.ones(self.batch, bool), {}
         for axis in range(len(self.shape)):
             if axis in self.batching:
                 found[axis] = self._count(len(wide), self.batching[axis], wide)
                 continue
-            start = indices[..., self.starts[axis]] if axis in self.starts else jnp.zeros((), int)
+            start = indices[..., self.starts[axis]] if axis in self.starts else np.zeros((), int)
             last = self.shape[axis] - self.sizes[axis]
             inside = inside & (start >= 0) & (start <= last)
             if axis not in self.whole:
-                place = self._wide(jnp.clip(start, 0, last))
+                place = self._wide(xp.clip(start, 0, last))
                 if axis in self.windows:
                     dimension = len(self.batch) + self.windows.index(axis)
                     place = place + self._count(len(wide), dimension, wide)
-                found[axis] = jnp.broadcast_to(place, wide)
+                found[axis] = xp.broadcast_to(place, wide)
         return found, inside
 
     def _wide(self, start: Any) -> Any:
-        return jnp.reshape(start, start.shape + (1,) * (len(self.windows) if start.ndim else 0))
+        return start.reshape(start.shape + (1,) * (len(self.windows) if start.ndim else 0))
 
     @staticmethod
     def _count(rank: int, axis: int, shape: tuple[int, ...]) -> Any:
-        line = jnp.arange(shape[axis])
-        return jnp.broadcast_to(
-            jnp.reshape(line, [-1 if i == axis else 1 for i in range(rank)]), shape
-        )
+        line = np.arange(shape[axis]).reshape([-1 if i == axis else 1 for i in range(rank)])
+        return np.broadcast_to(line, shape)
 
     def order(self) -> list[int]:
         """Where each axis of the result is among ``batch + windows + whole``."""
@@ -135,9 +135,9 @@ class Layout:
         bound = [self.batching[other] for other in others if other in self.batching]
         free = [i for i in range(place.ndim) if i not in bound]
         sizes = tuple(place.shape[i] for i in free)
-        ordered = jnp.transpose(place, (*bound, *free))
+        ordered = place.transpose(*bound, *free)
         lead = [self.shape[other] if other in self.batching else 1 for other in others]
-        return jnp.reshape(ordered, (*lead, *sizes)), sizes
+        return ordered.reshape((*lead, *sizes)), sizes
 
     def order_along(self, axis: int) -> list[int]:
         """Where each axis of the result is in the operand with its axis replaced by free ones."""

@@ -41,7 +41,7 @@ def tile(x: Value, *, reps: Any) -> Value:
     """Serve ``jnp.tile``."""
     for axis, count in enumerate(reps):
         if count != 1:
-            places = jnp.tile(jnp.arange(x.shape[axis]), count)
+            places = np.tile(np.arange(x.shape[axis]), count)
             x = shapes.move_axis(pick(x, {axis: places}), 0, axis)
     return x
 
@@ -78,6 +78,7 @@ def gather(
 ) -> Value:
     """Serve ``x[array]``, ``jnp.take`` and ``jnp.take_along_axis`` with certain indices."""
     require_certain(indices)
+    indices = np.asarray(indices) if is_known(indices) else indices
     layout = Layout.of(dimension_numbers, x.shape, tuple(indices.shape), tuple(slice_sizes))
     places, inside = layout.places(indices)
     axes = list(places)
@@ -103,8 +104,9 @@ def _repeated(x: Value, layout: Layout) -> Value:
 def _along(x: Value, places: Any, axis: int, layout: Layout) -> Value:
     """One axis, with indices of its own for every element of others."""
     lines, rest = layout.lines(places[axis], axis)
-    chosen = jnp.reshape(lines, (*lines.shape[: len(x.shape) - 1], -1))
-    chosen = jnp.moveaxis(chosen, -1, axis)
+    flat = lines.reshape((*lines.shape[: len(x.shape) - 1], -1))
+    order = [*range(axis), len(x.shape) - 1, *range(axis, len(x.shape) - 1)]
+    chosen = flat.transpose(order)
     wide = tuple(chosen.shape[axis] if i == axis else n for i, n in enumerate(x.shape))
     result = gather_along(x, jnp.broadcast_to(chosen, wide), axis)
     split = (*wide[:axis], *rest, *wide[axis + 1 :])

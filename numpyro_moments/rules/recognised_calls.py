@@ -14,6 +14,7 @@ from typing import Any
 import jax
 
 from moment_calculus.activations import activation
+from moment_calculus.composites import Composite
 from moment_calculus.elementary import LOG_NDTR
 from moment_calculus.operations import add, apply, is_value, subtract
 from moment_calculus.symbolic import resolved
@@ -65,11 +66,9 @@ def recognised(equation: Any, operands: list[Any]) -> Value | None:
     rule = FUNCTIONS.get(_function_of_jax(equation))
     if rule is None or rule.__code__.co_argcount != len(operands):
         return None
-    known = map(resolved, operands)
-    values = [o.gaussian() if hasattr(o, "source") and not is_value(o) else o for o in known]
-    if not _fits(equation, values):
-        return None
-    return rule(*values)
+    values = [resolved(operand) for operand in operands]
+    values = [value.gaussian() if isinstance(value, Composite) else value for value in values]
+    return rule(*values) if _fits(equation, values) else None
 
 
 def _function_of_jax(equation: Any) -> str:

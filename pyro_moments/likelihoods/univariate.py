@@ -10,7 +10,7 @@ from torch.distributions import constraints
 
 from moment_calculus import likelihoods
 from moment_calculus.errors import UnsupportedMoments
-from moment_calculus.shapes import broadcast_shape
+from moment_calculus.layout import broadcast_shape
 from moment_calculus.values import Gaussian
 from pyro_moments.likelihoods.structure import constrained_tensors, random_tensors, replaced
 from pyro_moments.tensor import MomentTensor, unwrap

@@ -18,6 +18,11 @@ SCALE = np.array([[0.5, 1.5, 0.2], [0.9, 0.3, 2.0]])
 VARIANCE = SCALE**2
 
 
+def noisy(dtype: Any = np.float64) -> Moments:
+    """Uncertain inputs, in arrays of their own: JAX keeps what it made of an array of NumPy's."""
+    return Moments(MEAN.astype(dtype), variance=VARIANCE.astype(dtype))
+
+
 def grid(function: Callable) -> tuple[np.ndarray, np.ndarray]:
     """Mean and variance of a plain elementwise function, by a fine grid over each component."""
     z = np.linspace(-9, 9, 200_001)
@@ -32,7 +37,7 @@ def grid(function: Callable) -> tuple[np.ndarray, np.ndarray]:
 def traced(function: Callable, dtype: Any) -> Any:
     """The value that a function of a Gaussian of shape (2, 3) is, before its moments are asked."""
     with jax.enable_x64(dtype is np.float64):
-        noisy = Moments(jnp.asarray(MEAN, dtype), variance=jnp.asarray(VARIANCE, dtype))
-        value = as_value(noisy, "h", Propagation.named("diagonal", "exact"))
+        inputs = Moments(jnp.asarray(MEAN, dtype), variance=jnp.asarray(VARIANCE, dtype))
+        value = as_value(inputs, "h", Propagation.named("diagonal", "exact"))
         program = jax.make_jaxpr(function)(jax.ShapeDtypeStruct(MEAN.shape, dtype))
         return Interpreter().run(program, [value])[0]

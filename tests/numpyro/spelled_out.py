@@ -5,9 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import equinox as eqx
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
+import torch
+import torch.nn.functional as F
+from flax import nnx
 from jax import lax
 
 FEATURES = 4
@@ -48,7 +53,7 @@ SOFTMAX: dict[str, Callable] = {
     "of log-probabilities": lambda x: jax.nn.softmax(jax.nn.log_softmax(x)),
     "exp of log_softmax": lambda x: jnp.exp(jax.nn.log_softmax(x)),
     "under jit and checkpoint": jax.checkpoint(jax.jit(jax.nn.softmax)),
-    "reshaped": lambda x: jax.nn.softmax(x[:, None, :])[:, 0, :],
+    "moved around": lambda x: jax.nn.softmax(x)[None].transpose(1, 0, 2).reshape(x.shape),
 }
 LOG_SOFTMAX: dict[str, Callable] = {
     "jax.nn.log_softmax": jax.nn.log_softmax,
@@ -69,3 +74,103 @@ LOGSUMEXP: dict[str, Callable] = {
     "by hand, stable": _stable_logsumexp,
     "logmeanexp": lambda x: jax.nn.logmeanexp(x, axis=-1) + np.log(FEATURES),
 }
+EPS = 1e-3
+
+
+def _mean(x: Any) -> Any:
+    return x.mean(-1, keepdims=True)
+
+
+def _fast_variance(x: Any) -> Any:
+    return jnp.maximum(0.0, jnp.mean(x * x, -1) - jnp.mean(x, -1) ** 2)
+
+
+def _module(module: nn.Module) -> Callable:
+    variables = jax.tree.map(
+        lambda leaf: jnp.asarray(leaf, float), module.init(jax.random.key(0), jnp.ones(SHAPE))
+    )
+    return lambda x: module.apply(variables, x)
+
+
+LAYER_NORM: dict[str, Callable] = {
+    "by hand": lambda x: (x - _mean(x)) / jnp.sqrt(x.var(-1, keepdims=True) + EPS),
+    "by hand, rsqrt": lambda x: (x - _mean(x)) * lax.rsqrt(x.var(-1, keepdims=True) + EPS),
+    "by hand, a power": lambda x: (x - _mean(x)) * (x.var(-1, keepdims=True) + EPS) ** -0.5,
+    "by hand, a reciprocal": lambda x: (
+        1 / jnp.sqrt(_mean((x - _mean(x)) ** 2) + EPS) * (x - _mean(x))
+    ),
+    "by hand, sums": lambda x: (
+        (x - x.sum(-1, keepdims=True) * 0.25)
+        / jnp.sqrt(jnp.sum((x.sum(-1, keepdims=True) / 4 - x) ** 2, -1, keepdims=True) / 4 + EPS)
+    ),
+    "by hand, one pass": lambda x: (x - _mean(x)) / jnp.sqrt(_fast_variance(x) + EPS)[:, None],
+    "by hand, centred before": lambda x: _over_root(x - _mean(x)),
+    "jax.nn.standardize": lambda x: jax.nn.standardize(x, epsilon=EPS),
+    "columns": lambda x: jax.nn.standardize(x.T, axis=0, epsilon=EPS).T,
+    "under vmap of columns": _columns(lambda x: jax.nn.standardize(x, epsilon=EPS)),
+    "flax.linen": lambda x: _module(nn.LayerNorm(epsilon=EPS))(x),
+    "flax.linen, two passes": lambda x: _module(nn.LayerNorm(epsilon=EPS, use_fast_variance=False))(
+        x
+    ),
+    "flax.nnx": lambda x: nnx.LayerNorm(FEATURES, epsilon=EPS, rngs=nnx.Rngs(0))(x),
+    "equinox": lambda x: jax.vmap(eqx.nn.LayerNorm(FEATURES, eps=EPS))(x),
+}
+
+
+def _over_root(x: Any) -> Any:
+    return x * lax.rsqrt(_mean(x**2) + EPS)
+
+
+RMS_NORM: dict[str, Callable] = {
+    "by hand": _over_root,
+    "by hand, a quotient": lambda x: x / jnp.sqrt(_mean(x * x) + EPS),
+    "by hand, a norm": lambda x: 2 * (x / jnp.sqrt(jnp.sum(x**2, -1, keepdims=True) + 4 * EPS)),
+    "under vmap of columns": _columns(lambda x: x / jnp.sqrt(jnp.mean(x**2) + EPS)),
+    "flax.linen": lambda x: _module(nn.RMSNorm(epsilon=EPS))(x),
+    "flax.nnx": lambda x: nnx.RMSNorm(FEATURES, epsilon=EPS, rngs=nnx.Rngs(0))(x),
+    "equinox": lambda x: jax.vmap(eqx.nn.RMSNorm(FEATURES, eps=EPS))(x),
+}
+GROUP_NORM: dict[str, Callable] = {
+    "by hand": lambda x: jax.nn.standardize(x.reshape(-1, 2, 2), epsilon=EPS).reshape(x.shape),
+    "flax.linen": lambda x: _module(nn.GroupNorm(num_groups=2, epsilon=EPS))(x),
+    "flax.nnx": lambda x: nnx.GroupNorm(FEATURES, num_groups=2, epsilon=EPS, rngs=nnx.Rngs(0))(x),
+    "equinox": lambda x: jax.vmap(eqx.nn.GroupNorm(2, FEATURES, eps=EPS))(x),
+}
+BATCH_NORM: dict[str, Callable] = {
+    "flax.linen": lambda x: _module(nn.BatchNorm(use_running_average=True, epsilon=EPS))(x),
+    "flax.nnx": lambda x: nnx.BatchNorm(
+        FEATURES, use_running_average=True, epsilon=EPS, rngs=nnx.Rngs(0)
+    )(x),
+}
+
+
+def _layer_norm(x: torch.Tensor) -> torch.Tensor:
+    return F.layer_norm(x, (FEATURES,), eps=EPS)
+
+
+def _batch_norm(x: torch.Tensor) -> torch.Tensor:
+    mean, variance = torch.zeros(FEATURES), torch.ones(FEATURES)
+    return F.batch_norm(x, mean.double(), variance.double(), eps=EPS)
+
+
+# What JAX spells out, and what PyTorch calls it.
+COMPOSITES: dict[str, tuple[dict[str, Callable], Callable]] = {
+    "softmax": (SOFTMAX, lambda x: F.softmax(x, -1)),
+    "log_softmax": (LOG_SOFTMAX, lambda x: F.log_softmax(x, -1)),
+    "logsumexp": (LOGSUMEXP, lambda x: torch.logsumexp(x, -1)),
+}
+NORMALISATIONS: dict[str, tuple[dict[str, Callable], Callable]] = {
+    "layer norm": (LAYER_NORM, _layer_norm),
+    "rms norm": (RMS_NORM, lambda x: F.rms_norm(x, (FEATURES,), eps=EPS)),
+    "group norm": (GROUP_NORM, lambda x: F.group_norm(x, 2, eps=EPS)),
+    "batch norm": (BATCH_NORM, _batch_norm),
+}
+
+
+def rows(tables: dict[str, tuple[dict[str, Callable], Callable]]) -> dict[str, tuple]:
+    """Every spelling with its reference, by a name for the test."""
+    return {
+        f"{name}: {spelling}": (function, reference)
+        for name, (spellings, reference) in tables.items()
+        for spelling, function in spellings.items()
+    }

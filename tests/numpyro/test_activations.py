@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,20 +15,25 @@ from moment_calculus.activations import Integrated
 from moment_calculus.deferred import Deferred, root_of
 from numpyro_moments import Moments, UnsupportedMoments, propagate
 from tests.cases import ACTIVATIONS
-from tests.numpyro.elementwise import MEAN, SCALE, VARIANCE, grid, traced
+from tests.numpyro.chains import INTEGRATED, JUMPING, SPELLINGS
+from tests.numpyro.elementwise import MEAN, SCALE, VARIANCE, grid, noisy, traced
 
 slopes = np.array([0.1, -0.4, 0.7])
 ROWS = {case.name: case for case in ACTIVATIONS}
+
+
+# Compiling takes longer than running: no effort to make the programs fast.
+compiled = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 
 
 @pytest.fixture(scope="module")
 def moments_of_rows():
     """Moments of every row's function, by one program."""
 
-    @jax.jit
+    @compiled
     def program(mean, variance):
-        noisy = Moments(mean, variance=variance)
-        found = {name: propagate(case.jax, noisy) for name, case in ROWS.items()}
+        inputs = Moments(mean, variance=variance)
+        found = {name: propagate(case.jax, inputs) for name, case in ROWS.items()}
         return {name: (moments.mean, moments.variance) for name, moments in found.items()}
 
     with jax.enable_x64(True):
@@ -53,90 +60,13 @@ def test_rows_reach_their_closed_form(name, dtype):
     assert is_closed(traced(ROWS[name].jax, dtype)) == (name != "chain")
 
 
-# Functions of the table in other spellings; they have to be recognised.
-SPELLINGS = {
-    "relu by where": lambda h: jnp.where(h > 0, h, 0),
-    "relu by maximum": lambda h: jnp.maximum(h, 0),
-    "relu by mask": lambda h: h * (h > 0),
-    "relu by clip": lambda h: jnp.clip(h, 0.0, None),
-    "leaky relu by maximum": lambda h: jnp.maximum(0.01 * h, h),
-    "leaky relu by minimum": lambda h: jnp.minimum(h, 0) * 0.1 + jnp.maximum(h, 0),
-    "double relu": lambda h: nn.relu(h) - nn.relu(h - 0.5),
-    "residual relu": lambda h: h + nn.relu(h),
-    "absolute": lambda h: jnp.where(h < 0, -h, h) + 1,
-    "hard swish by hand": lambda h: h * nn.relu6(h + 3) / 6,
-    "hard sigmoid by clip": lambda h: jnp.clip(0.2 * h + 0.5, 0, 1),
-    "sparse sigmoid": nn.sparse_sigmoid,
-    "window": lambda h: jnp.where((h > -1) & (h <= 1), h, 0.0),
-    "outside": lambda h: jnp.where((h < -1) | ~(h < 1), h, 0.0),
-    "parity of conditions": lambda h: jnp.where((h > 0) ^ (h > 1), 1.0, -1.0),
-    "steps": lambda h: 1.0 * (h > 0) + jnp.where(h >= 1, 2.0, 0.0),
-    "sign": lambda h: jnp.sign(h) * 2 - 1,
-    "stairs": lambda h: jnp.where(h < -1, -1.0, jnp.where(h > 1, 1.0, jnp.sign(h) * 0.5)),
-    "clamp": lambda h: jax.lax.clamp(-0.5, h, 0.5),
-    "repaired": lambda h: jnp.nan_to_num(nn.relu(h)) * jnp.isfinite(h),
-    "sigmoid by exp": lambda h: 1 / (1 + jnp.exp(-h)),
-    "sigmoid by tanh": lambda h: 0.5 * (1 + jnp.tanh(0.5 * h)),
-    "sigmoid by where": lambda h: jnp.where(
-        h > 0, 1 / (1 + jnp.exp(-h)), jnp.exp(h) / (1 + jnp.exp(h))
-    ),
-    "tanh by exp": lambda h: (jnp.exp(h) - jnp.exp(-h)) / (jnp.exp(h) + jnp.exp(-h)),
-    "expit": scipy.special.expit,
-    "softplus by logaddexp": lambda h: jnp.logaddexp(h, 0.0),
-    "softplus by hand": lambda h: jnp.maximum(h, 0) + jnp.log1p(jnp.exp(-jnp.abs(h))),
-    "softplus of a scaled value": lambda h: nn.softplus(3 * h - 1) / 3,
-    "silu by hand": lambda h: h * nn.sigmoid(h),
-    "silu by division": lambda h: h / (1 + jnp.exp(-h)),
-    "quick gelu": lambda h: h * nn.sigmoid(1.702 * h),
-    "mish by hand": lambda h: h * jnp.tanh(nn.softplus(h)),
-    "gelu by erf": lambda h: 0.5 * h * (1 + scipy.special.erf(h / np.sqrt(2))),
-    "gelu by cdf": lambda h: h * scipy.stats.norm.cdf(h),
-    "gelu by tanh": lambda h: 0.5 * h * (1 + jnp.tanh(np.sqrt(2 / np.pi) * (h + 0.044715 * h**3))),
-    "cdf": scipy.stats.norm.cdf,
-    "cdf of a shifted value": lambda h: scipy.stats.norm.cdf(h, 0.5, 2.0),
-    "elu by where": lambda h: jnp.where(h > 0, h, 0.3 * jnp.expm1(h)),
-    "polynomial": lambda h: h * h * h - 1,
-    "power of exp": lambda h: jnp.sqrt(2 * jnp.exp(h)) + jnp.exp(0.5 * h),
-    "copies": lambda h: jax.lax.optimization_barrier(jnp.real(jnp.copy(h))) * 1,
-}
-# Functions without a closed form: by quadrature, with the places where they bend.
-INTEGRATED = {
-    "huber": lambda h: jnp.where(jnp.abs(h) < 1, 0.5 * h * h, jnp.abs(h) - 0.5),
-    "sparse plus": nn.sparse_plus,
-    "square plus": nn.squareplus,
-    "log ndtr": scipy.special.log_ndtr,
-    "inverse tangent": lambda h: jnp.arctan(h) + jnp.arcsinh(h),
-    "hyperbolic": lambda h: jnp.sinh(0.5 * h) + jnp.log(jnp.cosh(h)),
-    "radial": lambda h: jnp.exp(-h * h / 2) + h * jnp.exp(-0.5 * (h - slopes) ** 2),
-    "density": scipy.stats.norm.pdf,
-    "kinks behind a sum": lambda h: nn.relu(h * nn.sigmoid(h) - 0.3) - nn.relu(nn.gelu(h) + 0.1),
-    "gate of a condition": lambda h: jnp.where(h * h > 1, jnp.tanh(h), jnp.sin(h)),
-    "logarithms": lambda h: jnp.log(0.5 + jnp.square(h)) + jnp.log1p(jnp.exp(h) + h**2),
-    "real power": lambda h: nn.softplus(h) ** 0.7 + jax.lax.rsqrt(1 + jnp.abs(h)),
-    "powers of numbers": lambda h: 2.0**h + jnp.power(slopes + 1.3, h) * 0,
-    "roots": lambda h: jnp.cbrt(1 + h**2) + jnp.exp(h) ** -0.5,
-    "arcs of bounded": lambda h: jnp.arcsin(0.9 * jnp.tanh(h)) + jnp.arccosh(jnp.cosh(h)),
-    "gamma": lambda h: jax.lax.lgamma(1 + nn.softplus(h)) + jax.lax.digamma(0.5 + jnp.exp(h)),
-    "threshold array": lambda h: jnp.where(h > slopes, h, 0.2 * slopes),
-    "array of masks": lambda h: jnp.where((h > 0) & (slopes > 0), h, -1.0),
-    "unrolled": lambda h: unrolled(h),
-}
-
-
-def unrolled(h):
-    """Fifty steps, each of which uses the last one twice: no work may double with every step."""
-    for _ in range(50):
-        h = h - 0.1 * jnp.tanh(h)
-    return h
-
-
 @pytest.fixture(scope="module")
 def moments_of_functions():
-    @jax.jit
+    @compiled
     def program(mean, variance):
-        noisy = Moments(mean, variance=variance)
+        inputs = Moments(mean, variance=variance)
         functions = {**SPELLINGS, **INTEGRATED}
-        found = {name: propagate(function, noisy) for name, function in functions.items()}
+        found = {name: propagate(function, inputs) for name, function in functions.items()}
         return {name: (moments.mean, moments.variance) for name, moments in found.items()}
 
     with jax.enable_x64(True):
@@ -146,8 +76,9 @@ def moments_of_functions():
 @pytest.mark.parametrize("name", [*SPELLINGS, *INTEGRATED])
 def test_other_spellings_and_chains(name, moments_of_functions):
     function = {**SPELLINGS, **INTEGRATED}[name]
+    tolerance = 5e-5 if name in JUMPING else 1e-7  # of the grid of the oracle
     for ours, expected in zip(moments_of_functions[name], grid(function), strict=True):
-        assert_allclose(ours, expected, rtol=1e-7, atol=1e-7)
+        assert_allclose(ours, expected, rtol=tolerance, atol=tolerance)
 
 
 @pytest.mark.parametrize("name", SPELLINGS)
@@ -158,10 +89,7 @@ def test_other_spellings_are_recognised(name, dtype):
 
 @pytest.mark.parametrize("name", INTEGRATED)
 def test_what_has_no_closed_form_is_integrated(name):
-    assert not is_closed(traced(INTEGRATED[name], np.float64)) or name in SUMS
-
-
-SUMS = ("inverse tangent", "hyperbolic")
+    assert not is_closed(traced(INTEGRATED[name], np.float64))
 
 
 REFUSED = {
@@ -171,11 +99,11 @@ REFUSED = {
     "square root": (jnp.sqrt, "power 0.5 of a Gaussian", "positive"),
     "cube root": (jnp.cbrt, "power 0.333333 of a Gaussian", "positive"),
     "reciprocal": (jnp.reciprocal, "power -1 of a Gaussian", "positive"),
-    "division": (lambda h: 1 / h, "no moments", r"exp\(-s\)"),
+    "division": (lambda h: 1 / h, "no moments", "exp(-s)"),
     "negative power": (lambda h: h**-2, "power -2 of a Gaussian", "positive"),
     "random power": (lambda h: jnp.power(h, h), "random power of a random value", "certain"),
     "negative base": (lambda h: (-2.0) ** h, "not positive", "positive base"),
-    "exponents": (lambda h: jnp.exp(h) ** slopes, r"of shape \(2, 3\)", "one number"),
+    "exponents": (lambda h: jnp.exp(h) ** slopes, r"of shape \(1, 3\)", "one number"),
     "tangent": (jnp.tan, "poles", "tanh"),
     "floor": (jnp.floor, "infinitely many places", "heaviside"),
     "ceiling": (jnp.ceil, "infinitely many places", "heaviside"),
@@ -185,14 +113,20 @@ REFUSED = {
     "arc sine": (jnp.arcsin, r"may leave \[-1, 1\]", "tanh"),
     "area tangent": (jnp.arctanh, "ends of the interval", "parametrise"),
     "gamma": (jax.lax.lgamma, r"may leave \(0, inf\)", "softplus"),
+    "unknown base": (lambda h: jnp.power(slopes + 1.3, h), "may be negative", "exp(log"),
     "two directions": (lambda h: jnp.arctan2(h, 1.0), "two values", "arctan"),
     "stopped gradient": (jax.lax.stop_gradient, "without its gradient", "certain parameters"),
     "fewer digits": (lambda h: jax.lax.reduce_precision(h, 5, 7), "fewer digits", "astype"),
     "integers": (lambda h: h.astype(int), "conversion of a random value to int", "floating"),
-    "condition that escapes": (lambda h: jnp.any(h > 0), "does not take it", "sample_sites"),
+    "condition that escapes": (lambda h: jnp.any(h > 0), "no moment rule", "sample_sites"),
+    "condition among others": (
+        lambda h: jnp.where(h > 0, h, jnp.where(h > 1, h > 0, True)),
+        "does not take it",
+        "sample_sites",
+    ),
     "condition as result": (lambda h: h > 0, "does not take it", "sample_sites"),
     "infinite choice": (lambda h: jnp.where(h > 0, h, -jnp.inf), "may be -inf", "finite"),
-    "array for a chain": (lambda h: jnp.tanh(h) > slopes, r"of shape \(2, 3\)", "with a number"),
+    "array for a chain": (lambda h: jnp.tanh(h) > slopes, r"of shape \(1, 3\)", "with a number"),
     "two arrays": (
         lambda h: jnp.where((h > slopes) & (h < 2 * slopes + 1), h, 0.0),
         "two arrays at once",
@@ -205,11 +139,11 @@ REFUSED = {
 def test_refusals(name):
     function, cause, remedy = REFUSED[name]
     with pytest.raises(UnsupportedMoments, match=cause) as refusal:
-        jax.eval_shape(lambda: results(propagate(function, Moments(MEAN, variance=VARIANCE))))
+        jax.eval_shape(lambda: results(propagate(function, noisy())))
     message = str(refusal.value)
     assert "latent sites: input 0" in message
     assert "torch" not in message
-    assert remedy in message.partition("remedy: ")[2] or pytest.fail(message)
+    assert remedy in message.partition("remedy: ")[2]
 
 
 def results(moments):
@@ -227,34 +161,32 @@ TWO = {
 @pytest.mark.parametrize("name", TWO)
 def test_conditions_on_two_values_are_refused(name):
     function, cause = TWO[name]
-    noisy = Moments(MEAN, variance=VARIANCE)
     with pytest.raises(UnsupportedMoments, match=cause) as refusal:
-        propagate(function, noisy, noisy)
+        propagate(function, noisy(), noisy())
     assert "input 0" in str(refusal.value)
     assert "input 1" in str(refusal.value)
 
 
 def test_two_values():
     """A comparison of two Gaussians has a probability; logaddexp is exact for one that is sure."""
-    noisy = Moments(MEAN, variance=VARIANCE)
 
     @jax.jit
     def program():
-        more = propagate(lambda x, y: jnp.where(x > y, 2.0, 1.0), noisy, noisy)
-        sure = Moments(MEAN, variance=1e-12 * VARIANCE)
-        return more.mean, propagate(jnp.logaddexp, noisy, sure).mean
+        more = propagate(lambda x, y: jnp.where(x > y, 2.0, 1.0), noisy(), noisy())
+        sure = Moments(+MEAN, variance=1e-12 * VARIANCE)
+        return more.mean, propagate(jnp.logaddexp, noisy(), sure).mean
 
     with jax.enable_x64(True):
         more, both = program()
     assert_allclose(more, np.full(MEAN.shape, 1.5), rtol=1e-9)
-    assert_allclose(both, grid(lambda h: jnp.logaddexp(h, MEAN))[0], rtol=1e-7)
+    assert_allclose(both, grid(lambda h: jnp.logaddexp(h, +MEAN))[0], rtol=1e-7)
 
 
 def test_levels_get_their_gradient():
     """Also where the function jumps there."""
 
     def total(level, function):
-        moments = propagate(lambda h: function(h, level), Moments(MEAN, variance=VARIANCE))
+        moments = propagate(lambda h: function(h, level), noisy())
         return jnp.sum(moments.mean)
 
     jumping = {
@@ -264,8 +196,8 @@ def test_levels_get_their_gradient():
     }
     level = np.array([0.3, -0.2, 0.1])
     with jax.enable_x64(True):
-        compiled = jax.jit(lambda at: {n: jax.grad(total)(at, f) for n, f in jumping.items()})
-        gradients = compiled(level)
+        slopes_of = compiled(lambda at: {n: jax.grad(total)(at, f) for n, f in jumping.items()})
+        gradients = slopes_of(level)
     z = (MEAN - level) / SCALE
     density = np.exp(-0.5 * z**2) / np.sqrt(2 * np.pi) / SCALE
     expected = -(level * density).sum(0)
@@ -276,14 +208,10 @@ def test_levels_get_their_gradient():
 
 EXTREMES = {
     "gelu": nn.gelu,
-    "silu": nn.silu,
     "relu": lambda h: jnp.where(h > 0, h, 0),
-    "elu": nn.elu,
     "clip": lambda h: jnp.clip(h, -1, 1),
-    "softplus": nn.softplus,
     "huber": INTEGRATED["huber"],
     "log ndtr": scipy.special.log_ndtr,
-    "real power": INTEGRATED["real power"],
 }
 
 
@@ -291,18 +219,16 @@ EXTREMES = {
 def test_extreme_arguments_have_finite_moments_and_gradients(dtype):
     ratio, scale = np.meshgrid([-1e4, -30, -1, 0, 2, 30, 1e4], 10.0 ** np.arange(-6, 4))
 
-    def losses(mean, scale):
-        noisy = Moments(mean, variance=scale**2)
-        found = {name: propagate(function, noisy) for name, function in EXTREMES.items()}
-        return {name: (moments.mean, moments.variance) for name, moments in found.items()}
-
     def total(mean, scale):
-        return sum(jnp.sum(part) for pair in losses(mean, scale).values() for part in pair)
+        inputs = Moments(mean, variance=scale**2)
+        found = {name: propagate(function, inputs) for name, function in EXTREMES.items()}
+        pairs = {name: (moments.mean, moments.variance) for name, moments in found.items()}
+        return sum(jnp.sum(part) for part in jax.tree.leaves(pairs)), pairs
 
     with jax.enable_x64(dtype is np.float64):
         mean, scale = jnp.asarray(ratio * scale, dtype), jnp.asarray(scale, dtype)
-        found = jax.jit(losses)(mean, scale)
-        gradients = jax.jit(jax.grad(total, argnums=(0, 1)))(mean, scale)
+        slopes_of = compiled(jax.value_and_grad(total, argnums=(0, 1), has_aux=True))
+        (_, found), gradients = slopes_of(mean, scale)
     for name, (centre, spread) in found.items():
         assert np.isfinite(centre).all(), name
         assert np.isfinite(spread).all(), name
@@ -312,9 +238,13 @@ def test_extreme_arguments_have_finite_moments_and_gradients(dtype):
 
 
 def test_other_precisions_keep_the_value():
+
+    @jax.jit
+    def program():
+        single = propagate(lambda h: jnp.exp(h.astype(jnp.float32)), noisy())
+        return single.mean, propagate(jnp.exp, noisy()).mean
+
     with jax.enable_x64(True):
-        noisy = Moments(jnp.asarray(MEAN), variance=jnp.asarray(VARIANCE))
-        result = propagate(lambda h: jnp.tanh(h.astype(jnp.float32)) + (h > 0), noisy)
-        plain = propagate(lambda h: jnp.tanh(h) + (h > 0), noisy)
-    assert result.mean.dtype == jnp.float32
-    assert_allclose(result.mean, plain.mean, rtol=1e-5, atol=1e-6)
+        single, plain = program()
+    assert single.dtype == jnp.float32
+    assert_allclose(single, plain, rtol=1e-5)

@@ -20,6 +20,7 @@ from scipy import integrate, optimize, stats
 from guides.numpyro.empirical_bayes import EmpiricalBayesNormal
 from guides.numpyro.mean_field import DVIGuide
 from guides.pyro.empirical_bayes import EmpiricalBayesNormal as TorchEmpiricalBayesNormal
+from numpyro_moments import DeterministicELBO
 
 KEY = jax.random.key(0)
 SETTINGS = [((), 1.0, 10.0, ()), ((3,), 1.5, 2.0, ()), ((2, 3), 0.3, 40.0, (4,))]
@@ -212,6 +213,24 @@ def regression(x, y=None):
     w = numpyro.sample("w", EmpiricalBayesNormal([3], alpha=1.0, beta=1.0))
     with numpyro.plate("data", len(x)):
         numpyro.sample("obs", dist.Normal(x @ w, 0.3), obs=y)
+
+
+def test_analytic_elbo_uses_the_optimal_prior_variance():
+    x, y = jnp.array(numbers((20, 3))), jnp.array(numbers(20, seed=1))
+    mean, variance = jnp.array([0.3, -0.2, 0.9]), jnp.full(3, 0.04)
+    optimal = (jnp.sum(variance + mean**2) + 2 * 1.0) / (3 + 2 * 1.0 + 2)
+
+    def fixed(x, y=None):
+        w = numpyro.sample("w", dist.Normal(0.0, jnp.sqrt(optimal)).expand([3]).to_event(1))
+        with numpyro.plate("data", len(x)):
+            numpyro.sample("obs", dist.Normal(x @ w, 0.3), obs=y)
+
+    params = {"w_auto_loc": mean, "w_auto_scale": jnp.sqrt(variance)}
+    ours, expected = (
+        DeterministicELBO().loss(KEY, params, model, DVIGuide(), x, y)
+        for model in (regression, fixed)
+    )
+    assert ours == pytest.approx(float(expected), rel=1e-6)
 
 
 def test_hosts_mean_field_elbo_uses_the_optimal_prior_variance():

@@ -230,3 +230,15 @@ def test_discrete_and_delta_sites_are_refused():
         start(DVIGuide(discrete))
     with pytest.raises(ValueError, match=r"'z' has a delta distribution.*deterministic"):
         start(DVIGuide(delta))
+
+
+def test_double_precision_is_kept():
+    with jax.enable_x64(True):
+        params = start(DVIGuide(regression), np.asarray(X), np.asarray(Y))
+    assert {str(value.dtype) for value in params.values()} == {"float64"}
+
+
+def test_a_model_without_latent_sites_has_an_empty_posterior():
+    guide = DVIGuide(lambda x: numpyro.sample("obs", dist.Normal(x, 1.0), obs=0.0))
+    assert start(guide, 1.0) == {}
+    assert guide.median({}) == guide.sample_posterior(KEY, {}) == {}

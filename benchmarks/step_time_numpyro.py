@@ -1,0 +1,136 @@
+"""Steps in NumPyro under jax.jit: the closed-form ELBO against sampled ones and plain networks."""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpyro
+import numpyro.distributions as dist
+from numpyro.infer import SVI, Trace_ELBO, TraceMeanField_ELBO
+from numpyro.infer.autoguide import AutoNormal
+from numpyro.optim import Adam
+from timing import LARGE, SMALL, Step, Table, measure
+
+from numpyro_moments import DeterministicELBO, DVIGuide
+
+FULL, DIAGONAL = "DeterministicELBO full", "DeterministicELBO diagonal"
+SAMPLED = "Trace_ELBO + AutoNormal"
+ACTIVATIONS = {
+    "relu": jax.nn.relu,
+    "gelu (tanh)": jax.nn.gelu,
+    "gelu (erf)": partial(jax.nn.gelu, approximate=False),
+}
+SIZES, CLASSIFIER = (13, 50, 1), (784, 400, 400, 10)
+COMPILING = 3.0  # ratio of the times that tracing and compiling may take
+
+
+def tables(options: argparse.Namespace) -> Iterator[Table]:
+    small = regression_steps()
+    yield from _both_tables(SMALL, small, options.repeats, {FULL: 1.0, DIAGONAL: 1.0})
+    if not options.small_only:
+        repeats = max(3, options.repeats // 8)
+        for name in ACTIVATIONS:
+            steps = classification_steps(ACTIVATIONS[name])
+            yield from _both_tables(f"{LARGE}, {name}", steps, repeats, {DIAGONAL: 3.0})
+
+
+def _both_tables(
+    title: str, compiled: dict[str, tuple[Step, float]], repeats: int, limits: dict[str, float]
+) -> list[Table]:
+    steps = {name: step for name, (step, _) in compiled.items()}
+    compiling = {name: seconds for name, (_, seconds) in compiled.items()}
+    compiling = {SAMPLED: compiling.pop(SAMPLED), **compiling}  # the reference first
+    return [
+        Table(title, measure(steps, repeats, statistics.median), limits),
+        Table(f"compiling, {title}", compiling, dict.fromkeys(limits, COMPILING)),
+    ]
+
+
+def outputs(x: jax.Array, sizes: tuple[int, ...], activation: Callable) -> jax.Array:
+    """A fully connected network with standard normal priors on all weights."""
+    for place, (inputs, units) in enumerate(itertools.pairwise(sizes)):
+        x = activation(x) if place else x
+        prior = dist.Normal(0.0, 1.0)
+        weight = numpyro.sample(f"weight{place}", prior.expand([inputs, units]).to_event(2))
+        bias = numpyro.sample(f"bias{place}", prior.expand([units]).to_event(1))
+        x = x @ weight + bias
+    return x
+
+
+def regression(x: jax.Array, y: jax.Array) -> None:
+    loc = outputs(x, SIZES, jax.nn.relu).squeeze(-1)
+    with numpyro.plate("data", len(x)):
+        numpyro.sample("obs", dist.Normal(loc, 0.5), obs=y)
+
+
+def classification(activation: Callable, x: jax.Array, y: jax.Array) -> None:
+    logits = outputs(x, CLASSIFIER, activation)
+    with numpyro.plate("data", len(x)):
+        numpyro.sample("obs", dist.Categorical(logits=logits), obs=y)
+
+
+def regression_steps() -> dict[str, tuple[Step, float]]:
+    keys = jax.random.split(jax.random.key(0))
+    data = jax.random.normal(keys[0], (64, 13)), jax.random.normal(keys[1], (64,))
+    step = partial(elbo_step, model=regression, data=data)
+    return {
+        "TraceMeanField_ELBO + AutoNormal": step(TraceMeanField_ELBO(), AutoNormal),
+        SAMPLED: step(Trace_ELBO(), AutoNormal),
+        "TraceMeanField_ELBO + DVIGuide": step(TraceMeanField_ELBO(), DVIGuide),
+        FULL: step(DeterministicELBO(covariance="full"), DVIGuide),
+        DIAGONAL: step(DeterministicELBO(covariance="diagonal"), DVIGuide),
+    }
+
+
+def classification_steps(activation: Callable) -> dict[str, tuple[Step, float]]:
+    keys = jax.random.split(jax.random.key(0))
+    data = jax.random.uniform(keys[0], (128, 784)), jax.random.randint(keys[1], (128,), 0, 10)
+    step = partial(elbo_step, model=partial(classification, activation), data=data)
+    return {
+        "plain network": plain_step(activation, data),
+        SAMPLED: step(Trace_ELBO(), AutoNormal),
+        DIAGONAL: step(DeterministicELBO(covariance="diagonal"), DVIGuide),
+    }
+
+
+def elbo_step(elbo: Any, guide: Any, *, model: Callable, data: tuple) -> tuple[Step, float]:
+    """One loss with its gradients, as an SVI step computes them, without the optimiser."""
+    svi = SVI(model, guide(model, init_scale=0.05), Adam(1e-3), elbo)
+    state = svi.init(jax.random.key(0), *data)
+
+    def loss(parameters: dict, key: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:
+        constrained = svi.constrain_fn(parameters)
+        return svi.loss.loss(key, constrained, svi.model, svi.guide, x, y)
+
+    return compiled(loss, svi.optim.get_params(state.optim_state), state.rng_key, *data)
+
+
+def plain_step(activation: Callable, data: tuple) -> tuple[Step, float]:
+    def loss(parameters: dict, x: jax.Array, y: jax.Array) -> jax.Array:
+        weights = numpyro.handlers.substitute(outputs, parameters)
+        with numpyro.handlers.block():
+            logits = weights(x, CLASSIFIER, activation)
+        log_probabilities = jax.nn.log_softmax(logits)
+        return -jnp.sum(jnp.take_along_axis(log_probabilities, y[:, None], axis=-1))
+
+    network = numpyro.handlers.seed(outputs, jax.random.key(1))
+    trace = numpyro.handlers.trace(network).get_trace(data[0], CLASSIFIER, activation)
+    scale = 0.05  # of a usual initialisation
+    parameters = {name: scale * site["value"] for name, site in trace.items()}
+    return compiled(loss, parameters, *data)
+
+
+def compiled(loss: Callable, *arguments: Any) -> tuple[Step, float]:
+    """The jitted loss with its gradients, and the seconds of its tracing and compiling."""
+    step = jax.jit(jax.value_and_grad(loss))
+    start = time.perf_counter()
+    jax.block_until_ready(step(*arguments))
+    return lambda: jax.block_until_ready(step(*arguments)), time.perf_counter() - start

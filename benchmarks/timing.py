@@ -1,0 +1,45 @@
+"""Interleaved timing of contenders, and tables of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+Step = Callable[[], object]
+
+SMALL, LARGE = "13-50-1, batch 64", "784-400-400-10, batch 128"
+
+
+@dataclass
+class Table:
+    """Seconds by contender, the reference first, and the largest ratios to it that are allowed."""
+
+    title: str
+    seconds: dict[str, float]
+    limits: dict[str, float]
+
+
+def measure(
+    steps: dict[str, Step], repeats: int, summary: Callable[[Iterable[float]], float] = min
+) -> dict[str, float]:
+    """Seconds of each contender; all run in turn, so that a disturbance meets all alike."""
+    seconds: dict[str, list[float]] = {name: [] for name in steps}
+    for _ in range(repeats + 3):
+        for name, step in steps.items():
+            start = time.perf_counter()
+            step()
+            seconds[name].append(time.perf_counter() - start)
+    return {name: summary(values[3:]) for name, values in seconds.items()}
+
+
+def show(table: Table) -> list[str]:
+    """Print a table; returns the contenders that are slower than allowed."""
+    reference, slow = next(iter(table.seconds.values())), []
+    print(f"\n{table.title:42s} {'ms':>9s} {'ratio':>7s} {'limit':>6s}")
+    for name, value in table.seconds.items():
+        ratio, limit = value / reference, table.limits.get(name)
+        print(f"{name:42s} {1e3 * value:9.3f} {ratio:7.2f} {limit or '':>6}")
+        if limit and ratio > limit:
+            slow.append(f"{table.title}: {name} {ratio:.2f} > {limit}")
+    return slow

@@ -1,0 +1,64 @@
+"""Two operands of a sum or product, side by side: their shape, feature axis and dependence."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from moment_calculus.elements import overlap
+from moment_calculus.layout import broadcast_shape
+from moment_calculus.shapes import broadcast
+from moment_calculus.values import Gaussian
+
+
+def aligned(left: Gaussian, right: Gaussian) -> tuple[Gaussian, Gaussian, int | None]:
+    """Broadcast two values to one shape and one feature axis.
+
+    Args:
+        left: a value.
+        right: another one.
+
+    Returns:
+        Both on that axis, and the axis: that of the value with all axes, of two such values the
+        one whose components are dependent.
+    """
+    shape = broadcast_shape(left.shape, right.shape)
+    wide, narrow = (left, right) if len(left.shape) == len(shape) else (right, left)
+    if len(narrow.shape) == len(shape) and wide.independent and not narrow.independent:
+        wide, narrow = narrow, wide
+    axis = narrow.axis if wide.axis is None else wide.axis
+    return broadcast(left, shape, axis), broadcast(right, shape, axis), axis
+
+
+def is_dense(left: Gaussian, right: Gaussian, shared: bool) -> bool:
+    """Whether a sum or product has dependent components that full mode has to carry.
+
+    Args:
+        left: a value.
+        right: a value aligned with it.
+        shared: whether they depend on each other.
+    """
+    if left.has_covariance or right.has_covariance:
+        return True
+    return shared and left.propagation.full and left.origin is not right.origin
+
+
+def provenance(left: Gaussian, right: Gaussian) -> dict[str, Any]:
+    """What is known of the components of a sum or product.
+
+    The batches of dependent ones are aligned too, element by element, or their joint moments
+    would not be known.
+
+    Args:
+        left: a value.
+        right: a value aligned with it.
+
+    Returns:
+        Arguments of the Gaussian.
+    """
+    same = left.origin is right.origin
+    unrelated = same or not overlap(left, right)
+    return {
+        "independent": left.independent and right.independent and unrelated,
+        "apart": left.apart and right.apart,
+        "origin": left.origin if same else None,
+    }
