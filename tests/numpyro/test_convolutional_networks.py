@@ -110,7 +110,6 @@ def test_small_network_is_near_its_samples(covariance):
         warnings.simplefilter("error", DependenceWarning)
         warnings.simplefilter("ignore", CovarianceDroppedWarning)
         result = both(lambda *w: network(image, *w), *moments, covariance=covariance)
-    print(covariance, errors(*result))
     of_mean, low, high = errors(*result)
     assert of_mean < 0.1
     assert low > 0.7
@@ -132,7 +131,6 @@ def test_flax_layers_are_served():
     apply = lambda *w: net.apply(jax.tree.unflatten(structure, w), image)  # noqa: E731
     moments = [(leaf + 0.1, jnp.full(leaf.shape, 0.01)) for leaf in leaves]
     of_mean, low, high = errors(*both(apply, *moments))
-    print("flax", of_mean, low, high)
     assert of_mean < 0.1
     assert low > 0.7
     assert high < 1.2
