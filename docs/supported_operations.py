@@ -29,8 +29,8 @@ NUMPYRO = f"""# Supported operations in NumPyro
 
 Generated from the rule tables by `python docs/supported_operations.py`. {REFUSED} Programs are
 traced by JAX first: what counts is which primitives they are made of (`jax.make_jaxpr` prints
-them). Chains of elementwise primitives, and the usual spellings of softmax, logsumexp, LayerNorm and
-RMSNorm, are recognised as what they compute.
+them). Chains of elementwise primitives, and the usual spellings of softmax, logsumexp, LayerNorm
+and RMSNorm, are recognised as what they compute.
 """
 
 
