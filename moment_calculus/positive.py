@@ -127,6 +127,31 @@ def power(value: Value, exponent: float) -> Value:
     return ComposedDeferred(plain, source, Integrated)
 
 
+def array_power(value: Value, exponent: Array) -> Value:
+    """A power of c eʳˣ by an array, or by a number known only when the program runs: exponentials.
+
+    Args:
+        value: an exponential of a Gaussian, up to a positive factor.
+        exponent: broadcastable with the value.
+
+    Raises:
+        UnsupportedMoments: if the value is anything else.
+    """
+    found = _exponential(value)
+    if found is None:
+        raise UnsupportedMoments(
+            "a power by an exponent that is no number known when the program is traced, of shape "
+            f"{tuple(exponent.shape)}",
+            sites=value.sites,
+            remedy="write the base as an exponential of a Gaussian, whose powers are exponentials "
+            "(a positive latent site is one), or use one known number for all elements",
+        )
+    base, rate, factor = found
+    result = apply(Exp(), scale_shift(base, rate * exponent))
+    unscaled = isinstance(factor, int | float) and factor == 1
+    return result if unscaled else scale_shift(result, factor**exponent)
+
+
 def _end_of_power(bound: float, exponent: float) -> float:
     if bound in (0.0, math.inf):
         return 0.0 if (bound == 0) == (exponent > 0) else math.inf
