@@ -99,6 +99,23 @@ class LatentVectors:
         return None
 
 
+def drawn_density(site: dict) -> jax.Array | None:
+    """Log density of a latent vector that was drawn from a flow, at the draw itself.
+
+    Some flows have no inverse that would give it for any other point.
+
+    Args:
+        site: of the guide's trace.
+
+    Returns:
+        A number; None for other sites.
+    """
+    auxiliary = (site["infer"] or {}).get("is_auxiliary")
+    if not (auxiliary and site["name"].endswith("_latent") and site.get("intermediates")):
+        return None
+    return site["fn"].log_prob(site["value"], intermediates=site["intermediates"])
+
+
 _AUXILIARY = [("_", "latent"), ("", "z_0"), ("", "momentum")]  # of all, and of AutoDAIS
 
 

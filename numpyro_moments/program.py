@@ -22,7 +22,7 @@ from numpyro.util import _validate_model, check_model_guide_match
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.rulebooks import Propagation
 from numpyro_moments.interpreter import Interpreter, is_random
-from numpyro_moments.latent_vector import LatentVectors
+from numpyro_moments.latent_vector import LatentVectors, drawn_density
 from numpyro_moments.likelihoods.derived import stripped
 from numpyro_moments.posteriors import DISCRETE_REMEDY, posterior_value, without_wrappers
 
@@ -222,6 +222,8 @@ def _dynamic(site: dict) -> dict:
     parts = {"value": site["value"]}
     if site["type"] == "sample":
         parts["fn"] = stripped(site["fn"])
+        if (density := drawn_density(site)) is not None:
+            parts["log_prob"] = density
     if isinstance(site.get("scale"), jax.Array):
         parts["scale"] = site["scale"]
     return parts

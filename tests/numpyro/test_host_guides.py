@@ -32,7 +32,7 @@ from tests.numpyro.monte_carlo import perturbed
 
 KEY, SCALE = jax.random.key(0), 0.2
 X, Y = (jnp.asarray(array) for array in models.data())
-DRAWS = 3000
+DRAWS = 1500
 
 
 def linear(x, y):

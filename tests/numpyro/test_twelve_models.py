@@ -1,4 +1,4 @@
-"""Twelve models in NumPyro, of different kinds: the deterministic ELBO is the expectation of Trace_ELBO."""
+"""Twelve models in NumPyro: the deterministic ELBO is the expectation of Trace_ELBO."""
 
 from __future__ import annotations
 
