@@ -113,7 +113,6 @@ REFUSED = {
     "negative power": (lambda h: h**-2, "power -2 of a Gaussian", "positive"),
     "random power": (lambda h: jnp.power(h, h), "random power of a random value", "certain"),
     "negative base": (lambda h: (-2.0) ** h, "not positive", "positive base"),
-    "exponents": (lambda h: jnp.exp(h) ** slopes, r"of shape \(1, 3\)", "one number"),
     "tangent": (jnp.tan, "poles", "tanh"),
     "floor": (jnp.floor, "infinitely many places", "heaviside"),
     "ceiling": (jnp.ceil, "infinitely many places", "heaviside"),
