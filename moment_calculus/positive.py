@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 from moment_calculus.activations import Exp, Integrated, Power, Rescaled, Sigmoid, activation
 from moment_calculus.arrays import Array
 from moment_calculus.chains import extremes
+from moment_calculus.clipped import refuse_clipped
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.special import namespace
 from moment_calculus.unary import apply, scale_shift
@@ -232,6 +233,7 @@ def _is_one_plus_exp(value: Value) -> bool:
 def _require(value: Value, what: str, *, zero: bool = False) -> Deferred:
     """The value, which has to be positive; or zero, where that is allowed."""
     if isinstance(value, Deferred) and (value.bounds.positive or (zero and value.bounds.low >= 0)):
+        refuse_clipped(value, what)
         return value
     return _refuse(value, what)
 
@@ -245,5 +247,6 @@ def _refuse(value: Value, what: str) -> NoReturn:
     raise UnsupportedMoments(
         cause,
         sites=value.sites,
-        remedy="make it positive first, e.g. by exp or softplus, or parametrise the result itself",
+        remedy="make it positive first, e.g. by exp or softplus, parametrise the result itself, or "
+        "draw the sites by naming them in sample_sites=",
     )
