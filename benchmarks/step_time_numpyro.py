@@ -6,7 +6,7 @@ import argparse
 import itertools
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -32,14 +32,14 @@ SIZES, CLASSIFIER = (13, 50, 1), (784, 400, 400, 10)
 COMPILING = 3.0  # ratio of the times that tracing and compiling may take
 
 
-def tables(options: argparse.Namespace) -> list[Table]:
-    found = _both_tables(SMALL, regression_steps(), options.repeats, {FULL: 1.0, DIAGONAL: 1.0})
+def tables(options: argparse.Namespace) -> Iterator[Table]:
+    small = regression_steps()
+    yield from _both_tables(SMALL, small, options.repeats, {FULL: 1.0, DIAGONAL: 1.0})
     if not options.small_only:
         repeats = max(3, options.repeats // 8)
         for name in ACTIVATIONS:
             steps = classification_steps(ACTIVATIONS[name])
-            found += _both_tables(f"{LARGE}, {name}", steps, repeats, {DIAGONAL: 3.0})
-    return found
+            yield from _both_tables(f"{LARGE}, {name}", steps, repeats, {DIAGONAL: 3.0})
 
 
 def _both_tables(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pyro
 import pyro.distributions as dist
@@ -24,24 +24,17 @@ FULL, DIAGONAL = "DeterministicELBO full", "DeterministicELBO diagonal"
 COMPILED = ", compiled"
 
 
-def tables(options: argparse.Namespace) -> list[Table]:
+def tables(options: argparse.Namespace) -> Iterator[Table]:
     torch.set_num_threads(options.threads or 1)
     own_parameters = pyro.settings.context(module_local_params=True)  # of each guide
     compiled = not options.no_compiled
     with own_parameters, pyro.validation_enabled(not options.no_validation):
-        small = measure(regression_steps(compiled), options.repeats)
-        found = [
-            Table(
-                SMALL,
-                small,
-                {FULL: 0.9, DIAGONAL: 0.9, FULL + COMPILED: 0.2, DIAGONAL + COMPILED: 0.2},
-            )
-        ]
+        limits = {FULL: 0.9, DIAGONAL: 0.9, FULL + COMPILED: 0.2, DIAGONAL + COMPILED: 0.2}
+        yield Table(SMALL, measure(regression_steps(compiled), options.repeats), limits)
         if not options.small_only:
             repeats = max(3, options.repeats // 40)
             large = measure(classification_steps(compiled), repeats)
-            found.append(Table(LARGE, large, {DIAGONAL + COMPILED: 3.3}))
-    return found
+            yield Table(LARGE, large, {DIAGONAL + COMPILED: 3.3})
 
 
 class Network(PyroModule):

@@ -1,4 +1,4 @@
-"""Write docs/supported_operations.md from the rule tables, so that it cannot lag behind them.
+"""Write docs/supported_operations*.md from the rule tables, so that they cannot lag behind them.
 
 python docs/supported_operations.py
 """
@@ -8,47 +8,71 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from types import ModuleType
 
 import torch
 
-import pyro_moments.rules as rules
-from pyro_moments.likelihoods import EXPECTED_LOG_PROB, PREDICTIVES, is_predicted
+import numpyro_moments.likelihoods
+import numpyro_moments.rules
+import pyro_moments.likelihoods
+import pyro_moments.rules
 
-PAGE = Path(__file__).with_name("supported_operations.md")
-HEAD = """# Supported operations
+FOLDER = Path(__file__).parent
+REFUSED = """Every other operation on a
+random value is refused, with its name, your line, the latent sites and a remedy."""
+PYRO = f"""# Supported operations in Pyro
 
-Generated from the rule tables by `python docs/supported_operations.py`. Every other operation on a
-random value is refused, with its name, your line, the latent sites and a remedy. `nn` modules work
+Generated from the rule tables by `python docs/supported_operations.py`. {REFUSED} `nn` modules work
 when the functions that they call are listed here.
 """
-TABLE = "| torch functions | meaning |\n|---|---|"
+NUMPYRO = f"""# Supported operations in NumPyro
+
+Generated from the rule tables by `python docs/supported_operations.py`. {REFUSED} Programs are
+traced by JAX first: what counts is which primitives they are made of (`jax.make_jaxpr` prints
+them). Chains of elementwise primitives, and the usual spellings of softmax, logsumexp, LayerNorm
+and RMSNorm, are recognised as what they compute.
+"""
 
 
-def page() -> str:
-    """The whole page."""
-    parts = [HEAD]
-    for module, served in sorted(_by_module().items()):
+def pages() -> dict[str, str]:
+    """Every page by the name of its file."""
+    pyro, numpyro = pyro_moments, numpyro_moments
+    programs = {**numpyro.rules.RULES, **numpyro.rules.PROGRAMS}
+    return {
+        "supported_operations.md": page(
+            PYRO, "torch functions", _by_module(pyro.rules.RULES, _torch_name), pyro.likelihoods
+        ),
+        "supported_operations_numpyro.md": page(
+            NUMPYRO, "JAX primitives", _by_module(programs, str), numpyro.likelihoods
+        ),
+    }
+
+
+def page(head: str, kind: str, served_by: dict[str, dict], likelihoods: ModuleType) -> str:
+    """The page of one front end."""
+    parts = [head]
+    for module, served in sorted(served_by.items()):
         title = module.rpartition(".")[2].replace("_", " ").capitalize()
         parts.append(
-            f"## {title}\n\n| torch functions | what they are served as |\n|---|---|\n"
+            f"## {title}\n\n| {kind} | what they are served as |\n|---|---|\n"
             + "\n".join(_rows(served))
         )
-    parts.append("## Distributions of observed sites\n\n" + _distributions())
+    parts.append("## Distributions of observed sites\n\n" + _distributions(likelihoods))
     return "\n\n".join(part.strip() for part in parts) + "\n"
 
 
-def _by_module() -> dict[str, dict[Callable, list[str]]]:
-    """Names of the functions served, by module and rule."""
+def _by_module(rules: dict, name: Callable) -> dict[str, dict[Callable, list[str]]]:
+    """Names of the operations served, by module and rule."""
     found: dict[str, dict[Callable, list[str]]] = {}
-    for function, rule in rules.RULES.items():
+    for operation, rule in rules.items():
         if rule.__module__.endswith(".validation"):
             continue  # what distributions do to their parameters, not users
         plain = getattr(rule, "__wrapped__", rule)
-        found.setdefault(rule.__module__, {}).setdefault(plain, []).append(_name(function))
+        found.setdefault(plain.__module__, {}).setdefault(plain, []).append(name(operation))
     return found
 
 
-def _name(function: Callable) -> str:
+def _torch_name(function: Callable) -> str:
     name = torch.overrides.resolve_name(function) or f"torch.{function.__name__}"
     name = name.replace("torch.nn.functional.", "F.").replace("torch.Tensor.", "Tensor.")
     return name.removesuffix(".__get__")  # of a property, such as Tensor.mT
@@ -71,16 +95,17 @@ def _summary(rule: Callable) -> str:
     return text[:1].upper() + text[1:]
 
 
-def _distributions() -> str:
+def _distributions(likelihoods: ModuleType) -> str:
     rows = ["| distribution | expected log-probability | `predict` |", "|---|---|---|"]
-    kinds = {kind.__name__: kind for kind in (*EXPECTED_LOG_PROB, *PREDICTIVES)}
+    tables = likelihoods.EXPECTED_LOG_PROB, likelihoods.PREDICTIVES
+    kinds = {kind.__name__: kind for table in tables for kind in table}
     for name, kind in sorted(kinds.items()):
-        marks = (
-            "yes" if served else "" for served in (kind in EXPECTED_LOG_PROB, is_predicted(kind))
-        )
+        both = kind in likelihoods.EXPECTED_LOG_PROB, likelihoods.is_predicted(kind)
+        marks = ("yes" if served else "" for served in both)
         rows.append(f"| {name} | {' | '.join(marks)} |")
     return "\n".join(rows)
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page(), encoding="utf-8")
+    for file, text in pages().items():
+        (FOLDER / file).write_text(text, encoding="utf-8")

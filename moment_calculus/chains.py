@@ -31,6 +31,15 @@ class Bounds:
         """Whether the function, and with it its reciprocal, is positive."""
         return self.low > 0 or (self.low == 0 and self.open_ended)
 
+    def plus(self, other: Bounds) -> Bounds:
+        """Bounds of the sum of two functions.
+
+        Args:
+            other: bounds of the other one.
+        """
+        open_ended = self.open_ended or other.open_ended
+        return Bounds(self.low + other.low, self.high + other.high, open_ended)
+
     def affine(self, scale: Any, shift: Any) -> Bounds:
         """Bounds of scale · f + shift.
 

@@ -44,9 +44,9 @@ class Condition(Composite):
     __slots__ = ("number",)
     name = "condition"
 
-    def __init__(self, number: Deferred) -> None:
+    def __init__(self, number: Any) -> None:
         super().__init__(number.base)
-        self.number = number
+        self.number: Deferred = number
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -57,14 +57,6 @@ class Condition(Composite):
     def at_mean(self) -> Array:
         """The condition at the mean of its Gaussian."""
         return self.number.at_mean > 0.5
-
-    def moved(self, move: Callable[[Any], Any]) -> Condition:
-        """The condition on the moved Gaussian.
-
-        Args:
-            move: shape operation on values and on arrays of the value's shape.
-        """
-        return Condition(self.number.moved(move))
 
     def gaussian(self) -> NoReturn:
         """Refuse: a boolean has no moments before it is a number."""
@@ -115,7 +107,7 @@ def _difference(left: Value, right: Value) -> Value:
     )
 
 
-def _above(value: Value, level: Array) -> Gaussian:
+def _above(value: Value, level: Array) -> Value:
     """x − c, so that the place of the change is a number, and the array gets its gradient."""
     if not isinstance(value, Gaussian):
         raise UnsupportedMoments(
@@ -265,17 +257,11 @@ def _hull(*parts: Value) -> Bounds:
     """Bounds of a value that is one of several."""
     known = [part.bounds if isinstance(part, Deferred) else Bounds() for part in parts]
     low, high = min(b.low for b in known), max(b.high for b in known)
-    inside = [b.open_ended or (b.low > low and b.high < high) for b in known]
-    return Bounds(low, high, all(inside))
-
-
-def as_number(condition: Condition) -> Value:
-    """0 or 1, with moments.
-
-    Args:
-        condition: the condition.
-    """
-    return condition.number
+    ends = [
+        (b, (b.low > low or low == -math.inf) and (b.high < high or high == math.inf))
+        for b in known
+    ]
+    return Bounds(low, high, all(b.open_ended or inside for b, inside in ends))
 
 
 def larger(left: Value, right: Value) -> Value:

@@ -206,8 +206,6 @@ def matmul(left: Any, right: Any) -> Value:
         return _times_vector(x, y)
     if len(x.shape) == 1:
         return _times_vector(swap_last(y), x)
-    if not (_is_input(y) if len(y.shape) > 2 else _maps_columns(x, y)):
-        return linear(x, swap_last(y))
     if _is_input(x) and _is_input(y):
         raise UnsupportedMoments(
             "a product of two matrices of which neither has independent components",
@@ -215,6 +213,8 @@ def matmul(left: Any, right: Any) -> Value:
             remedy="use latent weights with independent components on one side; for attention, "
             "draw the sites of its queries and keys by naming them in sample_sites=",
         )
+    if not (_is_input(y) if len(y.shape) > 2 else _maps_columns(x, y)):
+        return linear(x, swap_last(y))
     return swap_last(linear(swap_last(y), x))
 
 

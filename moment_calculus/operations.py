@@ -11,8 +11,7 @@ from typing import Any
 
 from moment_calculus.activations import activation
 from moment_calculus.alignment import aligned, is_dense, provenance
-from moment_calculus.arrays import Array, outer, transpose
-from moment_calculus.chains import Bounds
+from moment_calculus.arrays import Array, outer, positive_part, transpose
 from moment_calculus.elements import overlap
 from moment_calculus.errors import DependenceWarning, UnsupportedMoments
 from moment_calculus.notices import warn_user
@@ -68,10 +67,9 @@ def add(left: Any, right: Any) -> Value:
     if not is_value(right):
         return scale_shift(left, 1.0, right)
     if of_one_gaussian(left, right):
-        return fused(operator.add, left, right, bounds=lambda: _sum_bounds(left, right))
-    if is_chain(left, right):
-        return fused(operator.add, left, right, otherwise=lambda: _added(left, right))
-    return _added(left, right)
+        return fused(operator.add, left, right, bounds=lambda: left.bounds.plus(right.bounds))
+    later = lambda: _added(left, right)  # noqa: E731
+    return fused(operator.add, left, right, otherwise=later) if is_chain(left, right) else later()
 
 
 def _added(left: Value, right: Value) -> Gaussian:
@@ -95,25 +93,17 @@ def subtract(left: Any, right: Any) -> Value:
     """
     if not is_value(right):
         return scale_shift(left, 1.0, -right)
-    if is_value(left) and of_one_gaussian(left, right):
+    if not is_value(left):
+        return scale_shift(scale_shift(right, -1.0), 1.0, left)
+    if of_one_gaussian(left, right):
         return fused(operator.sub, left, right)
-    if is_value(left) and is_chain(left, right):
-        return fused(operator.sub, left, right, otherwise=lambda: _subtracted(left, right))
-    if is_value(left):
-        return _subtracted(left, right)
-    return scale_shift(scale_shift(right, -1.0), 1.0, left)
+    later = lambda: _subtracted(left, right)  # noqa: E731
+    return fused(operator.sub, left, right, otherwise=later) if is_chain(left, right) else later()
 
 
 def _subtracted(left: Value, right: Value) -> Any:
-    negative = scale_shift(right, -1.0)
-    total = _sum(left.gaussian(), negative.gaussian())
+    total = _sum(left.gaussian(), scale_shift(right, -1.0).gaussian())
     return _refuse_dependence("difference", left, right) if total is None else total
-
-
-def _sum_bounds(left: Value, right: Value) -> Bounds:
-    first, second = (v.bounds if isinstance(v, Deferred) else Bounds() for v in (left, right))
-    open_ended = first.open_ended or second.open_ended
-    return Bounds(first.low + second.low, first.high + second.high, open_ended)
 
 
 def _sum(left: Gaussian, right: Gaussian, *, independent: bool = False) -> Any:
@@ -132,6 +122,7 @@ def _sum(left: Gaussian, right: Gaussian, *, independent: bool = False) -> Any:
         if cross is None:
             return None
         variance = left.variance + right.variance + 2 * cross
+        variance = positive_part(variance) if shared else variance  # what cancels, rounds
     return Gaussian(
         left.mean + right.mean,
         variance,

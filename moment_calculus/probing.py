@@ -65,4 +65,6 @@ def agrees_in_the_tails(activation: Any, found: Any) -> bool:
         found: another, which agrees with it absolutely.
     """
     first, second = values_at(activation, TAILS), values_at(found, TAILS)
-    return first is not None and np.allclose(first, second, rtol=1e-3, atol=0)
+    return (
+        first is not None and second is not None and np.allclose(first, second, rtol=1e-3, atol=0)
+    )

@@ -132,25 +132,32 @@ def _require_independence(value: Gaussian, axis: int, what: str) -> None:
     )
 
 
-def cumulative_sum(value: Any, axis: int) -> Any:
+def cumulative_sum(value: Any, axis: int, *, reverse: bool = False) -> Any:
     """Cumulative sum along an axis; see :func:`total`.
 
     Args:
         value: value or array.
         axis: non-negative axis.
+        reverse: whether the sums begin at the end.
 
     Raises:
         UnsupportedMoments: if an axis of the batch has dependent elements.
     """
+
+    def move(array: Array) -> Array:
+        xp = namespace(array)
+        if not reverse:
+            return xp.cumulative_sum(array, axis=axis)
+        return xp.flip(xp.cumulative_sum(xp.flip(array, axis=axis), axis=axis), axis=axis)
+
     if not hasattr(value, "gaussian"):
-        return namespace(value).cumulative_sum(value, axis=axis)
+        return move(value)
     value = value.gaussian()
     if value.axis is not None and axis == len(value.shape) + value.axis:
-        return map_features(value, _triangle(value.mean, value.shape[axis]))
+        triangle = _triangle(value.mean, value.shape[axis])
+        return map_features(value, triangle.mT if reverse else triangle)
     _require_independence(value, axis, "a cumulative sum")
-    xp = namespace(value.mean)
-    move = lambda a: xp.cumulative_sum(a, axis=axis)  # noqa: E731
-    return moved(value, move, value.axis, parents=((value, None),), independent=False)
+    return moved(value, move, value.axis, parents=((value, None),), independent=False, apart=False)
 
 
 def _triangle(like: Array, size: int) -> Array:

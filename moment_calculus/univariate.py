@@ -79,7 +79,7 @@ def _tail_polynomial(degree: int) -> tuple[float, ...]:
         mass = weights * step * np.exp(-step * (t + step / 2))
         return shifted * (mass * step).sum(axis=-1) / mass.sum(axis=-1)
 
-    fit = np.polynomial.chebyshev.chebinterpolate(target, degree)
+    fit: np.ndarray = np.polynomial.chebyshev.chebinterpolate(target, degree)
     return tuple(np.polynomial.chebyshev.cheb2poly(fit).tolist())
 
 

@@ -12,6 +12,7 @@ from numpyro.infer.elbo import ELBO
 
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.rulebooks import Propagation
+from numpyro_moments.diagnosis import diagnosed, explain_infinite_loss
 from numpyro_moments.latent import auxiliary_term, latent_term
 from numpyro_moments.observed import observed_term
 from numpyro_moments.program import Traces, moment_traces
@@ -121,11 +122,27 @@ class DeterministicELBO(ELBO):
         self, key: Any, parameters: dict, model: Callable, guide: Callable, args: Any, kwargs: Any
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         trace_key, draw_key = jax.random.split(key)
-        traces = moment_traces(
-            model, guide, args, kwargs, parameters, trace_key, self.propagation, self.sample_sites
-        )
+        with diagnosed(model, args, kwargs):
+            traces = moment_traces(
+                model,
+                guide,
+                args,
+                kwargs,
+                parameters,
+                trace_key,
+                self.propagation,
+                self.sample_sites,
+            )
         with handlers.seed(rng_seed=draw_key):  # logits are drawn where categorical="sample"
-            return elbo_terms(traces), traces.mutable
+            terms = elbo_terms(traces)
+        if any(_is_infinite(term) for term in terms.values()):
+            explain_infinite_loss(traces.model, model, args, kwargs)
+        return terms, traces.mutable
+
+
+def _is_infinite(term: Any) -> bool:
+    """Whether a term is known and not finite; inside ``jax.jit`` none is known."""
+    return not isinstance(term, jax.core.Tracer) and not bool(jnp.isfinite(term))
 
 
 def _check_options(sample_sites: Any, num_particles: int) -> None:

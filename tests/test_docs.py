@@ -18,16 +18,25 @@ def generator(monkeypatch):
 
 
 def test_supported_operations_are_those_of_the_rule_tables(generator):
-    assert generator.PAGE.read_text(encoding="utf-8") == generator.page(), (
-        "run python docs/supported_operations.py"
-    )
+    for file, text in generator.pages().items():
+        assert (DOCS / file).read_text(encoding="utf-8") == text, (
+            "run python docs/supported_operations.py"
+        )
 
 
-def test_a_new_rule_changes_the_page(generator, monkeypatch):
+@pytest.mark.parametrize(
+    ("front_end", "operation", "file"),
+    [
+        ("pyro_moments", pytest.fixture, "supported_operations.md"),
+        ("numpyro_moments", "new", "supported_operations_numpyro.md"),
+    ],
+)
+def test_a_new_rule_changes_the_page(generator, monkeypatch, front_end, operation, file):
     def rule(input):
         """Serve a new function."""
 
-    before = generator.page()
-    monkeypatch.setitem(generator.rules.RULES, test_a_new_rule_changes_the_page, rule)
-    assert "A new function" in generator.page()
+    before = generator.pages()[file]
+    rules = getattr(generator, front_end).rules
+    monkeypatch.setitem(rules.RULES, operation, rule)
+    assert "A new function" in generator.pages()[file]
     assert "A new function" not in before

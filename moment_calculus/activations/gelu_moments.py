@@ -19,7 +19,8 @@ from moment_calculus.arrays import Array
 from moment_calculus.normal import LIMIT, is_single, pdf, tail_moment_values
 from moment_calculus.special import elementwise, namespace
 
-# Relative errors of the integrals for t ≤ 8: 5e-6 in single (5e-9 for t ≤ 4), 3e-12 in double precision.
+# Relative errors of the integrals for t ≤ 8: 5e-6 in single (5e-9 for t ≤ 4) and 3e-12 in double
+# precision.
 NODES = {True: 9, False: 16}
 
 

@@ -96,7 +96,7 @@ class Declared(Integrated):
         inverse: preimages of a level, as :meth:`Activation.preimages`.
     """
 
-    name: str = "declared"  # type: ignore[misc]
+    name: str = "declared"
     bounds: tuple[float, float] = (-math.inf, math.inf)
     open_ended: bool = False
     inverse: Callable[[Any], tuple[tuple[Any, Any], ...]] = field(

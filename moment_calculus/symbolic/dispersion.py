@@ -61,6 +61,8 @@ def _dispersion(operation: str, *operands: Any, axes: tuple[int, ...] = ()) -> A
     if operation == "reduce_sum":
         kept = [n for axis, n in enumerate(parts[0].shape) if axis not in axes]
         return Dispersion(tuple(kept), sites)
+    if operation in ("add", "subtract") and all(type(part) is Square for part in parts):
+        return None  # x² + c before any sum is a function of x, as in sqrt(x² + c)
     if operation in _COMBINED or (operation == "divide" and operands[0] is parts[0]):
         shapes = [tuple(getattr(operand, "shape", ())) for operand in operands]
         return Dispersion(np.broadcast_shapes(*shapes), sites)

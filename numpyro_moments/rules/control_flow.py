@@ -34,6 +34,10 @@ def scan(interpreter: Any, equation: Any, operands: list[Any]) -> list[Any]:
     one by one, up to :data:`LIMIT`. Of longer loops the dependence between stacked results is
     not known: combining them is refused, or warned about for sums.
 
+    Steps that are evaluated one by one make the compiled program long, by the square of their
+    number where all depend on one random constant: 10, 40 and 100 steps of a walk without one
+    are 180, 580 and 1400 operations in diagonal mode, 10 steps with a random scale 2000.
+
     Raises:
         UnsupportedMoments: for more than :data:`LIMIT` steps that share a random constant.
     """

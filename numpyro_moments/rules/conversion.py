@@ -6,7 +6,6 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from moment_calculus import conditions
 from moment_calculus.composites import Composite
 from moment_calculus.conditions import Condition
 from moment_calculus.errors import UnsupportedMoments
@@ -24,10 +23,11 @@ def convert(x: Any, *, new_dtype: Any, **_: Any) -> Any:
         raise UnsupportedMoments(
             f"a conversion of a random value to {jnp.dtype(new_dtype).name}",
             sites=x.sites,
-            remedy="keep a floating-point dtype, e.g. (h > 0).astype(h.dtype); in place of a branch "
-            "of jax.lax.cond that a random value decides, compute both and choose by jnp.where",
+            remedy="keep a floating-point dtype, e.g. (h > 0).astype(h.dtype); in place of a "
+            "branch of jax.lax.cond that a random value decides, compute both and choose by "
+            "jnp.where",
         )
-    value = conditions.as_number(x) if isinstance(x, Condition) else x
+    value = x.number if isinstance(x, Condition) else x
     if _dtype(value) == new_dtype:
         return value
     value = value.gaussian() if isinstance(value, Composite) else value
@@ -59,4 +59,14 @@ def reduce_precision(x: Any, **_: Any) -> Any:
         "the rounding of a random value to fewer digits",
         sites=x.sites,
         remedy="convert it by astype, which changes the precision of its moments",
+    )
+
+
+@moment_rule("stop_gradient")
+def stop_gradient(x: Any) -> Any:
+    """Refuse ``jax.lax.stop_gradient``, which would hide from which sites a value comes."""
+    raise UnsupportedMoments(
+        "a random value without its gradient, which would train the guide on part of the model",
+        sites=x.sites,
+        remedy="stop the gradient of the certain parameters, or of the guide's, instead",
     )

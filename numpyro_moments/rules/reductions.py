@@ -41,6 +41,12 @@ def reduce_min(x: Value, *, axes: Any, **_: Any) -> Value:
     return x
 
 
+@moment_rule("cumsum")
+def cumsum(x: Value, *, axis: int, reverse: bool = False) -> Value:
+    """Serve ``jnp.cumsum``: over features, and over independent elements of a batch."""
+    return reductions.cumulative_sum(x, axis, reverse=reverse)
+
+
 REFUSED = {
     "sort": "use jnp.maximum and jnp.minimum of pairs where a few components are compared",
     "top_k": "use jnp.maximum and jnp.minimum of pairs where a few components are compared",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -41,6 +42,7 @@ def moment_rule(
     """
 
     def register(rule: Callable) -> Callable:
+        @functools.wraps(rule)
         def checked(*operands: Any, **parameters: Any) -> Any:
             return rule(*(_matched(operand, takes) for operand in operands), **parameters)
 

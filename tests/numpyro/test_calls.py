@@ -90,7 +90,7 @@ def test_print_of_a_random_value_is_left_out_with_a_warning(capfd):
 
     with pytest.warns(UserWarning, match="left out") as caught:
         found = propagate(printing, X)
-        jax.effects_barrier()
+    jax.effects_barrier()
     assert [warning.filename for warning in caught] == [__file__]
     np.testing.assert_allclose(found.variance, 4 * X.variance)
     printed = capfd.readouterr().out

@@ -1,0 +1,37 @@
+"""Covariances of positions: of activations, against the exact ones of pairs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from moment_calculus import pairs
+from moment_calculus.activations import activation
+from moment_calculus.positions import lag_covariance
+from moment_calculus.unary import apply
+from moment_calculus.values import Gaussian
+
+# Largest error in units of the variance of f, as the docstring of lag_covariance states it.
+STATED = {"relu": 0.012, "leaky_relu": 0.012, "tanh": 0.0013, "sigmoid": 1e-5, "softplus": 1e-6}
+
+
+@pytest.mark.parametrize("name", STATED)
+def test_series_of_an_activation_has_the_stated_error(name):
+    ratio, rho = np.meshgrid(np.linspace(-2, 2, 17), np.linspace(-1, 1, 41))
+    base = Gaussian(
+        np.stack([ratio, ratio]),
+        np.ones((2, *ratio.shape)),
+        axis=None,
+        independent=False,
+        parents=((Gaussian(np.zeros(1), np.ones(1)), None),),
+        lags=lambda offset: rho[None],
+    )
+    value = apply(activation(name), base).gaussian()
+    lag = lag_covariance(value, (1, 0, 0))[0]
+    unit = np.ones_like(rho)
+    matrix = np.stack([np.stack([unit, rho], -1), np.stack([rho, unit], -1)], -2)
+    mean = np.stack([ratio, ratio], -1)
+    exact = pairs.covariance(activation(name), mean, matrix)[..., 0, 1]
+    error = np.abs(lag - exact) / value.variance[0]
+    assert error.max() < STATED[name]
+    assert error[-1].max() < 1e-7

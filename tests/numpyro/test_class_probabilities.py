@@ -1,0 +1,47 @@
+"""A likelihood of classes sees through every spelling of a softmax to the logits."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+from numpy.testing import assert_allclose
+
+from numpyro_moments import SVI, DVIGuide
+
+X = np.random.default_rng(0).normal(size=(6, 5)).astype(np.float32)
+CLASSES = np.array([0, 1, 2, 2, 1, 0])
+HEADS = {
+    "softmax": lambda h: dist.Categorical(probs=jax.nn.softmax(h)),
+    "softmax by hand": lambda h: dist.Categorical(
+        probs=jnp.exp(h) / jnp.exp(h).sum(-1, keepdims=True)
+    ),
+    "softmax under vmap": lambda h: dist.Categorical(probs=jax.vmap(jax.nn.softmax)(h)),
+    "log_softmax": lambda h: dist.Categorical(logits=jax.nn.log_softmax(h)),
+    "minus logsumexp": lambda h: dist.Categorical(
+        logits=h - jax.nn.logsumexp(h, -1, keepdims=True)
+    ),
+}
+
+
+def loss(head):
+    def model(x, classes):
+        weight = numpyro.sample("weight", dist.Normal(jnp.zeros((5, 3)), 1).to_event(2))
+        with numpyro.plate("data", 6):
+            numpyro.sample("y", head(x @ weight), obs=classes)
+
+    svi = SVI(model, DVIGuide(model))
+    return svi.evaluate(svi.init(jax.random.key(0), X, CLASSES), X, CLASSES)
+
+
+@pytest.fixture(scope="module")
+def loss_of_logits():
+    return loss(lambda h: dist.Categorical(logits=h))
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_loss_is_that_of_the_logits(name, loss_of_logits):
+    assert_allclose(loss(HEADS[name]), loss_of_logits, rtol=1e-6)

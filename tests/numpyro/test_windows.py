@@ -1,0 +1,274 @@
+"""Convolutions, pools, padding and cumulative sums of JAX, against the linear maps they are."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+from numpyro_moments import Moments, UnsupportedMoments, propagate
+
+GENERATOR = np.random.default_rng(0)
+
+
+@pytest.fixture(autouse=True)
+def _double_precision():
+    with jax.enable_x64(True):
+        yield
+
+
+def normal(*shape):
+    return jnp.asarray(GENERATOR.normal(size=shape))
+
+
+def spread(*shape):
+    return jnp.asarray(0.1 + GENERATOR.random(shape))
+
+
+def linear_variance(function, point, variance):
+    """Exact variance of a linear function of independent variables, by its matrix."""
+    jacobian = jax.jacfwd(function)(point)
+    return jnp.tensordot(jacobian**2, variance, axes=variance.ndim)
+
+
+def linear_moments(function, x):
+    return function(x[0]), linear_variance(function, *x)
+
+
+def bilinear_moments(function, x, w):
+    """Exact mean and variance of a bilinear function of independent variables."""
+    (m, v), (n, s) = x, w
+    both = jax.jacfwd(jax.jacfwd(function), argnums=1)(m, n)  # the same everywhere
+    mixed = jnp.tensordot(both**2, s, axes=s.ndim)
+    variance = jnp.tensordot(mixed, v, axes=v.ndim)
+    variance += linear_variance(lambda x: function(x, n), m, v)
+    return function(m, n), variance + linear_variance(lambda w: function(m, w), n, s)
+
+
+def check(function, expected, *inputs, covariance="diagonal"):
+    """Compare what is propagated with an oracle; both are compiled together."""
+
+    def run(*arrays):
+        given = [Moments(a[0], variance=a[1]) for a in arrays]
+        result = propagate(function, *given, covariance=covariance)
+        return (result.mean, result.variance), expected(function, *arrays)
+
+    for actual, exact in zip(*jax.jit(run)(*inputs), strict=True):
+        np.testing.assert_allclose(actual, exact, rtol=1e-10, atol=1e-12)
+
+
+CONVOLUTIONS = {
+    "1-D": ((2, 3, 5), (2, 3, 2), {}),
+    "1-D, features last": ((2, 5, 3), (2, 3, 2), {"dimension_numbers": ("NHC", "HIO", "NHC")}),
+    "2-D, same": ((1, 4, 4, 2), (2, 3, 2, 2), {"padding": "SAME", "dimension_numbers": "last"}),
+    "mixed layouts": ((1, 2, 4, 4), (3, 2, 2, 2), {"dimension_numbers": ("NCHW", "OIHW", "HWNC")}),
+    "3-D": ((1, 1, 3, 3, 2), (2, 1, 2, 2, 2), {}),
+    "strided, dilated": ((1, 2, 7), (2, 2, 2), {"window_strides": (2,), "rhs_dilation": (3,)}),
+    "transposed": ((1, 2, 3), (2, 2, 3), {"lhs_dilation": (2,), "padding": [(2, 1)]}),
+    "cropped": ((1, 2, 6), (2, 2, 2), {"padding": [(-1, 2)]}),
+    "groups of features": ((1, 4, 4), (4, 2, 2), {"feature_group_count": 2}),
+    "groups of the batch": ((4, 2, 4), (4, 2, 2), {"batch_group_count": 2}),
+}
+
+
+def convolution(name):
+    """The function and the shapes of its operands."""
+    inputs, weight, options = CONVOLUTIONS[name]
+    options = dict(options)
+    if options.get("dimension_numbers") == "last":
+        options["dimension_numbers"] = ("NHWC", "HWIO", "NHWC")
+    strides = options.pop("window_strides", (1,) * (len(inputs) - 2))
+    padding = options.pop("padding", "VALID")
+    if "HIO" in options.get("dimension_numbers", ()):
+        weight = (2, 3, 2)
+    return (
+        lambda x, w: lax.conv_general_dilated(x, w, strides, padding, **options),
+        inputs,
+        weight,
+    )
+
+
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_convolution_of_random_inputs_with_random_weights_is_exact(name):
+    function, inputs, weight = convolution(name)
+    x, w = (normal(*inputs), spread(*inputs)), (normal(*weight), spread(*weight))
+    check(function, bilinear_moments, x, w)
+
+
+@pytest.mark.parametrize("name", ["2-D, same", "strided, dilated", "groups of features"])
+def test_certain_operands_stay_certain(name):
+    function, inputs, weight = convolution(name)
+    m, n, v, s = normal(*inputs), normal(*weight), spread(*inputs), spread(*weight)
+    check(lambda x: function(x, n), linear_moments, (m, v))
+    check(lambda w: function(m, w), linear_moments, (n, s))
+
+
+@pytest.mark.parametrize(
+    "name", ["1-D", "mixed layouts", "groups of features", "groups of the batch"]
+)
+def test_full_mode_has_the_covariance_of_channels(name):
+    function, inputs, weight = convolution(name)
+    last = {"1-D": 1, "mixed layouts": 3}.get(name, 1)
+    moved = lambda x: jnp.moveaxis(function(x, n), last, -1)  # noqa: E731
+    m, n, v = normal(*inputs), normal(*weight), spread(*inputs)
+
+    @jax.jit
+    def run(v):
+        result = propagate(moved, Moments(m, variance=v), covariance="full")
+        jacobian = jax.jacfwd(moved)(m)
+        flat = jacobian.reshape(*jacobian.shape[: -m.ndim], -1)
+        return result.covariance, jnp.einsum("...ik,k,...jk->...ij", flat, v.ravel(), flat)
+
+    actual, expected = run(v)
+    np.testing.assert_allclose(actual, expected, rtol=1e-10, atol=1e-12)
+
+
+def test_constant_weights_of_the_shape_of_the_result_are_weights():
+    x = (normal(1, 2, 2), spread(1, 2, 2))
+    function = lambda x: lax.conv(x, jnp.ones((2, 2, 1)), (1,), "VALID")  # noqa: E731
+    check(function, linear_moments, x)
+
+
+def channels_last(x, w, **options):
+    return lax.conv_general_dilated(
+        x, w, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"), **options
+    )
+
+
+def window_sum(x, size, stride, padding="VALID", start=0.0, reduce=lax.add):
+    return lax.reduce_window(x, start, reduce, (1, size, size, 1), (1, stride, stride, 1), padding)
+
+
+POOLS = {
+    "2×2": lambda x: window_sum(x, 2, 2) / 4,
+    "3×3, same": lambda x: window_sum(x, 3, 2, "SAME"),
+    "dilated": lambda x: lax.reduce_window(
+        x, 0.0, lax.add, (1, 2, 2, 1), (1, 1, 1, 1), "VALID", window_dilation=(1, 2, 2, 1)
+    ),
+    "base dilation": lambda x: lax.reduce_window(
+        x, 0.0, lax.add, (1, 3, 3, 1), (1, 2, 2, 1), "VALID", base_dilation=(1, 2, 2, 1)
+    ),
+    "twice": lambda x: window_sum(window_sum(x, 3, 1), 2, 2),
+    "global": lambda x: x.mean((1, 2)),
+    "padded": lambda x: window_sum(jnp.pad(x, ((0, 0), (1, 2), (0, 0), (0, 0))), 2, 2),
+    "features first": lambda x: lax.reduce_window(
+        jnp.moveaxis(x, 3, 1), 0.0, lax.add, (1, 1, 2, 2), (1, 1, 2, 2), "VALID"
+    ),
+    "over the batch": lambda x: x.sum((0, 1)),
+}
+
+
+@pytest.mark.parametrize("name", POOLS)
+def test_pool_knows_that_positions_share_weights(name):
+    x, m, s = normal(2, 5, 5, 1), normal(2, 2, 1, 2), spread(2, 2, 1, 2)
+    bias = (normal(2), spread(2))
+    pooled = lambda w, b: POOLS[name](channels_last(x, w) + b.reshape(1, 1, 1, 2))  # noqa: E731
+
+    def exact(function, w, b):
+        variance = linear_variance(lambda w: function(w, b[0]), *w)
+        return function(w[0], b[0]), variance + linear_variance(lambda b: function(w[0], b), *b)
+
+    check(pooled, exact, (m, s), bias)
+
+
+@pytest.mark.parametrize("name", POOLS)
+def test_pool_of_independent_inputs_is_exact(name):
+    m, v = normal(1, 5, 5, 2), spread(1, 5, 5, 2)
+    check(POOLS[name], linear_moments, (m, v))
+
+
+@pytest.mark.parametrize("name", ["add", "max", "min"])
+def test_reduction_may_begin_with_another_number(name):
+    reduce = getattr(lax, name)
+    neutral = {"add": 0.0, "max": -jnp.inf, "min": jnp.inf}[name]
+    combined = {"add": jnp.add, "max": jnp.maximum, "min": jnp.minimum}[name]
+
+    def spelled_out(x):
+        around = jnp.pad(x, ((0, 0), (0, 1), (0, 1), (0, 0)), constant_values=0.3)
+        return combined(window_sum(around, 2, 2, "VALID", neutral, reduce), 0.3)
+
+    def run(m, v):
+        given = Moments(m, variance=v)
+        first = propagate(lambda x: window_sum(x, 2, 2, "SAME", 0.3, reduce), given)
+        second = propagate(spelled_out, given)
+        return (first.mean, first.variance), (second.mean, second.variance)
+
+    for ours, theirs in zip(*jax.jit(run)(normal(1, 3, 3, 1), spread(1, 3, 3, 1)), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-10)
+
+
+def test_pool_over_features_has_its_covariance():
+    m, v = normal(2, 5), spread(2, 5)
+    pool = lambda x: lax.reduce_window(x, 0.0, lax.add, (1, 2), (1, 1), "VALID")  # noqa: E731
+    result = propagate(pool, Moments(m, variance=v), covariance="full")
+    matrix = jax.jacobian(lambda x: pool(x[None])[0])(m[0])
+    expected = jnp.einsum("ik,bk,jk->bij", matrix, v, matrix)
+    np.testing.assert_allclose(result.covariance, expected, rtol=1e-10, atol=1e-12)
+
+
+PADDINGS = {
+    "around": lambda x: jnp.pad(x, ((1, 0), (0, 2)), constant_values=2.0),
+    "between": lambda x: lax.pad(x, 1.0, ((0, 1, 2), (1, 0, 1))),
+    "negative": lambda x: lax.pad(x, 0.0, ((-1, 0, 0), (2, -1, 1))),
+}
+
+
+@pytest.mark.parametrize("name", PADDINGS)
+@pytest.mark.parametrize("covariance", ["diagonal", "full"])
+def test_padding_is_exact(name, covariance):
+    function = PADDINGS[name]
+    m, v = normal(3, 3), spread(3, 3)
+    check(function, linear_moments, (m, v), covariance=covariance)
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("covariance", ["diagonal", "full"])
+def test_cumulative_sum_is_exact(axis, reverse, covariance):
+    function = lambda x: lax.cumsum(x, axis, reverse)  # noqa: E731
+    m, v = normal(3, 4), spread(3, 4)
+    check(function, linear_moments, (m, v), covariance=covariance)
+
+
+REFUSALS = {
+    "another monoid": (
+        lambda x: lax.reduce_window(x, 1.0, lax.mul, (2, 2), (1, 1), "VALID"),
+        r"(?s)reduction of windows by mul.*jax\.lax\.add",
+    ),
+    "largest of dilated": (
+        lambda x: lax.reduce_window(
+            x, -jnp.inf, lax.max, (2, 2), (1, 1), "VALID", base_dilation=(2, 1)
+        ),
+        r"(?s)base_dilation=\(2, 1\).*leave",
+    ),
+    "derivative": (
+        lambda x: jax.grad(
+            lambda x: lax.reduce_window(x, -jnp.inf, lax.max, (2, 2), (1, 1), "VALID").sum()
+        )(x),
+        "(?s)derivative of a pool.*outside of the model",
+    ),
+    "random filling": (
+        lambda x: lax.pad(x, x[0, 0], ((1, 1, 0), (0, 0, 0))),
+        "(?s)padding with a random value.*concatenation",
+    ),
+    "nothing but padding": (
+        lambda x: lax.reduce_window(x, -jnp.inf, lax.max, (2, 1), (1, 1), ((2, 0), (0, 0))),
+        "(?s)nothing but padding.*smaller than the window",
+    ),
+    "its own weight": (
+        lambda x: lax.conv(x[None, :2], x[:2, :2, None], (1,), "VALID"),
+        "(?s)convolution depend on the same latent",
+    ),
+    "cumulative product": (lambda x: jnp.cumprod(x, 1), "cumprod"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSALS)
+def test_refusal_names_cause_and_remedy(name):
+    function, message = REFUSALS[name]
+    with pytest.raises(UnsupportedMoments, match=message) as refusal:
+        propagate(function, Moments(normal(3, 3), variance=spread(3, 3)))
+    assert "test_windows.py" in str(refusal.value)
+    assert "input 0" in str(refusal.value)
