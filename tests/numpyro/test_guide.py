@@ -15,8 +15,8 @@ from numpyro.contrib.control_flow import scan
 from numpyro.infer import SVI, Predictive, Trace_ELBO, init_to_median, init_to_value
 from numpyro.infer.autoguide import AutoDelta, AutoGuideList
 
-from guides.numpyro.mean_field import DVIGuide
 from guides.families.initialization import spread
+from guides.numpyro.mean_field import DVIGuide
 from moment_calculus.errors import UnsupportedMoments
 
 KEY = jax.random.key(0)
