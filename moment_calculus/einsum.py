@@ -119,7 +119,9 @@ def _contracted(left: tuple[Any, str], right: tuple[Any, str], shared: str, resu
     return permute(reshape(product, [size[n] for n in made]), [made.index(n) for n in result])
 
 
-def _scalar_products(left: tuple[Any, str], right: tuple[Any, str], shared: str, result: str) -> Any:
+def _scalar_products(
+    left: tuple[Any, str], right: tuple[Any, str], shared: str, result: str
+) -> Any:
     """Scalar products element by element of a batch, with both vectors random and independent."""
     product = multiply(_aligned(*left, result + shared), _aligned(*right, result + shared))
     return total(product, [len(result) + i for i in range(len(shared))])
