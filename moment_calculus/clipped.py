@@ -36,8 +36,8 @@ def refuse_clipped(value: Any, what: str) -> None:
         return
     raise UnsupportedMoments(
         f"{what} of a value that is clipped at {value.bounds.low:g} and known by its mean and "
-        "variance only: its distribution is not Gaussian, and close to the clip, where the "
-        "function is steep, a Gaussian is far off",
+        "variance only: its distribution is not Gaussian, and a Gaussian is far off close to the "
+        "clip, where the function is steep",
         sites=value.sites,
         remedy="make one latent Gaussian, or a linear map of some, positive by exp or softplus, or "
         "draw the sites by naming them in sample_sites=",
