@@ -47,12 +47,13 @@ def test_uci_regression(method, backend, data, tmp_path):
 
     out = tmp_path / "out.json"
     options = f"--set toy --method {method} --steps 30 --batch-size 54 --learning-rate 0.05"
-    options = f"{options} --backend {backend}"
+    splits = {"pyro": [0, 1], "numpyro": [0]}[backend]  # XLA compiles the training of each
+    options = f"{options} --backend {backend} --splits {len(splits)}"
     uci_regression.main(["--data", str(data), "--out", str(out), *options.split()])
     summary = json.loads(out.read_text())
     assert (summary["set"], summary["backend"]) == ("toy", backend)
-    assert summary["splits"] == [0, 1]
-    assert len(summary["test_log_likelihood"]["per_split"]) == 2
+    assert summary["splits"] == splits
+    assert len(summary["test_log_likelihood"]["per_split"]) == len(splits)
     assert -20 < summary["test_log_likelihood"]["mean"] < -3  # a standard deviation of 100
     assert 5 < summary["rmse"]["mean"] < 500
 

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpyro
 import numpyro.distributions as dist
 from numpyro import handlers
-from numpyro.distributions import biject_to, constraints
+from numpyro.distributions import biject_to
 from numpyro.infer.autoguide import AutoGuide
 
 from guides.families import mean_field
@@ -25,6 +25,7 @@ from guides.numpyro.latent_sites import (
     posterior,
     sign,
 )
+from guides.numpyro.scales import scale_positive
 
 
 class DVIGuide(AutoGuide):
@@ -54,7 +55,7 @@ class DVIGuide(AutoGuide):
     """
 
     model: Callable | None
-    scale_constraint = constraints.softplus_positive
+    scale_constraint = scale_positive
 
     def __init__(
         self,

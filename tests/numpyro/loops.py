@@ -27,7 +27,7 @@ def layers(first, step):
 
     def plain(weights):
         hidden = first()
-        for i in range(STEPS):
+        for i in range(weights.shape[0]):
             hidden = step(hidden, weights[i])
         return hidden
 

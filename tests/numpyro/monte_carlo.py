@@ -54,9 +54,12 @@ def perturbed(guide: Callable, *args: Any, spread: float = 0.2) -> dict[str, Any
     for name, site in trace.items():
         if site["type"] == "param":
             transform = biject_to(site["kwargs"].get("constraint", constraints.real))
-            free = transform.inv(site["value"])
-            noise = np.random.default_rng(len(name)).normal(size=jnp.shape(free))
-            params[name] = transform(free + spread * noise.astype(free.dtype))
+            random = np.random.default_rng(len(name))
+            free = jax.tree.map(
+                lambda part, random=random: part + spread * random.normal(size=jnp.shape(part)),
+                transform.inv(site["value"]),
+            )
+            params[name] = transform(free)
     return params
 
 

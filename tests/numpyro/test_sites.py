@@ -105,9 +105,7 @@ def test_subsampled_local_latents_average_to_the_whole(make_guide):
 
     losses = jax.vmap(loss)(jnp.arange(20).reshape(4, 5))
     whole = make_guide(lambda x, y: subsampled(x, y, None))
-    whole_loss = jax.jit(
-        lambda: DeterministicELBO().loss(KEY, params, whole.model, whole, X, Y)
-    )()
+    whole_loss = jax.jit(lambda: DeterministicELBO().loss(KEY, params, whole.model, whole, X, Y))()
     assert jnp.mean(losses) == pytest.approx(float(whole_loss), rel=1e-5)
     assert jnp.std(losses) > 0.1
 
@@ -262,7 +260,7 @@ def test_named_sites_are_sampled():
 
 
 def test_sites_that_cannot_be_sampled_are_refused():
-    with pytest.raises(UnsupportedMoments, match=r"'v', not a latent.*'w', 'precision'"):
+    with pytest.raises(UnsupportedMoments, match=r"'v', not a latent.*'precision', 'w'"):
         loss_of(root_of_a_rate, gamma_guide, X, Y, elbo=sampling("precision", "v"))
     with pytest.raises(UnsupportedMoments, match="'obs', not a latent site"):
         loss_of(root_of_a_rate, gamma_guide, X, Y, elbo=sampling("precision", "obs"))
@@ -291,17 +289,10 @@ def test_latent_site_missing_from_the_guide_is_refused():
         loss_of(conditional_model, lambda x, y: None, X, Y)
 
 
-def test_refusals_name_site_and_remedy():
+def test_unknown_likelihood_is_refused_with_the_candidates():
     def unknown(y):
         a = numpyro.sample("a", dist.Normal(0.0, 1.0).expand([2]).to_event(1))
         numpyro.sample("obs", dist.MultivariateStudentT(3.0, a, jnp.eye(2)), obs=y)
 
     with pytest.raises(UnsupportedMoments, match=r"'obs'.*MultivariateStudentT.*Categorical"):
         loss_of(unknown, DVIGuide(), jnp.ones(2))
-
-    def negative(y):
-        a = numpyro.sample("a", dist.Normal(1.0, 1.0))
-        numpyro.sample("obs", dist.Normal(0.0, 2 * a), obs=y)
-
-    with pytest.raises(UnsupportedMoments, match="not positive"):
-        loss_of(negative, DVIGuide(), 0.3)
