@@ -20,7 +20,7 @@ import scipy.special
 
 from moment_calculus.activations.fitted import reflected
 from moment_calculus.arrays import Array
-from moment_calculus.special import elementwise, erf, namespace
+from moment_calculus.special import elementwise, erfc, namespace
 
 COUNT = 12  # coefficients: errors of 7e-8 of x² S(x) S(−x), 2e-8 of f(x)
 REACH = 12.0  # t beyond which all is zero in single precision
@@ -73,7 +73,7 @@ def _statistics(activation: Any, mean: Array, variance: Array) -> tuple[Array, .
     place = -t * ((1 + variance) * q)  # μ
     density = xp.exp(t * t * -0.5) * (q / math.sqrt(2 * math.pi))
     g = _densities(t * q, rest, density, max(2 * COUNT + 1, 2 * len(curve) + TERMS))
-    tail = 0.5 - 0.5 * erf(t * math.sqrt(0.5))
+    tail = 0.5 * erfc(t * math.sqrt(0.5))
     centre = place * tail + variance * density + _sum(curve[1:], g, 0) + density
     gain = tail + place * density * rest + _sum(curve[1:], g, 1) + g[1]
     bent = [gain, *(_sum(curve, g, n) for n in range(TERMS))]  # ∂M, ∂²M, …
