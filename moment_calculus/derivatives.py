@@ -150,7 +150,8 @@ def _torch_together(together: Any, partials: Partials, piece: int) -> Callable[.
         @staticmethod
         def backward(ctx: Any, *gradients: Array) -> tuple[Array | None, ...]:
             count = len(ctx.needs_input_grad)
-            arrays, slopes = ctx.saved_tensors[:count], ctx.saved_tensors[count:]
+            saved = ctx.saved_tensors  # to be read once only, under torch.utils.checkpoint
+            arrays, slopes = saved[:count], saved[count:]
             if torch.is_grad_enabled():  # the gradient is to be differentiated itself
                 slopes = [slope for row in partials(*arrays) for slope in row]
             return tuple(

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from moment_calculus.elements import overlap
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.linear import matmul
 from moment_calculus.operations import is_value, multiply
@@ -102,6 +103,9 @@ def _contracted(left: tuple[Any, str], right: tuple[Any, str], shared: str, resu
     rows = "".join(name for name in names_x if name not in shared + batch)
     columns = "".join(name for name in result if name in names_y and name not in batch)
     size = dict(zip(names_x, x.shape, strict=True)) | dict(zip(names_y, y.shape, strict=True))
+    random = is_value(x) and is_value(y)
+    if random and batch and not rows + columns and not overlap(x, y):
+        return _scalar_products(left, right, shared, result)
     lead = [size[name] for name in columns[:-1]]
     if is_value(x) and math.prod(lead) > 1:  # the same input for each of a batch of maps
         wide = broadcast(reshape(x, (*[1] * len(lead), *x.shape)), (*lead, *x.shape))
@@ -113,6 +117,14 @@ def _contracted(left: tuple[Any, str], right: tuple[Any, str], shared: str, resu
     product = matmul(matrix_x, matrix_y)
     made = batch + rows + columns
     return permute(reshape(product, [size[n] for n in made]), [made.index(n) for n in result])
+
+
+def _scalar_products(
+    left: tuple[Any, str], right: tuple[Any, str], shared: str, result: str
+) -> Any:
+    """Scalar products element by element of a batch, with both vectors random and independent."""
+    product = multiply(_aligned(*left, result + shared), _aligned(*right, result + shared))
+    return total(product, [len(result) + i for i in range(len(shared))])
 
 
 def _matrix(operand, names, batch, merged, rows, columns, size):

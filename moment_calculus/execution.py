@@ -5,7 +5,7 @@ A framework is imported only when one of its arrays arrives.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import array_api_compat
@@ -41,6 +41,33 @@ def sequentially(function: Callable[..., tuple], arrays: list[Array], size: int)
         return tuple(xp.reshape(xp.reshape(part, (-1,))[:count], shape) for part in columns)
     pieces = [function(*(part[i : i + size] for part in flat)) for i in range(0, count, size)]
     return tuple(xp.reshape(xp.concat(column), shape) for column in zip(*pieces, strict=True))
+
+
+UNROLLED = 4  # terms in one round of a compiled loop: of one alone, the rounds take the time
+
+
+def summed(
+    term: Callable[..., Array], nodes: Sequence[tuple[float, float]], like: Array
+) -> Array:
+    """Σ term(node, weight); under JAX in a loop, for the time to compile.
+
+    Args:
+        term: of two numbers, to an array; not to be differentiated itself.
+        nodes: pairs of numbers.
+        like: an array of the shape and dtype of the terms.
+    """
+    if not array_api_compat.is_jax_array(like):
+        return sum((term(*pair) for pair in nodes[1:]), term(*nodes[0]))
+    import jax
+
+    pairs = jax.numpy.asarray(nodes, like.dtype)
+    return jax.lax.fori_loop(
+        0,
+        len(nodes),
+        lambda i, total: total + term(pairs[i, 0], pairs[i, 1]),
+        jax.numpy.zeros_like(like),
+        unroll=UNROLLED,
+    )
 
 
 def recomputed(function: Callable[..., Array]) -> Callable[..., Array]:

@@ -18,7 +18,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from moment_calculus.arrays import Array, diagonal, diagonal_matrix
+from moment_calculus.arrays import Array, diagonal, diagonal_matrix, positive_part
 from moment_calculus.elements import Elements, inherited
 from moment_calculus.layout import Jacobian, features_last, from_features_last
 from moment_calculus.memory import check_memory
@@ -153,7 +153,9 @@ class Gaussian:
     def variance(self) -> Array:
         """Variance of every component, of the variable's shape."""
         if self._variance is None:
-            self._variance = from_features_last(diagonal(self.covariance), self.axis)
+            # a difference of dependent values rounds
+            diagonals = positive_part(diagonal(self.covariance))
+            self._variance = from_features_last(diagonals, self.axis)
         return self._variance
 
     def joint_covariance(self) -> Array:

@@ -211,7 +211,7 @@ def _plain(value: Gaussian, key: Any) -> Gaussian:
     )
     full = value.propagation.full
     if math.prod(result.shape) > 1 and full and not result.independent:
-        warn_dropped(value, "an index of features and batch together")
+        warn_dropped(value, "an index of features and batch together, unlike x[i][..., j],")
     return result
 
 

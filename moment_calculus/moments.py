@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from moment_calculus.arrays import Array, diagonal, diagonal_matrix
+from moment_calculus.arrays import Array, diagonal, diagonal_matrix, positive_part
 from moment_calculus.rulebooks import Propagation
 from moment_calculus.special import namespace
 from moment_calculus.values import Gaussian, Value, features_last
@@ -41,7 +41,7 @@ class Moments:
                 f"{(*shape, *shape[-1:])}"
             )
         self.mean, self.covariance = mean, covariance
-        self.variance = diagonal(covariance) if variance is None else variance
+        self.variance = positive_part(diagonal(covariance)) if variance is None else variance
 
     def __repr__(self) -> str:
         """Shape and kind."""

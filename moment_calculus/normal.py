@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from moment_calculus.arrays import Array
+from moment_calculus.execution import summed
 from moment_calculus.special import elementwise, namespace
 from moment_calculus.univariate import (
     LIMIT,
@@ -87,18 +88,18 @@ def _integrate(a: Array, b: Array, rho: Array, rule: _Rule, *, rectified: bool) 
     far, near = _range(total, gap, rho, rule)
     start, length = 1 - near, far - near
     rising, falling = total * total * -0.125, gap * gap * -0.125
-    result = 0.0
-    for node, weight in _legendre(rule.nodes):
+
+    def term(node: Any, weight: Any) -> Array:
         root = start - length * node
         jacobian, e = root, root * root
         for _ in range(rule.halvings - 1):
             jacobian, e = jacobian * e, e * e
         square = e * e
         share = 2 / (1 + square)
-        term = xp.exp(rising * square + falling / square) * jacobian * share
-        if rectified:
-            term = term * (1 + rho - share)
-        result = result + term * weight
+        found = xp.exp(rising * square + falling / square) * jacobian * share
+        return (found * (1 + rho - share) if rectified else found) * weight
+
+    result = summed(term, _legendre(rule.nodes), rising + rho)
     return result * length * xp.exp((a * a + b * b) * -0.25) * (2**rule.halvings / (2 * math.pi))
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from moment_calculus.activations import activation
 from moment_calculus.alignment import aligned, is_dense, provenance
-from moment_calculus.arrays import Array, outer, transpose
+from moment_calculus.arrays import Array, outer, positive_part, transpose
 from moment_calculus.elements import overlap
 from moment_calculus.errors import DependenceWarning, UnsupportedMoments
 from moment_calculus.notices import warn_user
@@ -122,6 +122,7 @@ def _sum(left: Gaussian, right: Gaussian, *, independent: bool = False) -> Any:
         if cross is None:
             return None
         variance = left.variance + right.variance + 2 * cross
+        variance = positive_part(variance) if shared else variance  # what cancels, rounds
     return Gaussian(
         left.mean + right.mean,
         variance,

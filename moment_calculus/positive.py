@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 from moment_calculus.activations import Exp, Integrated, Power, Rescaled, Sigmoid, activation
 from moment_calculus.arrays import Array
 from moment_calculus.chains import extremes
+from moment_calculus.clipped import refuse_clipped
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.special import namespace
 from moment_calculus.unary import apply, scale_shift
@@ -127,6 +128,31 @@ def power(value: Value, exponent: float) -> Value:
     return ComposedDeferred(plain, source, Integrated)
 
 
+def array_power(value: Value, exponent: Array) -> Value:
+    """A power of c eʳˣ by an array, or by a number known only when the program runs: exponentials.
+
+    Args:
+        value: an exponential of a Gaussian, up to a positive factor.
+        exponent: broadcastable with the value.
+
+    Raises:
+        UnsupportedMoments: if the value is anything else.
+    """
+    found = _exponential(value)
+    if found is None:
+        raise UnsupportedMoments(
+            "a power by an exponent that is no number known when the program is traced, of shape "
+            f"{tuple(exponent.shape)}",
+            sites=value.sites,
+            remedy="write the base as an exponential of a Gaussian, whose powers are exponentials "
+            "(a positive latent site is one), or use one known number for all elements",
+        )
+    base, rate, factor = found
+    result = apply(Exp(), scale_shift(base, rate * exponent))
+    unscaled = isinstance(factor, int | float) and factor == 1
+    return result if unscaled else scale_shift(result, factor**exponent)
+
+
 def _end_of_power(bound: float, exponent: float) -> float:
     if bound in (0.0, math.inf):
         return 0.0 if (bound == 0) == (exponent > 0) else math.inf
@@ -207,6 +233,7 @@ def _is_one_plus_exp(value: Value) -> bool:
 def _require(value: Value, what: str, *, zero: bool = False) -> Deferred:
     """The value, which has to be positive; or zero, where that is allowed."""
     if isinstance(value, Deferred) and (value.bounds.positive or (zero and value.bounds.low >= 0)):
+        refuse_clipped(value, what)
         return value
     return _refuse(value, what)
 
@@ -220,5 +247,6 @@ def _refuse(value: Value, what: str) -> NoReturn:
     raise UnsupportedMoments(
         cause,
         sites=value.sites,
-        remedy="make it positive first, e.g. by exp or softplus, or parametrise the result itself",
+        remedy="make it positive first, e.g. by exp or softplus, parametrise the result itself, or "
+        "draw the sites by naming them in sample_sites=",
     )

@@ -8,6 +8,7 @@ What matches at all points to the precision of the constants is taken for that f
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import math
@@ -18,9 +19,13 @@ from typing import Any
 import numpy as np
 
 from moment_calculus.activations import (
+    ACTIVATIONS,
     ELU,
     Activation,
+    Heaviside,
     Integrated,
+    LeakyReLU,
+    PiecewiseLinear,
     Power,
     Rescaled,
     activation,
@@ -33,10 +38,8 @@ DOUBLE = 16 * 2.0**-53
 ROUNDING = 64 * 2.0**-53  # of the chain itself, which is evaluated in double precision
 LARGEST_RATES = 4
 
-_SMOOTH = (
-    "tanh sigmoid softplus silu gelu gelu_tanh mish hardswish softsign tanhshrink ndtr erf erfc "
-    "exp sin cos"
-).split()
+# What the others of the table are served by: straight pieces, rates and scales, a fit of its own.
+_ELSEWHERE = (PiecewiseLinear, LeakyReLU, Heaviside, Rescaled, ELU, Power)
 LARGEST_POWER = 8
 _DISTANCES = np.array([71.3, 133.7, 267.1, 619.3, 1.31e3, 1.07e4, 1.03e6])
 FAR = np.concatenate([-_DISTANCES, 1.01 * _DISTANCES])
@@ -65,13 +68,22 @@ class _Table:
 
 @functools.cache
 def _table() -> _Table:
-    found = [activation(name) for name in _SMOOTH]
+    found = list(_without_parameters())
     found += [Power(exponent) for exponent in range(2, LARGEST_POWER + 1)]
     x, step = probes(), 1e-6
     values = np.stack([function(x) for function in found])
     ahead = np.stack([function(x * (1 + step)) for function in found])
     slopes = np.abs(ahead - values) / step
     return _Table(tuple(found), values, slopes + np.abs(values) + np.minimum(np.abs(x), 1.0))
+
+
+def _without_parameters() -> Iterator[Activation]:
+    """The smooth functions of the table that need no parameters, whoever registered them."""
+    for name in ACTIVATIONS:
+        with contextlib.suppress(TypeError):  # it has parameters without defaults
+            function = activation(name)
+            if not isinstance(function, _ELSEWHERE):
+                yield function
 
 
 def recognised(function: Any, *, single: bool = False) -> Any:

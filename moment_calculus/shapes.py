@@ -161,7 +161,7 @@ def reshape(value: Any, shape: Sequence[int]) -> Any:
 def _surviving_axis(value: Gaussian, shape: tuple[int, ...]) -> Any:
     """The feature axis after a reshape; KEEP (a mark) if it does not survive."""
     if value.axis is None:
-        return -1 if shape[:-1] == value.shape and shape else None
+        return -1 if value.shape and shape[:-1] == value.shape else None
     size = value.shape[value.axis]
     if size == 1 and shape == batch_shape(value.shape, value.axis):
         return None

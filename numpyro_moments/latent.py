@@ -121,6 +121,8 @@ def _entropy(name: str, value: Any, guide_site: Site) -> jax.Array:
     with them, and the log-determinant that the Delta holds.
     """
     fn = guide_site["fn"]
+    if "log_prob" in guide_site:
+        return -guide_site["log_prob"]
     if isinstance(without_wrappers(fn), dist.Delta) or not is_random(value):
         return -evaluate(name, fn, value)
     return entropy(value, fn)

@@ -6,6 +6,7 @@ the draw of a site from its posterior. The parameters of every site's distributi
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -20,7 +21,8 @@ from numpyro.util import _validate_model, check_model_guide_match
 
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.rulebooks import Propagation
-from numpyro_moments.interpreter import Interpreter
+from numpyro_moments.interpreter import Interpreter, is_random
+from numpyro_moments.latent_vector import LatentVectors, drawn_density
 from numpyro_moments.likelihoods.derived import stripped
 from numpyro_moments.posteriors import DISCRETE_REMEDY, posterior_value, without_wrappers
 
@@ -60,23 +62,38 @@ class MomentMessenger(Messenger):
     def __init__(self, fn: Callable, sample_sites: Collection[str] = ()) -> None:
         super().__init__(fn)
         self.sample_sites = frozenset(sample_sites)
+        self.vectors = LatentVectors(fn, sample_sites)
 
     def process_message(self, msg: Any) -> None:
         """Give a latent site its value."""
         if msg["type"] != "sample" or msg["is_observed"] or msg["value"] is not None:
             return
-        fn = msg["fn"]
-        if isinstance(without_wrappers(fn), dist.Delta):
-            return
-        if self.sample_sites.intersection((msg["name"], model_site(msg))):
-            _check_reparameterised(model_site(msg), fn)
-            return
-        leaves, structure = jax.tree.flatten(fn)
-        shape = (*msg["kwargs"].get("sample_shape", ()), *fn.shape())
-        dtype = jax.numpy.result_type(float, *leaves)
-        msg["value"] = latent_p.bind(
-            *leaves, site=model_site(msg), structure=structure, shape=shape, dtype=dtype
-        )
+        if isinstance(without_wrappers(msg["fn"]), dist.Delta):
+            msg["fn"] = self.vectors.values.get(msg["name"], msg["fn"])
+        elif not self._is_drawn(msg):
+            name = msg["name"]
+            self.vectors.take_apart(name, msg["fn"], _latent, partial(_drawn, msg))
+            msg["value"] = _latent(model_site(msg), msg["fn"], msg["kwargs"].get("sample_shape"))
+
+    def _is_drawn(self, msg: Any) -> bool:
+        name = model_site(msg)
+        named = bool(self.sample_sites.intersection((msg["name"], name)))
+        if drawn := named or self.vectors.is_drawn(msg["name"]):
+            _check_reparameterised(name, msg["fn"])
+        return drawn
+
+
+def _latent(name: str, fn: Any, sample_shape: Any = ()) -> jax.Array:
+    leaves, structure = jax.tree.flatten(fn)
+    shape = (*(sample_shape or ()), *fn.shape())
+    dtype = jax.numpy.result_type(float, *leaves)
+    return latent_p.bind(*leaves, site=name, structure=structure, shape=shape, dtype=dtype)
+
+
+def _drawn(msg: Any, name: str, fn: Any) -> jax.Array:
+    """A part of the site of a message, drawn with a key of its own."""
+    seed = zlib.crc32(name.encode())  # Python's hash differs between processes
+    return fn.rsample(jax.random.fold_in(msg["kwargs"]["rng_key"], seed))
 
 
 class _Observables(Messenger):
@@ -205,6 +222,8 @@ def _dynamic(site: dict) -> dict:
     parts = {"value": site["value"]}
     if site["type"] == "sample":
         parts["fn"] = stripped(site["fn"])
+        if (density := drawn_density(site)) is not None:
+            parts["log_prob"] = density
     if isinstance(site.get("scale"), jax.Array):
         parts["scale"] = site["scale"]
     return parts
@@ -241,3 +260,17 @@ def _check_known(sample_sites: Collection[str], guide: dict[str, dict]) -> None:
             sites=names,
             remedy="name sites as the model does",
         )
+    for name in sample_sites:
+        if name in sites and _is_undrawn(sites[name]):
+            origins = sorted(sites[name]["value"].sites)
+            raise UnsupportedMoments(
+                f"site '{name}' of sample_sites is a function of other sites of the guide "
+                f"({', '.join(origins)}), which are not drawn",
+                sites=[name, *origins],
+                remedy="name those sites, or pass NumPyro's guide itself instead of a function "
+                "that calls it",
+            )
+
+
+def _is_undrawn(site: dict) -> bool:
+    return isinstance(without_wrappers(site["fn"]), dist.Delta) and is_random(site["value"])

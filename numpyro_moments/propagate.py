@@ -11,6 +11,22 @@ import jax.numpy as jnp
 from moment_calculus.moments import Moments, as_moments, as_value
 from moment_calculus.rulebooks import Propagation
 from numpyro_moments.interpreter import Interpreter
+from numpyro_moments.rules.table import is_random
+
+
+def _from_parts(_: Any, parts: tuple) -> Moments:
+    """Moments of parts that JAX hands over, which need not be arrays of any shape."""
+    moments = object.__new__(Moments)
+    moments.mean, moments.variance, moments.covariance = parts
+    return moments
+
+
+# so that they pass through jax.jit, jax.vmap and the like
+jax.tree_util.register_pytree_node(
+    Moments,
+    lambda moments: ((moments.mean, moments.variance, moments.covariance), None),
+    _from_parts,
+)
 
 
 def propagate(
@@ -58,7 +74,11 @@ def propagate(
     shapes = [jax.ShapeDtypeStruct(value.shape, value.mean.dtype) for value in values]
     jaxpr, outputs = jax.make_jaxpr(program, return_shape=True)(*shapes)
     results = Interpreter().run(jaxpr, values)
-    return jax.tree.unflatten(jax.tree.structure(outputs), map(as_moments, results))
+    return jax.tree.unflatten(jax.tree.structure(outputs), map(_result, results))
+
+
+def _result(result: Any) -> Moments:
+    return as_moments(result if is_random(result) else jnp.asarray(result))
 
 
 def _is_moments(leaf: Any) -> bool:

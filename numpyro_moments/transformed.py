@@ -66,7 +66,8 @@ def transformed(base: Gaussian, transforms: Sequence[host.Transform]) -> Value:
     """The image of a Gaussian.
 
     Transforms with the same parameters everywhere are one function of the Gaussian, integrated at
-    once; affine maps with arrays keep them, so that both move together.
+    once; affine maps stay what they are, so that their arrays move with the value and the bounds
+    of a recognised function are known.
 
     Args:
         base: the Gaussian.
@@ -75,7 +76,7 @@ def transformed(base: Gaussian, transforms: Sequence[host.Transform]) -> Value:
     value: Value = base
     run: list[host.Transform] = []
     for transform in transforms:
-        if _has_arrays(transform):
+        if isinstance(transform, host.AffineTransform):
             value, run = _applied(run, value), []
             value = scale_shift(value, transform.scale, transform.loc)
         else:

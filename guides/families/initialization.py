@@ -14,11 +14,12 @@ def spread(event_dim: int, shape: Sequence[int]) -> float:
     The noise of matrices has standard deviation √(2 / (rows + columns)), which breaks the symmetry
     between hidden units whichever axis is the input; that of vectors ½, because units whose kinks
     all start at zero keep a network nearly linear until its noise has absorbed what it cannot fit.
-    Scalars have none.
+    Scalars have none. Of a convolution kernel, in the layout of any library, the two largest axes
+    are taken for the channels and the others for the window, so √(2 / (window (in + out))).
 
     Args:
         event_dim: number of event axes of the site.
-        shape: shape of its value; the two trailing axes of a matrix are its rows and columns.
+        shape: shape of its value; the trailing ``event_dim`` axes are those of one draw.
 
     Returns:
         The standard deviation, to be kept below the prior's.
@@ -27,4 +28,7 @@ def spread(event_dim: int, shape: Sequence[int]) -> float:
     """
     if event_dim == 0:
         return 0.0
-    return VECTOR_NOISE if event_dim == 1 else math.sqrt(2 / sum(shape[-2:]))
+    if event_dim == 1:
+        return VECTOR_NOISE
+    *window, smaller, larger = sorted(shape[-event_dim:])
+    return math.sqrt(2 / ((smaller + larger) * math.prod(window)))

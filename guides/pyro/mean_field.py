@@ -22,6 +22,7 @@ from torch.distributions import biject_to, transform_to
 
 from guides.families import mean_field
 from guides.pyro.initialization import init_to_network
+from guides.pyro.supports import check_fixed_supports
 
 
 class LatentSite(NamedTuple):
@@ -104,8 +105,9 @@ class DVIGuide(AutoGuide):
             self._model = (model,)
         self.locs, self.scales = PyroModule(), PyroModule()
         trace: Any = self.prototype_trace
-        nodes = trace.iter_stochastic_nodes()
-        self._sites = tuple(self._add_parameters(name, site) for name, site in nodes)
+        nodes = dict(trace.iter_stochastic_nodes())
+        check_fixed_supports(model, nodes, args, kwargs)
+        self._sites = tuple(self._add_parameters(name, site) for name, site in nodes.items())
         self._prototype_frames = OrderedDict(self._prototype_frames)
         self.prototype_trace = None  # it holds the data
 

@@ -8,11 +8,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from moment_calculus.activations.base import Array
+from moment_calculus.activations.elu_narrow import narrow_statistics
 from moment_calculus.activations.half_line import mills
 from moment_calculus.activations.relu import LeakyReLU
 from moment_calculus.activations.smooth import Smooth, in_double
 from moment_calculus.normal import cdf, pdf, tail_moment_values
-from moment_calculus.special import TINY_VARIANCE, elementwise, namespace, safe_scale
+from moment_calculus.special import (
+    TINY_VARIANCE,
+    elementwise,
+    has_double,
+    namespace,
+    safe_scale,
+)
+
+NARROW = 1.0  # variance below which the closed form cancels in single precision
 
 
 def _falling(mean: Array, scale: Array, rate: int) -> Array:
@@ -69,11 +78,23 @@ def _moments_of(alpha: float) -> Callable[..., Any]:
         crossed = alpha * (1 - alpha) * density + alpha * alpha * steep - raised * bend
         return gain, bend / 2, by_mean, reach + alpha * alpha * steep + crossed
 
+    def together(mean: Array, variance: Array) -> tuple[Array, ...]:
+        wide = (*values(mean, variance), *slopes(mean, variance))
+        if has_double(mean):
+            return wide
+        xp = namespace(mean)
+        narrow = variance < NARROW
+        thin = narrow_statistics(alpha, mean, xp.where(narrow, variance, NARROW + 0 * variance))
+        return tuple(xp.where(narrow, a, b) for a, b in zip(thin, wide, strict=True))
+
+    def moments(mean: Array, variance: Array) -> Any:
+        return (values if has_double(mean) else together)(mean, variance)[:2]
+
     def partials(mean: Array, variance: Array) -> Any:
-        found = slopes(mean, variance)
+        found = slopes(mean, variance) if has_double(mean) else together(mean, variance)[2:]
         return found[:2], found[2:]
 
-    return elementwise(values, partials)
+    return elementwise(moments, partials)
 
 
 def _leaky_variance(mean: Array, variance: Array, slope: Array) -> Array:

@@ -63,7 +63,10 @@ def log1p(x: Value, **_: Any) -> Value:
 
 @moment_rule("pow")
 def power(x: Any, y: Any) -> Any:
-    """Serve ``jnp.power`` and ``**`` with a certain exponent or a certain positive base."""
+    """Serve ``jnp.power`` and ``**`` with a certain exponent or a certain positive base.
+
+    A base that is an exponential may have an exponent for each element, or a traced one.
+    """
     if is_value(y):
         if is_value(x):
             raise UnsupportedMoments(
@@ -73,9 +76,5 @@ def power(x: Any, y: Any) -> Any:
             )
         return positive.exponential(x, y)
     if not isinstance(y, int | float):
-        raise UnsupportedMoments(
-            f"an exponent that is no number known when the program is traced, of shape {y.shape}",
-            sites=x.sites,
-            remedy="use one number for all elements, not an argument of a compiled function",
-        )
+        return positive.array_power(x, y)
     return _power(x, y)

@@ -158,3 +158,16 @@ def test_gradients_under_jit():
     numeric = (spread(0.5 + step) - spread(0.5 - step)) / (2 * step)
     assert np.isfinite(value)
     np.testing.assert_allclose(slope, numeric, rtol=1e-7)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_scalar_products_of_rows_are_sums_of_products(mode):
+    """u[i] · v[j], the mean of a matrix factorisation, in every spelling."""
+    i, j = np.array([0, 2, 2, 1]), np.array([1, 1, 0, 2])
+    u, v = weight(3, 2), weight(3, 2, seed=3)
+    expected = propagate(lambda u, v: (u[i] * v[j]).sum(-1), u, v, covariance=mode)
+    for spelling in (
+        lambda u, v: jnp.einsum("nk,nk->n", u[i], v[j]),
+        lambda u, v: jax.vmap(jnp.dot)(u[i], v[j]),
+    ):
+        same(propagate(spelling, u, v, covariance=mode), expected)

@@ -15,6 +15,7 @@ from numpyro.contrib.control_flow import scan
 from numpyro.infer import SVI, Predictive, Trace_ELBO, init_to_median, init_to_value
 from numpyro.infer.autoguide import AutoDelta, AutoGuideList
 
+from guides.families.initialization import spread
 from guides.numpyro.mean_field import DVIGuide
 from moment_calculus.errors import UnsupportedMoments
 
@@ -242,3 +243,9 @@ def test_a_model_without_latent_sites_has_an_empty_posterior():
     guide = DVIGuide(lambda x: numpyro.sample("obs", dist.Normal(x, 1.0), obs=0.0))
     assert start(guide, 1.0) == {}
     assert guide.median({}) == guide.sample_posterior(KEY, {}) == {}
+
+
+@pytest.mark.parametrize("kernel", [(3, 3, 16, 32), (32, 16, 3, 3)])
+def test_kernels_of_convolutions_spread_by_their_fans_in_any_layout(kernel):
+    assert spread(4, kernel) == pytest.approx((2 / (9 * (16 + 32))) ** 0.5)
+    assert spread(2, (7, 16, 32)) == spread(2, (16, 32))  # a plate of matrices

@@ -11,6 +11,7 @@ import torch
 from pyro.infer import Predictive
 from pyro.infer.autoguide import AutoNormal
 
+from moment_calculus.errors import UnsupportedMoments
 from pyro_moments import DeterministicELBO, DVIGuide
 from tests.pyro import models
 
@@ -154,3 +155,29 @@ def test_locations_start_finite_where_the_prior_has_no_moments():
 def test_init_scale_must_be_positive():
     with pytest.raises(ValueError, match="init_scale=0 must be positive"):
         DVIGuide(init_scale=0)
+
+
+def dependent(x):
+    upper = pyro.sample("upper", dist.LogNormal(0.0, 1.0))
+    pyro.sample("inner", dist.Uniform(0.0, upper).expand([2]).to_event(1))
+
+
+def of_the_subsample(x):
+    with pyro.plate("data", 4, subsample_size=2) as index:
+        pyro.sample("inner", dist.Uniform(0.0, 2.0 + x[index]))
+
+
+@pytest.mark.parametrize("model", [dependent, of_the_subsample])
+def test_a_support_that_moves_is_refused(model):
+    with pytest.raises(UnsupportedMoments, match=r"'inner': its support depends on (upper|data)"):
+        DVIGuide(model)(torch.arange(4.0))
+
+
+def test_a_support_may_depend_on_the_data():
+    def model(x):
+        pyro.sample("w", dist.Normal(0.0, 1.0))
+        pyro.sample("inner", dist.Uniform(x.min(), x.max()))
+
+    guide = DVIGuide(model)
+    guide(torch.arange(4.0))
+    assert guide.median()["inner"].item() == pytest.approx(1.5)

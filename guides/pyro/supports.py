@@ -1,0 +1,92 @@
+"""Supports of latent sites, which have to be the same whatever the other sites are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import torch
+from pyro import poutine
+from torch.distributions import constraints
+
+from moment_calculus.errors import UnsupportedMoments
+
+
+def check_fixed_supports(
+    model: Callable, sites: dict[str, dict], args: tuple, kwargs: dict
+) -> None:
+    """Refuse supports that depend on other latent sites or on the subsample of a plate.
+
+    The guide would go on with the supports of its first run: it would be wrong in silence.
+
+    Args:
+        model: the model.
+        sites: its latent sites by name, of a trace.
+        args: the model's arguments.
+        kwargs: the model's keyword arguments.
+
+    Raises:
+        UnsupportedMoments: if there is such a support.
+    """
+    for name, site in sites.items():
+        if plate := _subsample_of(site):
+            raise _moving(name, plate)
+    bounded = [name for name, site in sites.items() if list(_bounds(site["fn"].support))]
+    if not bounded:
+        return
+    values = {
+        name: site["value"].detach().clone().requires_grad_()
+        for name, site in sites.items()
+        if site["value"].is_floating_point()
+    }
+    with torch.enable_grad():
+        data = {name: value.clone() for name, value in values.items()}
+        run = poutine.trace(poutine.condition(model, data=data)).get_trace
+        trace = poutine.block(run)(*args, **kwargs)
+    for name in bounded:
+        if origins := _origins(trace.nodes[name]["fn"].support, values):
+            raise _moving(name, ", ".join(sorted(origins)))
+
+
+def _bounds(support: constraints.Constraint) -> Iterator[torch.Tensor]:
+    """The tensors that a constraint holds."""
+    for part in vars(support).values():
+        if isinstance(part, torch.Tensor):
+            yield part
+        elif isinstance(part, constraints.Constraint):
+            yield from _bounds(part)
+
+
+def _origins(support: constraints.Constraint, values: dict[str, torch.Tensor]) -> set[str]:
+    """The latent sites on which the bounds of a support depend."""
+    traced = [bound.sum() for bound in _bounds(support) if bound.requires_grad]
+    if not traced:
+        return set()
+    slopes = torch.autograd.grad(traced, list(values.values()), allow_unused=True)
+    return {name for name, slope in zip(values, slopes, strict=True) if slope is not None}
+
+
+def _subsample_of(site: dict) -> str | None:
+    """The subsampled plate along which a bound varies, if there is one."""
+    event_dim = site["fn"].event_dim
+    for frame in site["cond_indep_stack"]:
+        if not frame.vectorized or (frame.full_size or frame.size) == frame.size:
+            continue
+        for bound in _bounds(site["fn"].support):
+            if _varies(bound, frame.dim - event_dim):
+                return frame.name
+    return None
+
+
+def _varies(bound: torch.Tensor, axis: int) -> bool:
+    within = bound.dim() >= -axis and bound.shape[axis] > 1
+    return within and bool((bound != bound.narrow(axis, 0, 1)).any())
+
+
+def _moving(name: str, origin: str) -> UnsupportedMoments:
+    return UnsupportedMoments(
+        f"site '{name}': its support depends on {origin}, but the guide's transform of a Normal to "
+        "the support is fixed",
+        sites=[name],
+        remedy="sample a site with a fixed support and move it by arithmetic, for example "
+        "upper * pyro.sample('u', dist.Uniform(0, 1))",
+    )

@@ -1,0 +1,101 @@
+"""propagate: moments of any function for uncertain inputs, without a model."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from numpyro_moments import Moments, UnsupportedMoments, propagate
+
+RANDOM = np.random.default_rng(0)
+FIRST, LAST = (RANDOM.normal(size=shape).astype(np.float32) for shape in ((3, 5), (5, 2)))
+
+
+def network(x):
+    return jax.nn.relu(x @ FIRST) @ LAST
+
+
+def moments(seed=0):
+    root = np.random.default_rng(seed).normal(size=(4, 3, 3)).astype(np.float32)
+    return Moments(jnp.ones((4, 3)), covariance=jnp.asarray(root @ np.swapaxes(root, -1, -2)))
+
+
+def test_full_covariance_through_a_linear_map_is_exact():
+    noisy = moments()
+    result = propagate(lambda x: x @ FIRST, noisy, covariance="full")
+    np.testing.assert_allclose(result.covariance, FIRST.T @ noisy.covariance @ FIRST, rtol=1e-4)
+    np.testing.assert_allclose(result.mean, noisy.mean @ FIRST, rtol=1e-5)
+
+
+def test_network_against_monte_carlo():
+    noisy = moments()
+    result = propagate(network, noisy, covariance="full")
+    draws = jax.random.multivariate_normal(
+        jax.random.key(0), noisy.mean, noisy.covariance, (100_000, 4)
+    )
+    samples = np.asarray(network(draws), np.float64)
+    error = samples.std(0) / np.sqrt(len(samples))
+    assert (np.abs(result.mean - samples.mean(0)) < 5 * error).all()
+    np.testing.assert_allclose(result.variance, samples.var(0), rtol=0.04)
+    centred = samples - samples.mean(0)
+    covariance = np.einsum("nbi,nbj->bij", centred, centred) / len(samples)
+    np.testing.assert_allclose(result.covariance, covariance, rtol=0.06, atol=0.05)
+
+
+def test_diagonal_is_the_default_and_compiled_moments_are_the_same():
+    result = propagate(network, moments())
+    assert result.covariance is None
+    assert result.variance.shape == (4, 2)
+    compiled = jax.jit(lambda noisy: propagate(network, noisy))(moments())
+    np.testing.assert_allclose(compiled.mean, result.mean, rtol=1e-5)
+    np.testing.assert_allclose(compiled.variance, result.variance, rtol=1e-5)
+
+
+def test_vmap_over_moments():
+    noisy = moments()
+    rows = jax.vmap(lambda row: propagate(network, row, covariance="full"))(noisy)
+    together = propagate(network, noisy, covariance="full")
+    np.testing.assert_allclose(rows.covariance, together.covariance, rtol=2e-5, atol=1e-5)
+
+
+def test_certain_arguments_and_structures_pass_through():
+    noisy = moments()
+    result = propagate(
+        lambda x, k, name: {"sum": x["a"] + k, "rest": (k, x["a"][..., 0])}, {"a": noisy}, 2.0, "b"
+    )
+    np.testing.assert_allclose(result["sum"].mean, noisy.mean + 2)
+    assert result["rest"][0].mean == 2.0
+    assert result["rest"][0].variance == 0.0
+    np.testing.assert_allclose(result["rest"][1].variance, noisy.variance[..., 0])
+
+
+def test_inputs_are_independent_of_each_other():
+    first, second = moments(0), moments(1)
+    result = propagate(lambda a, b: a - b, first, second, covariance="full")
+    np.testing.assert_allclose(result.covariance, first.covariance + second.covariance, rtol=1e-6)
+
+
+def test_unsupported_operation_names_input_line_and_remedy():
+    with pytest.raises(UnsupportedMoments) as refusal:
+        propagate(lambda inputs: jnp.sort(inputs["x"]), {"x": moments()})
+    message = str(refusal.value)
+    assert "sort" in message
+    assert "test_propagate.py" in message
+    assert "input 0['x']" in message
+    assert "remedy" in message
+
+
+def test_unknown_options_name_the_candidates():
+    with pytest.raises(ValueError, match="rules='mean' is not one of exact, dvi"):
+        propagate(network, moments(), rules="mean")
+
+
+def test_gradients_reach_the_inputs():
+    def spread(mean):
+        return propagate(jnp.tanh, Moments(mean, variance=jnp.ones(3))).variance.sum()
+
+    gradient = jax.grad(spread)(jnp.ones(3))
+    assert jnp.isfinite(gradient).all()
+    assert (gradient != 0).all()
