@@ -46,9 +46,7 @@ def sequentially(function: Callable[..., tuple], arrays: list[Array], size: int)
 UNROLLED = 4  # terms in one round of a compiled loop: of one alone, the rounds take the time
 
 
-def summed(
-    term: Callable[..., Array], nodes: Sequence[tuple[float, float]], like: Array
-) -> Array:
+def summed(term: Callable[..., Array], nodes: Sequence[tuple[float, float]], like: Array) -> Array:
     """Σ term(node, weight); under JAX in a loop, for the time to compile.
 
     Args:
