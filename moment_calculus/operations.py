@@ -66,6 +66,8 @@ def add(left: Any, right: Any) -> Value:
         left, right = right, left
     if not is_value(right):
         return scale_shift(left, 1.0, right)
+    if left is right:
+        return scale_shift(left, 2.0)
     if of_one_gaussian(left, right):
         return fused(operator.add, left, right, bounds=lambda: left.bounds.plus(right.bounds))
     later = lambda: _added(left, right)  # noqa: E731

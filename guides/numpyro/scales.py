@@ -27,7 +27,7 @@ def softplus(x: jax.Array) -> jax.Array:
     falling = jnp.exp(-jnp.abs(x))
     ratio = falling / (2 + falling)
     square = ratio * ratio
-    series = 1 / (2 * TERMS - 1)
+    series: jax.Array | float = 1 / (2 * TERMS - 1)
     for power in range(TERMS - 2, -1, -1):
         series = series * square + 1 / (2 * power + 1)
     return jnp.maximum(x, 0) + 2 * ratio * series

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 from pyro import poutine
@@ -43,7 +44,8 @@ def check_fixed_supports(
         run = poutine.trace(poutine.condition(model, data=data)).get_trace
         trace = poutine.block(run)(*args, **kwargs)
     for name in bounded:
-        if origins := _origins(trace.nodes[name]["fn"].support, values):
+        fn: Any = trace.nodes[name]["fn"]
+        if origins := _origins(fn.support, values):
             raise _moving(name, ", ".join(sorted(origins)))
 
 

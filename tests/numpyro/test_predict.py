@@ -93,8 +93,9 @@ def test_every_site_that_is_not_latent():
     """Several observable sites, a deterministic one, and a factor, of which nothing is known."""
 
     def model(x, y=None):
-        mean = numpyro.deterministic("mean", x @ weights())
-        numpyro.factor("penalty", -jnp.sum(mean**2))
+        w = weights()
+        mean = numpyro.deterministic("mean", x @ w)
+        numpyro.factor("penalty", -jnp.sum(w**2))
         with numpyro.plate("data", len(x)):
             numpyro.sample("first", dist.Normal(mean, 0.5), obs=y)
             numpyro.sample("second", dist.Normal(2 * mean, 0.5), obs=y)
@@ -198,7 +199,7 @@ def test_a_confined_parameter_that_was_matched_by_a_gaussian_is_refused(name):
 
     guide = DVIGuide(init_scale=0.5)
     bind(guide, model)
-    params = perturbed(guide)
+    params = perturbed(guide, jnp.ones(3))
     with pytest.raises(UnsupportedMoments, match=r"Gaussian|sqrt|log of"):
         DeterministicELBO().loss(jax.random.key(0), params, model, guide, jnp.ones(3))
     with pytest.raises(UnsupportedMoments, match="is a Gaussian value"):
