@@ -70,7 +70,6 @@ INTEGRATED = {
     "logarithms": lambda h: jnp.log(0.5 + jnp.square(h)) + jnp.log1p(jnp.exp(h) + h**2),
     "real power": lambda h: nn.softplus(h) ** 0.7 + jax.lax.rsqrt(1 + jnp.abs(h)),
     "powers by arrays": lambda h: (2 * jnp.exp(h)) ** (slopes / 2),
-    "root of a clipped map": lambda h: jnp.sqrt(jnp.maximum(2 * h + 1, 0) + 1e-3),
     "powers of numbers": lambda h: 2.0**h + jnp.exp(np.log(slopes + 1.3) * h),
     "roots": lambda h: jnp.cbrt(1 + h**2) + jnp.exp(h) ** -0.5,
     "arcs of bounded": lambda h: jnp.arcsin(0.9 * jnp.tanh(h)) + jnp.arccosh(jnp.cosh(h)),
