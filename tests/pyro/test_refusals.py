@@ -203,10 +203,12 @@ REFUSALS = {
         WEIGHTS,
     ),
     "shapes of a sum": Refusal(
-        after_training(sums, X), r"__r?add__.*\(4,\).*\(20, 3\) do not", "align", ("w",)
+        after_training(sums, X), r"__r?add__.*\(4,\).*\(20, 3\) do not", "axes of size one", ("w",)
     ),
     "shape of the observations": Refusal(
-        loss(models.linear_regression, y=Y[:7]), r"site 'obs': .*\(20,\).*\(7,\)", "align"
+        loss(models.linear_regression, y=Y[:7]),
+        r"site 'obs': .*\(20,\).*\(7,\)",
+        "axes of size one",
     ),
     "memory": Refusal(
         loss(models.sequential(2), memory_limit=5000),
@@ -221,7 +223,7 @@ REFUSALS = {
         (*WEIGHTS, "network.2.bias", "network.2.weight"),
     ),
     "Gaussian scale": Refusal(
-        loss(gaussian_scale), "site 'obs': the scale is a Gaussian", r"torch\.exp", ("w",)
+        loss(gaussian_scale), "site 'obs': the scale is a Gaussian", r"exp\(h\)", ("w",)
     ),
     "empty batch": Refusal(
         loss(models.sequential(), x=X[:0], y=Y[:0]), r"batch is empty.*'x'.*\(0, 3\)", "skip empty"
