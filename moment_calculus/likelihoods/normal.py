@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from moment_calculus.activations.exponential import Exp, capped_exp
+from moment_calculus.alignment import aligned
 from moment_calculus.arrays import Array
 from moment_calculus.elements import overlap
 from moment_calculus.errors import UnsupportedMoments
@@ -113,8 +114,8 @@ def _with(residual: Any, driver: Gaussian) -> tuple[Array, Any, Any]:
     if not is_value(residual):
         return residual, 0.0, 0.0
     residual = residual.gaussian()
-    shape = broadcast_shape(residual.shape, driver.shape)
-    covariance = elementwise_covariance(broadcast(residual, shape), broadcast(driver, shape))
+    left, right, _ = aligned(residual, driver)
+    covariance = elementwise_covariance(left, right)
     if covariance is None:
         raise UnsupportedMoments(
             "the location and the scale of a Normal depend on the same latent site(s) and their "
