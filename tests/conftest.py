@@ -30,3 +30,25 @@ def double_precision():
     torch.set_default_dtype(torch.float64)
     yield
     torch.set_default_dtype(torch.float32)
+
+
+# What takes longest, and repeats on larger models what other tests assert: make test-all runs it.
+SLOW = (
+    "numpyro/test_control_flow.py::test_sites_inside_a_scan_of_numpyro_against_samples",
+    "numpyro/test_convolutional_networks.py",
+    "numpyro/test_elbo_against_monte_carlo.py::test_gradients_match_finite_differences",
+    "numpyro/test_host_guides.py",
+    "numpyro/test_latent_sites.py::test_host_guides_against_samples[AutoNormal-diagonal]",
+    "numpyro/test_modules.py",
+    "numpyro/test_twelve_models.py",
+    "test_benchmarks.py::test_step_time[numpyro",
+    "test_examples.py::test_demo[numpyro",
+    "test_examples.py::test_uci_regression[ddvi-numpyro",
+    "test_examples.py::test_uci_regression[mcvi-numpyro",
+)
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if item.nodeid.removeprefix("tests/").startswith(SLOW):
+            item.add_marker(pytest.mark.slow)

@@ -53,6 +53,7 @@ SPELLINGS = {
     "elu by where": lambda h: jnp.where(h > 0, h, 0.3 * jnp.expm1(h)),
     "polynomial": lambda h: h * h * h - 1,
     "power of exp": lambda h: jnp.sqrt(2 * jnp.exp(h)) + jnp.exp(0.5 * h),
+    "powers by arrays": lambda h: (2 * jnp.exp(h)) ** (slopes / 2),
     "copies": lambda h: jax.lax.optimization_barrier(jnp.real(jnp.copy(h))) * 1,
 }
 # Functions without a closed form: by quadrature, with the places where they bend.
@@ -69,7 +70,6 @@ INTEGRATED = {
     "gate of a condition": lambda h: jnp.where(h * h > 1, jnp.tanh(h), jnp.sin(h)),
     "logarithms": lambda h: jnp.log(0.5 + jnp.square(h)) + jnp.log1p(jnp.exp(h) + h**2),
     "real power": lambda h: nn.softplus(h) ** 0.7 + jax.lax.rsqrt(1 + jnp.abs(h)),
-    "powers by arrays": lambda h: (2 * jnp.exp(h)) ** (slopes / 2),
     "powers of numbers": lambda h: 2.0**h + jnp.exp(np.log(slopes + 1.3) * h),
     "roots": lambda h: jnp.cbrt(1 + h**2) + jnp.exp(h) ** -0.5,
     "arcs of bounded": lambda h: jnp.arcsin(0.9 * jnp.tanh(h)) + jnp.arccosh(jnp.cosh(h)),
