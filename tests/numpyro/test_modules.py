@@ -97,19 +97,20 @@ def equinox_model(x, y=None):
     observe(jax.vmap(network)(x), y)
 
 
-# Share of the loss by which the matching may differ, on top of three standard errors.
+# Share of the loss by which the matching may differ, on top of three standard errors: with full
+# covariance, and with the variances alone, which is too optimistic behind two hidden layers.
 CASES = {
-    "linen": (linen_model, (X, Y), 0.02),
-    "convolutional": (convolutional_model, (IMAGES, TARGETS), 0.01),
-    "nnx": (nnx_model, (X, Y), 0.005),
-    "equinox": (equinox_model, (X, Y), 0.005),
+    "linen": (linen_model, (X, Y), (0.02, 0.08)),
+    "convolutional": (convolutional_model, (IMAGES, TARGETS), (0.01, 0.01)),
+    "nnx": (nnx_model, (X, Y), (0.005, 0.005)),
+    "equinox": (equinox_model, (X, Y), (0.005, 0.005)),
 }
 
 
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.filterwarnings("ignore::moment_calculus.errors.CovarianceDroppedWarning")
 def test_networks_train_and_agree_with_samples(name):
-    model, data, share = CASES[name]
+    model, data, shares = CASES[name]
     guide = DVIGuide()
     svi = SVI(model, guide, DeterministicELBO(covariance="diagonal"))
     svi.optim = numpyro.optim.Adam(0.02)
@@ -128,7 +129,7 @@ def test_networks_train_and_agree_with_samples(name):
     losses, draws = both(trained.params)
     draws = np.asarray(draws, np.float64)
     expected, error = draws.mean(), draws.std() / DRAWS**0.5
-    for loss in losses:
+    for loss, share in zip(losses, shares, strict=True):
         assert abs(loss - expected) < 3 * error + share * abs(expected), (losses, expected, error)
 
 
