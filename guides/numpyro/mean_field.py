@@ -87,8 +87,7 @@ class DVIGuide(AutoGuide):
 
     def __call__(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """Sample every latent site; arguments are the model's."""
-        key = numpyro.prng_key()  # at every call: a seed gives the same start again
-        run = cache(lambda: self._run_model(key, *args, **kwargs))
+        run = cache(lambda: self._run_model(*args, **kwargs))
         sites = self._learn(run()) if self._sites is None else self._sites
         plates = self._create_plates(*args, **kwargs)
         result = {}
@@ -100,12 +99,13 @@ class DVIGuide(AutoGuide):
                 result[site.name] = numpyro.sample(site.name, posterior(site, loc, scale))
         return result
 
-    def _run_model(self, key: jax.Array | None, /, *args: Any, **kwargs: Any) -> Run:
+    def _run_model(self, *args: Any, **kwargs: Any) -> Run:
         if self.model is None:
             raise RuntimeError(
                 "DVIGuide() has not met a model yet: pass DVIGuide(model), call "
                 "guide.bind(model), or use numpyro_moments.SVI, which binds it"
             )
+        key = numpyro.prng_key()
         if key is None:
             raise RuntimeError(
                 "DVIGuide needs a random key for its initial locations: call it inside "

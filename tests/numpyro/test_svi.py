@@ -42,8 +42,8 @@ def test_progress_bar_shows_the_loss(capsys):
 
 def test_a_resumed_run_is_one_run():
     x, y = models.data()
-    svi = SVI(models.linear_regression, DVIGuide(), DeterministicELBO())
-    whole = svi.run(KEY, 20, x, y, progress_bar=False)
+    whole, svi = (SVI(models.linear_regression, DVIGuide(), DeterministicELBO()) for _ in range(2))
+    whole = whole.run(KEY, 20, x, y, progress_bar=False)
     first = svi.run(KEY, 10, x, y, progress_bar=False)
     second = svi.run(KEY, 10, x, y, progress_bar=False, init_state=first.state)
     np.testing.assert_allclose(
