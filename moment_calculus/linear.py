@@ -10,9 +10,10 @@ from typing import Any
 
 from moment_calculus.arrays import Array, contract, diagonal_matrix
 from moment_calculus.errors import UnsupportedMoments
+from moment_calculus.matrices import affine, affine_squared, squared
 from moment_calculus.operations import DEPENDENCE_REMEDY, add
 from moment_calculus.shapes import move_axis, moved, reshape, swap_last, warn_dropped
-from moment_calculus.special import affine, affine_squared, namespace
+from moment_calculus.special import namespace
 from moment_calculus.values import Gaussian, Jacobian, Value, identity_map, share_sites
 
 
@@ -63,7 +64,7 @@ def _mean(operand: Any) -> Array:
 def _certain_input(x: Array, w: Any, b: Any, mean: Array) -> Gaussian:
     """Rows of the weight are independent, so the outputs are: no covariance is needed."""
     weights = [operand for operand in (w, b) if isinstance(operand, Gaussian)]
-    variance = _noise(x * x, w, b)
+    variance = _noise(squared(x), w, b)
     return Gaussian(
         mean,
         namespace(mean).broadcast_to(variance, tuple(mean.shape)),
@@ -88,7 +89,7 @@ def _weight_parents(w: Any, b: Any) -> tuple:
 def _random_input(x: Gaussian, w: Any, b: Any, mean: Array) -> Gaussian:
     x = _with_trailing_features(x)
     mean_w, full = _mean(w), x.propagation.full
-    noise = _noise(x.variance + x.mean * x.mean, w, b)
+    noise = _noise(x.variance + squared(x.mean), w, b)
     each = mean_w[..., None, :, :] if len(mean_w.shape) > 2 and len(x.shape) > 1 else mean_w
 
     def joint() -> Array:

@@ -21,8 +21,6 @@ Array = Any
 
 __all__ = [
     "TINY_VARIANCE",
-    "affine",
-    "affine_squared",
     "constants",
     "elementwise",
     "erf",
@@ -194,41 +192,6 @@ def ndtr(x: Array) -> Array:
         x: any array.
     """
     return 0.5 * erfc(x * -math.sqrt(0.5))
-
-
-def affine(inputs: Array, matrix: Array, shift: Array | None = None) -> Array:
-    """M x + c over the trailing axis of x, as one operation where the framework has it.
-
-    Args:
-        inputs: x, [..., in].
-        matrix: M, [..., out, in].
-        shift: c, [out] or broadcastable with the result, or None.
-    """
-    alike = len(matrix.shape) == 2 and (shift is None or len(shift.shape) == 1)
-    if alike and array_api_compat.is_torch_array(matrix):
-        return _torch_linear()(inputs, matrix, shift)
-    mapped = inputs @ matrix.mT
-    return mapped if shift is None else mapped + shift
-
-
-def affine_squared(inputs: Array, matrix: Array) -> Array:
-    """(M∘M) x over the trailing axis of x: what M does to variances.
-
-    Args:
-        inputs: x, [..., in].
-        matrix: M, [..., out, in].
-    """
-    if array_api_compat.is_torch_array(matrix):
-        return affine(inputs, matrix * matrix)
-    columns = matrix.mT  # the layout in which JAX models hold weights: XLA would copy the squares
-    return inputs @ (columns * columns)
-
-
-@functools.cache
-def _torch_linear() -> Callable[..., Array]:
-    import torch
-
-    return torch.nn.functional.linear
 
 
 def logsumexp(x: Array, *, axis: int = -1) -> Array:

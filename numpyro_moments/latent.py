@@ -13,6 +13,7 @@ from numpyro.distributions.util import scale_and_mask, sum_rightmost
 
 from moment_calculus import divergences
 from moment_calculus.errors import UnsupportedMoments
+from moment_calculus.matrices import row_sums
 from moment_calculus.values import Gaussian
 from numpyro_moments.interpreter import is_random
 from numpyro_moments.likelihoods import evaluate, has_moments
@@ -99,7 +100,9 @@ def _gaussian_kl(site: Site, guide_site: Site) -> jax.Array | None:
     if isinstance(without_wrappers(guide_site["fn"]), dist.Delta):
         return None
     kl = divergences.gaussian_kl(moments.mean, moments.variance, prior.loc, prior.scale**2)
-    return sum_rightmost(kl, fn.event_dim)
+    if not fn.event_dim:
+        return kl
+    return sum_rightmost(row_sums(kl), fn.event_dim - 1)
 
 
 def _is_leaf(moments: Any) -> TypeGuard[Gaussian]:

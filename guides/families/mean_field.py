@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from moment_calculus.arrays import Array
+from moment_calculus.matrices import squared
 
 
 def moments(loc: Array, scale: Array) -> tuple[Array, Array]:
@@ -12,7 +13,7 @@ def moments(loc: Array, scale: Array) -> tuple[Array, Array]:
         loc: locations.
         scale: standard deviations, positive.
     """
-    return loc, scale * scale
+    return loc, squared(scale)
 
 
 def sample(loc: Array, scale: Array, noise: Array) -> Array:
