@@ -1,4 +1,4 @@
-"""Mehler's series of the covariance of two activations, and which pairs it does not serve yet."""
+"""Mehler's series of the covariance of two activations, and which pairs its terms are too few for."""
 
 from __future__ import annotations
 
