@@ -15,7 +15,14 @@ from numpy.testing import assert_allclose
 
 from moment_calculus.errors import UnsupportedMoments
 from numpyro_moments import Moments, propagate
-from tests.numpyro.composite_checks import COVARIANCE, MEAN, agree, check_single_precision, in_jax
+from tests.numpyro.composite_checks import (
+    COVARIANCE,
+    MEAN,
+    agree,
+    check_single_precision,
+    in_jax,
+    samples,
+)
 from tests.numpyro.spelled_out import COMPOSITES, rows
 from tests.properties import QUICK
 
@@ -35,14 +42,7 @@ def _softmax_over_samples(x):
 
 def test_softmax_against_samples():
     """The documented errors at logit variances of order 1: 0.035 of a mean, 0.02 of a variance."""
-    random = np.random.default_rng(0)
-    draws = np.stack(
-        [
-            random.multivariate_normal(*row, size=40_000)
-            for row in zip(MEAN, COVARIANCE, strict=True)
-        ],
-        axis=1,
-    )
+    draws = samples()
     sampled = _softmax_over_samples(draws)
     with jax.enable_x64(True):
         found = in_jax(jax.nn.softmax, "full")

@@ -14,7 +14,14 @@ from numpy.testing import assert_allclose
 
 from moment_calculus.errors import CovarianceDroppedWarning, UnsupportedMoments
 from numpyro_moments import Moments, propagate
-from tests.numpyro.composite_checks import COVARIANCE, MEAN, agree, check_single_precision, in_jax
+from tests.numpyro.composite_checks import (
+    COVARIANCE,
+    MEAN,
+    agree,
+    check_single_precision,
+    in_jax,
+    samples,
+)
 from tests.numpyro.spelled_out import EPS, FEATURES, NORMALISATIONS, rows
 from tests.properties import QUICK
 
@@ -164,14 +171,7 @@ def test_parts_have_their_own_moments_elsewhere():
 
 def test_layer_norm_against_samples():
     """The documented errors for four features: 0.08 of a mean, 0.6 of the mean variance."""
-    random = np.random.default_rng(0)
-    draws = np.stack(
-        [
-            random.multivariate_normal(*row, size=40_000)
-            for row in zip(MEAN, COVARIANCE, strict=True)
-        ],
-        axis=1,
-    )
+    draws = samples()
     centred = draws - draws.mean(-1, keepdims=True)
     sampled = centred / np.sqrt(draws.var(-1, keepdims=True) + EPS)
     with jax.enable_x64(True):
