@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyro
 import torch
-from models import twelve_models
+from models_pyro import twelve_models
 from pyro.infer import Trace_ELBO
 
 from pyro_moments import SVI, DeterministicELBO, DVIGuide

@@ -91,7 +91,7 @@ def convolution(inputs: Any, weight: Any, kernel: Kernel, layout: ConvolutionLay
     """
     x, w = (o.gaussian() if hasattr(o, "gaussian") else o for o in (inputs, weight))
     random = [operand for operand in (x, w) if isinstance(operand, Gaussian)]
-    _check(x, w, random)
+    _check(w, random)
     mean = kernel(_mean(x), _mean(w))
     step = _Step(x, w, kernel, layout, tuple(mean.shape))
     return Gaussian(
@@ -113,7 +113,7 @@ def _mean(operand: Any) -> Array:
     return operand.mean if isinstance(operand, Gaussian) else operand
 
 
-def _check(x: Any, w: Any, random: list[Gaussian]) -> None:
+def _check(w: Any, random: list[Gaussian]) -> None:
     shared = share_sites(*random)
     if shared:
         raise UnsupportedMoments(

@@ -32,7 +32,7 @@ def index(value: Any, key: Any) -> Any:
         UnsupportedMoments: if the key is random.
     """
     keys = _as_tuple(key)
-    _check_certain(keys)
+    require_certain(*keys)
     if not hasattr(value, "sites"):
         return value[key]
     if isinstance(value, Deferred):
@@ -41,6 +41,24 @@ def index(value: Any, key: Any) -> Any:
         shape = tuple(value.mean[key].shape)
         return _index_apart(value, keys, shape) if _keeps_places(keys) else _plain(value, key)
     return _index_trailing(value, key, keys)
+
+
+def require_certain(*keys: Any) -> None:
+    """Refuse indices that depend on a random value.
+
+    Args:
+        keys: parts of a key, as of :func:`index`.
+
+    Raises:
+        UnsupportedMoments: if one of them is random.
+    """
+    for key in keys:
+        if hasattr(key, "sites"):
+            raise UnsupportedMoments(
+                "an index that depends on a random value",
+                sites=key.sites,
+                remedy="index with certain integers, slices or masks",
+            )
 
 
 def _index_trailing(value: Gaussian, key: Any, keys: tuple) -> Gaussian:
@@ -65,16 +83,6 @@ def _index_trailing(value: Gaussian, key: Any, keys: tuple) -> Gaussian:
 
 def _as_tuple(key: Any) -> tuple:
     return key if isinstance(key, tuple) else (key,)
-
-
-def _check_certain(keys: tuple) -> None:
-    for key in keys:
-        if hasattr(key, "sites"):
-            raise UnsupportedMoments(
-                "an index that depends on a random value",
-                sites=key.sites,
-                remedy="index with certain integers, slices or masks",
-            )
 
 
 def _is_basic(key: Any) -> bool:

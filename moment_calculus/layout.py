@@ -57,6 +57,20 @@ def broadcast_shape(*shapes: tuple[int, ...]) -> tuple[int, ...]:
     return result
 
 
+def broadcasts_to(wide: tuple[int, ...], shape: tuple[int, ...]) -> bool:
+    """Whether an array of one shape can be expanded to another.
+
+    Args:
+        wide: the other shape.
+        shape: of the array.
+
+    Raises:
+        UnsupportedMoments: if the shapes do not broadcast at all.
+    """
+    wide = tuple(wide)
+    return len(shape) <= len(wide) and broadcast_shape(wide, tuple(shape)) == wide
+
+
 def gain_map(gain: Array, axis: int | None) -> Jacobian:
     """The map of an elementwise step with expected derivative ``gain``, of the result's shape."""
     return lambda cross: features_last(gain, axis)[..., :, None] * cross

@@ -1,4 +1,4 @@
-"""Mehler's series of the covariance of two activations, and which pairs it does not serve yet."""
+"""Mehler's series of the covariance of two activations, and the pairs it is too short for."""
 
 from __future__ import annotations
 

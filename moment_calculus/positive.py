@@ -167,8 +167,14 @@ def exponential(base: Any, value: Value) -> Value:
         value: the exponent.
 
     Raises:
-        UnsupportedMoments: if the base is not positive, or not known to be.
+        UnsupportedMoments: if the base is random, not positive, or not known to be.
     """
+    if hasattr(base, "sites"):
+        raise UnsupportedMoments(
+            "a random power of a random value",
+            sites=base.sites | value.sites,
+            remedy="make the base or the exponent certain",
+        )
     number, known = isinstance(base, int | float), extremes(base)
     if known is None:
         raise UnsupportedMoments(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from functools import cache
 
@@ -102,3 +103,19 @@ class Propagation:
     def full(self) -> bool:
         """Whether covariances over the feature axis are carried."""
         return self.covariance == "full"
+
+
+def check_draws(sample_sites: Collection[str], num_particles: int) -> None:
+    """Check the options of an ELBO that say what is drawn, and how often.
+
+    Args:
+        sample_sites: names of the sites that are drawn.
+        num_particles: number of draws.
+
+    Raises:
+        ValueError: if the sites are a string instead of a collection, or there are no draws.
+    """
+    if isinstance(sample_sites, str):
+        raise ValueError(f"sample_sites is a collection of names: sample_sites=[{sample_sites!r}]")
+    if num_particles < 1:
+        raise ValueError(f"num_particles={num_particles} must be at least 1")

@@ -52,11 +52,11 @@ def broadcast(value: Any, shape: Sequence[int], axis: Any = KEEP) -> Any:
     axis = value.axis if axis is KEEP else axis
     if value.shape == shape and value.axis == axis:
         return value
-    return _expanded(_on_axis(value, len(shape), axis), shape, axis)
+    return _expanded(_on_axis(value, axis), shape, axis)
 
 
-def _on_axis(value: Gaussian, rank: int, axis: int | None) -> Gaussian:
-    """Give a value that will be expanded to ``rank`` axes the feature axis ``axis``."""
+def _on_axis(value: Gaussian, axis: int | None) -> Gaussian:
+    """Give a value that will be expanded the feature axis ``axis``."""
     if value.axis == axis:
         return value
     if axis is not None and value.axis is None:

@@ -5,7 +5,6 @@ Only arrays that are known are looked at: inside ``jax.jit`` arguments have shap
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -16,7 +15,12 @@ import numpy as np
 from numpyro import handlers
 from numpyro.primitives import Messenger
 
-from moment_calculus.errors import UnsupportedMoments
+from moment_calculus.diagnosis import (
+    empty_batch,
+    named_arguments,
+    not_finite,
+    weights_in_plates,
+)
 
 
 @contextmanager
@@ -48,11 +52,7 @@ def refuse_empty_inputs(model: Callable, args: tuple, kwargs: dict, error: Excep
     """Refuse a batch without elements; arguments as in :func:`diagnosed`."""
     for name, array in _arrays(model, args, kwargs):
         if np.size(array) == 0:
-            raise UnsupportedMoments(
-                f"the batch is empty: input '{name}' has shape {tuple(np.shape(array))}, and a "
-                "plate needs an element",
-                remedy="skip empty batches",
-            ) from error
+            raise empty_batch(name, np.shape(array)) from error
 
 
 def refuse_infinite_inputs(
@@ -97,12 +97,7 @@ def _refuse_infinite(what: str, data: Any, error: Exception | None = None) -> No
     if finite.all():
         return
     places = np.argwhere(~finite)
-    raise UnsupportedMoments(
-        f"{what} has {len(places)} NaN or infinite element(s) of {finite.size}, the first at "
-        f"index {tuple(places[0].tolist())}",
-        remedy="leave such rows out, or impute them; where a mask hides them, replace them by any "
-        "number (jnp.nan_to_num), because a masked NaN still enters the gradients",
-    ) from error
+    raise not_finite(what, places.tolist(), finite.size, replacement="jnp.nan_to_num") from error
 
 
 def _is_known(data: Any) -> bool:
@@ -110,17 +105,10 @@ def _is_known(data: Any) -> bool:
 
 
 def _arrays(model: Callable, args: tuple, kwargs: dict) -> Iterator[tuple[str, Any]]:
-    for name, argument in _named_arguments(model, args, kwargs).items():
+    for name, argument in named_arguments(_unwrapped(model), args, kwargs).items():
         for part in jax.tree.leaves(argument):
             if isinstance(part, np.ndarray | jax.Array):
                 yield name, part
-
-
-def _named_arguments(model: Callable, args: tuple, kwargs: dict) -> dict[str, Any]:
-    try:
-        return dict(inspect.signature(_unwrapped(model)).bind(*args, **kwargs).arguments)
-    except (TypeError, ValueError):
-        return {**{f"argument {i}": argument for i, argument in enumerate(args)}, **kwargs}
 
 
 def _unwrapped(model: Any) -> Any:
@@ -131,23 +119,9 @@ def _unwrapped(model: Any) -> Any:
 
 
 def _refuse_weights_in_plates(model: Callable, args: tuple, kwargs: dict, error: Exception) -> None:
-    plates: dict[str, list[str]] = {}
-    for name, plate in _weights_in_plates(model, args, kwargs):
-        plates.setdefault(plate, []).append(name)
-    if isinstance(error, UnsupportedMoments):  # which knows its sites: others are not the cause
-        plates = {plate: names for plate, names in plates.items() if {*names} & {*error.sites}}
-    for plate, names in plates.items():
-        raise UnsupportedMoments(
-            f"latent site(s) {', '.join(names)} were sampled inside plate '{plate}', which gives "
-            f"every element of the plate weights of its own ({_headline(error)})",
-            sites=names,
-            remedy=f"read the weights before the plate: call the network outside of '{plate}', "
-            "and open the plate for the observations only",
-        ) from error
-
-
-def _headline(error: Exception) -> str:
-    return str(error).partition("\n")[0]
+    refusal = weights_in_plates(_weights_in_plates(model, args, kwargs), error)
+    if refusal is not None:
+        raise refusal from error
 
 
 def _weights_in_plates(model: Callable, args: tuple, kwargs: dict) -> Iterator[tuple[str, str]]:

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 from numpyro import handlers
 from numpyro.infer.elbo import ELBO
 
-from moment_calculus.errors import UnsupportedMoments
-from moment_calculus.rulebooks import Propagation
+from moment_calculus.refusals import not_in_guide
+from moment_calculus.rulebooks import Propagation, check_draws
 from numpyro_moments.diagnosis import diagnosed, explain_infinite_loss
 from numpyro_moments.latent import auxiliary_term, latent_term
 from numpyro_moments.observed import observed_term
@@ -73,7 +73,7 @@ class DeterministicELBO(ELBO):
         sum_sites: bool = True,
         **options: Any,
     ) -> None:
-        _check_options(sample_sites, num_particles)
+        check_draws(sample_sites, num_particles)
         super().__init__(num_particles=num_particles, **options)
         self.propagation = Propagation.named(
             covariance, rules, categorical, memory_limit, categorical_draws
@@ -145,13 +145,6 @@ def _is_infinite(term: Any) -> bool:
     return not isinstance(term, jax.core.Tracer) and not bool(jnp.isfinite(term))
 
 
-def _check_options(sample_sites: Any, num_particles: int) -> None:
-    if isinstance(sample_sites, str):
-        raise ValueError(f"sample_sites is a collection of names: sample_sites=[{sample_sites!r}]")
-    if num_particles < 1:
-        raise ValueError(f"num_particles={num_particles} must be at least 1")
-
-
 def bind(guide: Any, model: Any) -> None:
     """Bind a guide that was made without a model.
 
@@ -186,8 +179,4 @@ def elbo_terms(traces: Traces) -> dict[str, Any]:
 def _guide_site(name: str, guide: dict[str, dict]) -> dict:
     if name in guide:
         return guide[name]
-    raise UnsupportedMoments(
-        f"latent site '{name}' of the model is not in the guide",
-        sites=[name],
-        remedy="add it to the guide, or observe it",
-    )
+    raise not_in_guide(name)

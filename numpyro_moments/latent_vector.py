@@ -20,7 +20,7 @@ from numpyro.infer.autoguide import (
 )
 
 from moment_calculus.errors import UnsupportedMoments
-from numpyro_moments.posteriors import MEAN_FIELD_GUIDES
+from moment_calculus.refusals import MEAN_FIELD_GUIDES
 
 Draw = Callable[[str, dist.Distribution], jax.Array]
 _GAUSSIAN = (AutoLaplaceApproximation, AutoLowRankMultivariateNormal, AutoMultivariateNormal)

@@ -13,6 +13,12 @@ from guides.families import mean_field
 from moment_calculus import divergences
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.operations import add, leaf
+from moment_calculus.refusals import (
+    dependent_posterior,
+    discrete_site,
+    ignored_correlations,
+    no_posterior_moments,
+)
 from moment_calculus.rulebooks import Propagation
 from moment_calculus.shapes import broadcast
 from moment_calculus.values import Gaussian, Value
@@ -20,12 +26,6 @@ from numpyro_moments.interpreter import is_random
 from numpyro_moments.likelihoods.structure import random_leaves
 from numpyro_moments.transformed import WRAPPERS, expected_log_slope, gaussian_base, transformed
 
-SAMPLE_REMEDY = "name it in DeterministicELBO(sample_sites=...) to draw it by reparameterisation"
-DISCRETE_REMEDY = (
-    "sum it out in the model, e.g. by a mixture distribution, or use NumPyro's TraceEnum_ELBO; "
-    "hide it from an automatic guide only if the model enumerates it"
-)
-MEAN_FIELD_GUIDES = "use DVIGuide, AutoNormal or AutoDiagonalNormal"
 _FULL_RANK = (dist.MultivariateNormal, dist.LowRankMultivariateNormal)
 
 
@@ -51,7 +51,7 @@ def posterior_value(name: str, fn: Any, propagation: Propagation, remedy: str = 
     base, transforms = gaussian_base(fn)
     if base is not None:
         if random := random_leaves(transforms):
-            raise _dependent(name, "transform", random[0])
+            raise dependent_posterior(name, "transform", random[0].sites)
         return transformed(_normal(name, fn, base, propagation), transforms)
     inner = without_wrappers(fn)
     if isinstance(inner, dist.Delta):
@@ -113,39 +113,23 @@ def _normal(name: str, fn: Any, base: Any, propagation: Propagation) -> Gaussian
     """A Normal site; with a random location, that location and independent noise."""
     loc, scale = base.loc, base.scale
     if is_random(scale):
-        raise _dependent(name, "scale", scale)
+        raise dependent_posterior(name, "scale", scale.sites)
     shape = fn.batch_shape + fn.event_shape
     centred = is_random(loc)
     if centred and not isinstance(loc, Gaussian):
-        raise _dependent(name, "non-linear location", loc)
+        raise dependent_posterior(name, "non-linear location", loc.sites)
     moments = mean_field.moments(jnp.zeros_like(scale) if centred else loc, scale)
     mean, variance = (jnp.broadcast_to(part, shape) for part in moments)
     gaussian = leaf(name, mean, variance, propagation, event_dim=fn.event_dim)
     return add(broadcast(loc, shape), gaussian).gaussian() if centred else gaussian
 
 
-def _dependent(name: str, parameter: str, value: Any) -> UnsupportedMoments:
-    others = sorted(value.sites)
-    return UnsupportedMoments(
-        f"guide site '{name}' has a {parameter} that depends on other latent sites "
-        f"({', '.join(others)}): the guide is neither mean-field nor linear and Gaussian",
-        sites=[name, *others],
-        remedy="make the scales of guide sites certain and their locations certain or linear in "
-        "other sites, or draw the sites by naming them in DeterministicELBO(sample_sites=...)",
-    )
-
-
 def _full_rank(name: str, fn: Any, inner: Any, propagation: Propagation) -> Gaussian:
     if not propagation.full:
-        raise UnsupportedMoments(
-            f"guide site '{name}' has a {type(inner).__name__} posterior: covariance='diagonal' "
-            "would ignore its correlations",
-            sites=[name],
-            remedy=f"use DeterministicELBO(covariance='full'), or {MEAN_FIELD_GUIDES}",
-        )
+        raise ignored_correlations(name, inner)
     if random := random_leaves(inner):
         parameter = "location" if is_random(inner.loc) else "covariance"
-        raise _dependent(name, parameter, random[0])
+        raise dependent_posterior(name, parameter, random[0].sites)
     shape = fn.batch_shape + fn.event_shape
     return Gaussian(
         jnp.broadcast_to(inner.loc, shape),
@@ -158,15 +142,5 @@ def _full_rank(name: str, fn: Any, inner: Any, propagation: Propagation) -> Gaus
 def _no_moments(name: str, fn: Any, remedy: str) -> UnsupportedMoments:
     inner = without_wrappers(fn)
     if inner.support is not None and inner.support.is_discrete:
-        return UnsupportedMoments(
-            f"latent site '{name}' is discrete ({type(inner).__name__}): it has no reparameterised "
-            "samples and no Gaussian moments",
-            sites=[name],
-            remedy=DISCRETE_REMEDY,
-        )
-    return UnsupportedMoments(
-        f"guide site '{name}' has a {type(inner).__name__} posterior; analytic moments need "
-        "independent Normal components, elementwise transforms of them, or a multivariate Normal",
-        sites=[name],
-        remedy=remedy or SAMPLE_REMEDY,
-    )
+        return discrete_site(name, inner, host="NumPyro")
+    return no_posterior_moments(name, inner, remedy)

@@ -20,11 +20,12 @@ from numpyro.primitives import Messenger
 from numpyro.util import _validate_model, check_model_guide_match
 
 from moment_calculus.errors import UnsupportedMoments
+from moment_calculus.refusals import not_reparameterised, unknown_sample_sites
 from moment_calculus.rulebooks import Propagation
 from numpyro_moments.interpreter import Interpreter, is_random
 from numpyro_moments.latent_vector import LatentVectors, drawn_density
 from numpyro_moments.likelihoods.derived import stripped
-from numpyro_moments.posteriors import DISCRETE_REMEDY, posterior_value, without_wrappers
+from numpyro_moments.posteriors import posterior_value, without_wrappers
 
 _AUXILIARY_SUFFIX = "_unconstrained"
 
@@ -78,8 +79,9 @@ class MomentMessenger(Messenger):
     def _is_drawn(self, msg: Any) -> bool:
         name = model_site(msg)
         named = bool(self.sample_sites.intersection((msg["name"], name)))
-        if drawn := named or self.vectors.is_drawn(msg["name"]):
-            _check_reparameterised(name, msg["fn"])
+        drawn = named or self.vectors.is_drawn(msg["name"])
+        if drawn and not msg["fn"].has_rsample:
+            raise not_reparameterised(name, without_wrappers(msg["fn"]), host="NumPyro")
         return drawn
 
 
@@ -119,17 +121,6 @@ def model_site(msg: Any) -> str:
     """
     auxiliary = (msg["infer"] or {}).get("is_auxiliary")
     return msg["name"].removesuffix(_AUXILIARY_SUFFIX) if auxiliary else msg["name"]
-
-
-def _check_reparameterised(name: str, fn: Any) -> None:
-    if fn.has_rsample:
-        return
-    raise UnsupportedMoments(
-        f"site '{name}' of sample_sites cannot be drawn by reparameterisation: "
-        f"{type(without_wrappers(fn)).__name__} has no reparameterised samples",
-        sites=[name],
-        remedy=DISCRETE_REMEDY,
-    )
 
 
 def moment_traces(
@@ -254,12 +245,7 @@ def _check_known(sample_sites: Collection[str], guide: dict[str, dict]) -> None:
     known = sites.keys() | {model_site(site) for site in sites.values()}
     if unknown := frozenset(sample_sites) - known:
         names = [name for name, site in sites.items() if not site["infer"].get("is_auxiliary")]
-        raise UnsupportedMoments(
-            f"sample_sites names {', '.join(map(repr, sorted(unknown)))}, not a latent site of the "
-            f"guide; its latent sites are {', '.join(map(repr, names)) or 'none'}",
-            sites=names,
-            remedy="name sites as the model does",
-        )
+        raise unknown_sample_sites(unknown, names)
     for name in sample_sites:
         if name in sites and _is_undrawn(sites[name]):
             origins = sorted(sites[name]["value"].sites)

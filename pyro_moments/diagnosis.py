@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -14,6 +13,12 @@ from pyro.poutine import Trace
 from pyro.poutine.messenger import Messenger
 from pyro.poutine.util import site_is_subsample
 
+from moment_calculus.diagnosis import (
+    empty_batch,
+    named_arguments,
+    not_finite,
+    weights_in_plates,
+)
 from moment_calculus.errors import UnsupportedMoments
 from pyro_moments.tensor import MomentTensor
 
@@ -49,11 +54,7 @@ def refuse_empty_inputs(model: Callable, args: tuple, kwargs: dict, error: Excep
     """Refuse a batch without elements; arguments as in :func:`diagnosed`."""
     for name, tensor in _tensors(model, args, kwargs):
         if tensor.numel() == 0:
-            raise UnsupportedMoments(
-                f"the batch is empty: input '{name}' has shape {tuple(tensor.shape)}, and a plate "
-                "needs an element",
-                remedy="skip empty batches",
-            ) from error
+            raise empty_batch(name, tensor.shape) from error
 
 
 def refuse_infinite_inputs(
@@ -95,47 +96,21 @@ def _refuse_infinite(what: str, data: Any, error: Exception | None = None) -> No
     if not data.is_floating_point() or bool(torch.isfinite(data).all()):
         return
     places = torch.nonzero(~torch.isfinite(data))
-    raise UnsupportedMoments(
-        f"{what} has {len(places)} NaN or infinite element(s) of {data.numel()}, the first at "
-        f"index {tuple(places[0].tolist())}",
-        remedy="leave such rows out, or impute them; where a mask hides them, replace them by any "
-        "number (torch.nan_to_num), because a masked NaN still enters the gradients",
-    ) from error
+    raise not_finite(what, places.tolist(), data.numel(), replacement="torch.nan_to_num") from error
 
 
 def _tensors(model: Callable, args: tuple, kwargs: dict) -> Iterator[tuple[str, torch.Tensor]]:
-    for name, argument in _named_arguments(model, args, kwargs).items():
+    function = getattr(poutine.unwrap(model), "forward", poutine.unwrap(model))
+    for name, argument in named_arguments(function, args, kwargs).items():
         for part in argument if isinstance(argument, tuple | list) else (argument,):
             if isinstance(part, torch.Tensor) and not isinstance(part, MomentTensor):
                 yield name, part
 
 
-def _named_arguments(model: Callable, args: tuple, kwargs: dict) -> dict[str, Any]:
-    function = getattr(poutine.unwrap(model), "forward", poutine.unwrap(model))
-    try:
-        return dict(inspect.signature(function).bind(*args, **kwargs).arguments)
-    except (TypeError, ValueError):
-        return {**{f"argument {i}": argument for i, argument in enumerate(args)}, **kwargs}
-
-
 def _refuse_weights_in_plates(model: Callable, args: tuple, kwargs: dict, error: Exception) -> None:
-    plates: dict[str, list[str]] = {}
-    for name, plate in _weights_in_plates(model, args, kwargs):
-        plates.setdefault(plate, []).append(name)
-    if isinstance(error, UnsupportedMoments):  # which knows its sites: others are not the cause
-        plates = {plate: names for plate, names in plates.items() if {*names} & {*error.sites}}
-    for plate, names in plates.items():
-        raise UnsupportedMoments(
-            f"latent site(s) {', '.join(names)} were sampled inside plate '{plate}', which gives "
-            f"every element of the plate weights of its own ({_headline(error)})",
-            sites=names,
-            remedy=f"read the weights before the plate: call the network outside of '{plate}', "
-            "and open the plate for the observations only",
-        ) from error
-
-
-def _headline(error: Exception) -> str:
-    return str(error).partition("\n")[0]
+    refusal = weights_in_plates(_weights_in_plates(model, args, kwargs), error)
+    if refusal is not None:
+        raise refusal from error
 
 
 def _weights_in_plates(model: Callable, args: tuple, kwargs: dict) -> Iterator[tuple[str, str]]:

@@ -13,7 +13,7 @@ from pyro.infer.util import is_validation_enabled, torch_item
 from pyro.poutine import Trace
 from pyro.util import check_model_guide_match, warn_if_inf, warn_if_nan
 
-from moment_calculus.rulebooks import Propagation
+from moment_calculus.rulebooks import Propagation, check_draws
 from pyro_moments.compiled import CompiledLoss
 from pyro_moments.diagnosis import explain_infinite_loss
 from pyro_moments.latent import auxiliary_term, latent_term
@@ -90,7 +90,8 @@ class DeterministicELBO(ELBO):
         compiled: bool = False,
         **options: Any,
     ) -> None:
-        _check_options(sample_sites, num_particles, options)
+        check_draws(sample_sites, num_particles)
+        _check_options(options)
         super().__init__(num_particles=num_particles, **options)
         self.propagation = Propagation.named(
             covariance, rules, categorical, memory_limit, categorical_draws
@@ -154,11 +155,7 @@ class DeterministicELBO(ELBO):
         return value
 
 
-def _check_options(sample_sites: Any, num_particles: int, options: dict[str, Any]) -> None:
-    if isinstance(sample_sites, str):
-        raise ValueError(f"sample_sites is a collection of names: sample_sites=[{sample_sites!r}]")
-    if num_particles < 1:
-        raise ValueError(f"num_particles={num_particles} must be at least 1")
+def _check_options(options: dict[str, Any]) -> None:
     if options.get("vectorize_particles"):
         raise ValueError(
             "vectorize_particles=True is not supported: without sample_sites one pass is exact, "

@@ -10,7 +10,7 @@ from pyro.distributions.util import scale_and_mask, sum_rightmost
 from pyro.poutine import Trace
 
 from moment_calculus import divergences
-from moment_calculus.errors import UnsupportedMoments
+from moment_calculus.refusals import not_in_guide
 from moment_calculus.values import Gaussian
 from pyro_moments.latent_vector import LatentVector
 from pyro_moments.likelihoods import evaluate, has_moments
@@ -67,11 +67,7 @@ def _same(scale: Any, other: Any) -> bool:
 
 def _guide_site(name: str, guide_trace: Trace) -> Any:
     if name not in guide_trace.nodes:
-        raise UnsupportedMoments(
-            f"latent site '{name}' of the model is not in the guide",
-            sites=[name],
-            remedy="add it to the guide, or observe it",
-        )
+        raise not_in_guide(name)
     return guide_trace.nodes[name]
 
 

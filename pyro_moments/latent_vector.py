@@ -12,8 +12,8 @@ from pyro.infer.autoguide import AutoContinuous
 from guides.families import mean_field
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.operations import leaf
+from moment_calculus.refusals import MEAN_FIELD_GUIDES
 from moment_calculus.rulebooks import Propagation
-from pyro_moments.posteriors import MEAN_FIELD_GUIDES
 from pyro_moments.tensor import MomentTensor
 from pyro_moments.transformed import gaussian_base
 

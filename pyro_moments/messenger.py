@@ -11,14 +11,10 @@ from pyro.poutine.messenger import Messenger
 from pyro.poutine.util import site_is_subsample
 
 from moment_calculus.errors import UnsupportedMoments
+from moment_calculus.refusals import MEAN_FIELD_GUIDES, not_reparameterised
 from moment_calculus.rulebooks import Propagation
 from pyro_moments.latent_vector import LatentVector, Part, modules_of, parts_of
-from pyro_moments.posteriors import (
-    DISCRETE_REMEDY,
-    MEAN_FIELD_GUIDES,
-    posterior_value,
-    without_wrappers,
-)
+from pyro_moments.posteriors import posterior_value, without_wrappers
 from pyro_moments.tensor import MomentTensor
 from pyro_moments.transformed import gaussian_base
 
@@ -53,7 +49,8 @@ class MomentMessenger(Messenger):
         auxiliary = msg["infer"].get("is_auxiliary")
         parts = parts_of(self.guide, name) if auxiliary else ()
         if self._is_drawn(msg["name"], name, parts):
-            _check_reparameterised(name, fn)
+            if not fn.has_rsample:
+                raise not_reparameterised(name, without_wrappers(fn), host="Pyro")
             return
         if auxiliary:
             _check_structure(self.guide, name)
@@ -99,17 +96,6 @@ def model_site(msg: Any) -> str:
     for suffix in _AUXILIARY_SUFFIXES if msg["infer"].get("is_auxiliary") else ():
         name = name.removesuffix(suffix)
     return name
-
-
-def _check_reparameterised(name: str, fn: Any) -> None:
-    if fn.has_rsample:
-        return
-    raise UnsupportedMoments(
-        f"site '{name}' of sample_sites cannot be drawn by reparameterisation: "
-        f"{type(without_wrappers(fn)).__name__} has no reparameterised samples",
-        sites=[name],
-        remedy=DISCRETE_REMEDY,
-    )
 
 
 def _check_structure(guide: Any, name: str) -> None:

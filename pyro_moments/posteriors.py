@@ -11,17 +11,17 @@ from guides.families import mean_field
 from moment_calculus import divergences
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.operations import add, leaf
+from moment_calculus.refusals import (
+    dependent_posterior,
+    discrete_site,
+    ignored_correlations,
+    no_posterior_moments,
+)
 from moment_calculus.rulebooks import Propagation
 from moment_calculus.values import Deferred, Gaussian, Value
 from pyro_moments.tensor import MomentTensor, unwrap
 from pyro_moments.transformed import WRAPPERS, expected_log_slope, gaussian_base, transformed
 
-SAMPLE_REMEDY = "name it in DeterministicELBO(sample_sites=...) to draw it by reparameterisation"
-DISCRETE_REMEDY = (
-    "sum it out in the model, e.g. by a mixture distribution, or use Pyro's TraceEnum_ELBO; hide "
-    "it from an automatic guide only if the model enumerates it"
-)
-MEAN_FIELD_GUIDES = "use DVIGuide, AutoNormal or AutoDiagonalNormal"
 _FULL_RANK = (
     torch.distributions.MultivariateNormal,
     torch.distributions.LowRankMultivariateNormal,
@@ -88,38 +88,22 @@ def _normal(name: str, fn: Any, base: Any, propagation: Propagation) -> Gaussian
     """A Normal site; with a random location, that location and independent noise."""
     loc, scale = base.loc, base.scale
     if isinstance(scale, MomentTensor):
-        raise _dependent(name, "scale", scale)
+        raise dependent_posterior(name, "scale", scale.value.sites)
     shape = fn.batch_shape + fn.event_shape
     centred = isinstance(loc, MomentTensor)
     if centred and not isinstance(loc.value, Gaussian):
-        raise _dependent(name, "non-linear location", loc)
+        raise dependent_posterior(name, "non-linear location", loc.value.sites)
     moments = mean_field.moments(torch.zeros_like(scale) if centred else loc, scale)
     mean, variance = (m if m.shape == shape else m.expand(shape) for m in moments)
     gaussian = leaf(name, mean, variance, propagation, event_dim=fn.event_dim)
     return add(unwrap(loc.expand(shape)), gaussian).gaussian() if centred else gaussian
 
 
-def _dependent(name: str, parameter: str, value: MomentTensor) -> UnsupportedMoments:
-    others = sorted(value.value.sites)
-    return UnsupportedMoments(
-        f"guide site '{name}' has a {parameter} that depends on other latent sites "
-        f"({', '.join(others)}): the guide is neither mean-field nor linear and Gaussian",
-        sites=[name, *others],
-        remedy="make the scales of guide sites certain and their locations certain or linear in "
-        "other sites, or draw the sites by naming them in DeterministicELBO(sample_sites=...)",
-    )
-
-
 def _full_rank(name: str, fn: Any, inner: Any, propagation: Propagation) -> Gaussian:
     if not propagation.full:
-        raise UnsupportedMoments(
-            f"guide site '{name}' has a {type(inner).__name__} posterior: covariance='diagonal' "
-            "would ignore its correlations",
-            sites=[name],
-            remedy=f"use DeterministicELBO(covariance='full'), or {MEAN_FIELD_GUIDES}",
-        )
+        raise ignored_correlations(name, inner)
     if isinstance(inner.loc, MomentTensor):
-        raise _dependent(name, "location", inner.loc)
+        raise dependent_posterior(name, "location", inner.loc.value.sites)
     shape = fn.batch_shape + fn.event_shape
     return Gaussian(
         inner.loc.expand(shape),
@@ -132,15 +116,5 @@ def _full_rank(name: str, fn: Any, inner: Any, propagation: Propagation) -> Gaus
 def _no_moments(name: str, fn: Any, remedy: str) -> UnsupportedMoments:
     inner = without_wrappers(fn)
     if inner.support.is_discrete:
-        return UnsupportedMoments(
-            f"latent site '{name}' is discrete ({type(inner).__name__}): it has no reparameterised "
-            "samples and no Gaussian moments",
-            sites=[name],
-            remedy=DISCRETE_REMEDY,
-        )
-    return UnsupportedMoments(
-        f"guide site '{name}' has a {type(inner).__name__} posterior; analytic moments need "
-        "independent Normal components, elementwise transforms of them, or a multivariate Normal",
-        sites=[name],
-        remedy=remedy or SAMPLE_REMEDY,
-    )
+        return discrete_site(name, inner, host="Pyro")
+    return no_posterior_moments(name, inner, remedy)

@@ -46,6 +46,7 @@ class MomentTensor(torch.Tensor):
 
     Args:
         value: a Gaussian, a deferred function of one, or the outcome of a comparison.
+        storage: the memory of the tensor that it is a view of; by default its own.
     """
 
     value: Value | Composite | MeanCheck

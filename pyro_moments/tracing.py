@@ -10,7 +10,7 @@ from pyro import poutine
 from pyro.poutine import Trace
 from pyro.poutine.util import prune_subsample_sites, site_is_subsample
 
-from moment_calculus.errors import UnsupportedMoments
+from moment_calculus.refusals import unknown_sample_sites
 from moment_calculus.rulebooks import Propagation
 from pyro_moments.diagnosis import diagnosed
 from pyro_moments.messenger import MomentMessenger, model_site
@@ -75,9 +75,4 @@ def _check_known(sample_sites: Collection[str], guide_trace: Trace) -> None:
     known = sites.keys() | {model_site(site) for site in sites.values()}
     if unknown := frozenset(sample_sites) - known:
         names = [name for name, site in sites.items() if not site["infer"].get("is_auxiliary")]
-        raise UnsupportedMoments(
-            f"sample_sites names {', '.join(map(repr, sorted(unknown)))}, not a latent site of the "
-            f"guide; its latent sites are {', '.join(map(repr, names)) or 'none'}",
-            sites=names,
-            remedy="name sites as the model does",
-        )
+        raise unknown_sample_sites(unknown, names)

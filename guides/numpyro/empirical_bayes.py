@@ -40,6 +40,8 @@ class EmpiricalBayesNormal(Distribution):
         alpha: shape of the inverse-Gamma hyperprior, positive; an array has one element for each
             set of the batch.
         beta: its scale, positive; likewise.
+        batch_shape: shape of the batch of independent sets, or one that broadcasts to it.
+        validate_args: whether observations are validated; by default as NumPyro is set.
 
     Raises:
         ValueError: if ``alpha`` or ``beta`` is not positive.

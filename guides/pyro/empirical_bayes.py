@@ -30,6 +30,8 @@ class EmpiricalBayesNormal(TorchDistribution):
         shape: shape of the set of weights, which is the event shape.
         alpha: shape of the inverse-Gamma hyperprior, positive.
         beta: its scale, positive.
+        batch_shape: shape of the batch of independent sets.
+        validate_args: whether observations are validated; by default as Pyro is set.
 
     Raises:
         ValueError: if ``alpha`` or ``beta`` is not positive.

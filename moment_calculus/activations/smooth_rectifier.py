@@ -152,7 +152,7 @@ def _by_moments(sums: Any, mean: Array, variance: Array) -> tuple[Array, Array, 
     )
 
 
-def _narrow(activation: Smooth, single: bool, mean: Array, variance: Array) -> tuple[Array, ...]:
+def _narrow(single: bool, mean: Array, variance: Array) -> tuple[Array, ...]:
     """Weights, steps z and points on a new trailing axis."""
     z, weights = (constants(values, mean) for values in _gauss_hermite(single))
     return weights, z, mean[..., None] + safe_scale(variance)[..., None] * z
@@ -160,7 +160,7 @@ def _narrow(activation: Smooth, single: bool, mean: Array, variance: Array) -> t
 
 def _narrow_moments(activation: Smooth, single: bool, mean: Array, variance: Array) -> Any:
     xp = namespace(mean)
-    weights, _, points = _narrow(activation, single, mean, variance)
+    weights, _, points = _narrow(single, mean, variance)
     centre = activation(mean)
     rise = activation(points) - centre[..., None]
     shift = xp.sum(weights * rise, axis=-1)
@@ -169,7 +169,7 @@ def _narrow_moments(activation: Smooth, single: bool, mean: Array, variance: Arr
 
 def _narrow_slopes(activation: Smooth, single: bool, mean: Array, variance: Array) -> Any:
     xp = namespace(mean)
-    weights, z, points = _narrow(activation, single, mean, variance)
+    weights, z, points = _narrow(single, mean, variance)
     rise = activation(points) - activation(mean)[..., None]
     rise = weights * (rise - xp.sum(weights * rise, axis=-1)[..., None])
     slope, start = activation.derivative(points), activation.derivative(mean)

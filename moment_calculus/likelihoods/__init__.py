@@ -6,7 +6,13 @@ parameters to the expected log density; predictive moments and densities of ever
 likelihood come from :func:`moments_of_observation` and :func:`log_expectation`.
 """
 
-from moment_calculus.likelihoods.categorical import categorical, categorical_sampled, multinomial
+from moment_calculus.likelihoods.categorical import (
+    categorical,
+    categorical_sampled,
+    check_classes_last,
+    multinomial,
+    one_hot_moments,
+)
 from moment_calculus.likelihoods.expectations import (
     expectation,
     expected_value,
@@ -40,6 +46,7 @@ __all__ = [
     "categorical",
     "categorical_sampled",
     "cauchy",
+    "check_classes_last",
     "expectation",
     "expected_value",
     "exponential",
@@ -57,6 +64,7 @@ __all__ = [
     "normal",
     "normal_log_predictive",
     "normal_predictive",
+    "one_hot_moments",
     "ordered_logistic",
     "ordered_probabilities",
     "poisson",

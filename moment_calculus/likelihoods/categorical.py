@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from moment_calculus.arrays import Array, diagonal_matrix
+from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.gaussian import Gaussian
 from moment_calculus.shapes import broadcast_shape
 from moment_calculus.special import (
@@ -51,8 +52,15 @@ def multinomial(value: Array, logits: Any, *, bound: str = "delta") -> Array:
 
     Raises:
         ValueError: if ``bound`` is unknown.
+        UnsupportedMoments: if it is ``"sample"``, which is known of one class only.
     """
     logits = logits.gaussian()
+    if bound == "sample":
+        raise UnsupportedMoments(
+            "a Multinomial has no draws of its logits",
+            sites=logits.sites,
+            remedy="choose categorical='delta' or 'jensen'",
+        )
     xp = namespace(logits.mean)
     value = value + 0 * logits.mean
     total = xp.sum(value, axis=-1)
@@ -121,6 +129,36 @@ def draws(logits: Gaussian, noise: Array) -> Array:
     share = JITTER * xp.mean(logits.variance, axis=-1, keepdims=True) + TINY_VARIANCE**0.5
     root = xp.linalg.cholesky(logits.covariance + diagonal_matrix(share + 0 * logits.variance))
     return logits.mean + (root @ noise[..., None])[..., 0]
+
+
+def check_classes_last(logits: Gaussian, family: str) -> None:
+    """Check that the covariance of logits is between classes.
+
+    Args:
+        logits: Gaussian [..., classes].
+        family: name of the distribution.
+
+    Raises:
+        UnsupportedMoments: if their feature axis is another one than the last.
+    """
+    if logits.has_covariance and logits.axis != -1:
+        raise UnsupportedMoments(
+            f"the classes of a {family} are not on the feature axis of its logits",
+            sites=logits.sites,
+            remedy="apply the last linear map to inputs whose trailing axis is contracted",
+        )
+
+
+def one_hot_moments(mean: Array, epistemic: Array) -> tuple[Array, Array, Array]:
+    """Predictive mean, epistemic and aleatoric variance of the one-hot outcome.
+
+    Args:
+        mean: probabilities of the classes, [..., classes].
+        epistemic: their variances; at most those of the outcome are taken.
+    """
+    total = mean * (1 - mean)
+    epistemic = namespace(mean).minimum(epistemic, total)
+    return mean, epistemic, total - epistemic
 
 
 def _chosen(logits: Array, value: Array) -> Array:

@@ -47,14 +47,7 @@ def _noise(shape: tuple[int, ...], logits: Gaussian) -> jax.Array:
 @expected_log_prob(dist.MultinomialLogits, dist.MultinomialProbs)
 def _multinomial(fn: Any, value: Any) -> jax.Array:
     logits = random_logits(fn)
-    bound = logits.propagation.categorical
-    if bound == "sample":
-        raise UnsupportedMoments(
-            "a Multinomial has no draws of its logits",
-            sites=logits.sites,
-            remedy="choose categorical='delta' or 'jensen'",
-        )
-    return likelihoods.multinomial(value, logits, bound=bound)
+    return likelihoods.multinomial(value, logits, bound=logits.propagation.categorical)
 
 
 @predictive_moments(dist.CategoricalLogits, dist.CategoricalProbs)
@@ -71,9 +64,7 @@ def one_hot(mean: jax.Array, epistemic: jax.Array) -> tuple:
         mean: probabilities of the classes, [..., classes].
         epistemic: their variances.
     """
-    total = mean * (1 - mean)
-    epistemic = jnp.minimum(epistemic, total)
-    return mean, epistemic, total - epistemic, dist.CategoricalProbs(mean).log_prob
+    return *likelihoods.one_hot_moments(mean, epistemic), dist.CategoricalProbs(mean).log_prob
 
 
 def random_logits(fn: Any) -> Gaussian:
@@ -88,12 +79,7 @@ def random_logits(fn: Any) -> Gaussian:
             the feature axis.
     """
     logits = _logits(vars(fn).get("logits"), vars(fn).get("probs"))
-    if logits.has_covariance and logits.axis != -1:
-        raise UnsupportedMoments(
-            f"the classes of a {_family(fn)} are not on the feature axis of its logits",
-            sites=logits.sites,
-            remedy="apply the last linear map to inputs whose trailing axis is contracted",
-        )
+    likelihoods.check_classes_last(logits, _family(fn))
     return logits
 
 

@@ -13,6 +13,8 @@ from numpyro.distributions.util import sum_rightmost
 
 from guides.numpyro.empirical_bayes import EmpiricalBayesNormal
 from moment_calculus.errors import UnsupportedMoments
+from moment_calculus.refusals import no_expected_log_prob, no_predictive_moments
+from moment_calculus.registry import ClassTable
 from moment_calculus.values import Deferred, Gaussian
 from numpyro_moments.likelihoods import univariate
 from numpyro_moments.likelihoods.derived import restored
@@ -23,8 +25,8 @@ from numpyro_moments.likelihoods.structure import (
     random_leaves,
 )
 
-EXPECTED_LOG_PROB: dict[type, Callable] = {}
-PREDICTIVES: dict[type, Callable[[Any], tuple]] = {}
+EXPECTED_LOG_PROB = ClassTable()
+PREDICTIVES = ClassTable()
 
 
 def expected_log_prob(*types: type) -> Callable[[Callable], Callable]:
@@ -40,13 +42,7 @@ def expected_log_prob(*types: type) -> Callable[[Callable], Callable]:
     Returns:
         The decorator.
     """
-
-    def register(function: Callable) -> Callable:
-        for kind in types:
-            EXPECTED_LOG_PROB[kind] = function
-        return function
-
-    return register
+    return EXPECTED_LOG_PROB.register(*types)
 
 
 def predictive_moments(*types: type) -> Callable[[Callable], Callable]:
@@ -61,13 +57,7 @@ def predictive_moments(*types: type) -> Callable[[Callable], Callable]:
     Returns:
         The decorator.
     """
-
-    def register(function: Callable) -> Callable:
-        for kind in types:
-            PREDICTIVES[kind] = function
-        return function
-
-    return register
+    return PREDICTIVES.register(*types)
 
 
 def is_predicted(kind: type) -> bool:
@@ -96,17 +86,11 @@ def predictive(name: str, fn: Any) -> tuple:
     Raises:
         UnsupportedMoments: if the distribution has none; the message lists those that have.
     """
-    kind = next((kind for kind in type(fn).__mro__ if kind in PREDICTIVES), None)
-    if kind is not None:
-        return PREDICTIVES[kind](fn)
+    rule = PREDICTIVES.nearest(fn)
+    if rule is not None:
+        return rule(fn)
     if fn.event_dim:
-        raise UnsupportedMoments(
-            f"site '{name}': no predictive moments for {type(fn).__name__}; there are some "
-            f"for {', '.join(kind.__name__ for kind in PREDICTIVES)}, and for every univariate "
-            "distribution",
-            remedy="register some with @numpyro_moments.predictive_moments, or use "
-            "numpyro.infer.Predictive with the guide to sample predictions",
-        )
+        raise no_predictive_moments(name, fn, PREDICTIVES, host="NumPyro")
     if not has_moments(fn):
         fn = restored(fn)
         return fn.mean, jnp.zeros_like(fn.mean), fn.variance, fn.log_prob
@@ -150,11 +134,12 @@ def _expected(name: str, fn: Any, value: Any) -> jax.Array:
     shape = _shape(fn, value)
     if not is_random(value) and not has_moments(fn):
         return restored(fn).log_prob(value)
-    rule = rule_of(fn)
+    rule = EXPECTED_LOG_PROB.nearest(fn)
     if rule is not None:
         return jnp.broadcast_to(rule(_on_arrays(fn), value), shape)
     if fn.event_dim or not _is_univariate(value):
-        raise _no_rule(name, fn)
+        sites = frozenset().union(*(leaf.sites for leaf in random_leaves(fn)))
+        raise no_expected_log_prob(name, fn, EXPECTED_LOG_PROB, host="NumPyro", sites=sites)
     return univariate.expected(fn, value)
 
 
@@ -220,25 +205,3 @@ def _supported(fn: Any, value: jax.Array, log_prob: jax.Array) -> jax.Array:
 def _is_univariate(value: Any) -> bool:
     """Whether an observation, or the value of a latent site, has components of their own."""
     return not is_random(value) or isinstance(value, Gaussian | Deferred)
-
-
-def rule_of(fn: Any) -> Callable | None:
-    """The rule of the nearest registered class of a distribution, if there is one.
-
-    Args:
-        fn: a distribution.
-    """
-    kinds = (kind for kind in type(fn).__mro__ if kind in EXPECTED_LOG_PROB)
-    return next((EXPECTED_LOG_PROB[kind] for kind in kinds), None)
-
-
-def _no_rule(name: str, fn: Any) -> UnsupportedMoments:
-    known = sorted({kind.__name__ for kind in EXPECTED_LOG_PROB})
-    return UnsupportedMoments(
-        f"site '{name}': no expected log-probability for {type(fn).__name__} with random "
-        f"parameters or value; there is one for {', '.join(known)}, and for every univariate "
-        "distribution",
-        sites=frozenset().union(*(leaf.sites for leaf in random_leaves(fn))),
-        remedy="register one with @numpyro_moments.expected_log_prob, or draw the latent sites by "
-        "naming them in DeterministicELBO(sample_sites=...)",
-    )

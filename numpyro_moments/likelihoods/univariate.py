@@ -12,7 +12,8 @@ from numpyro.distributions import constraints
 
 from moment_calculus import likelihoods
 from moment_calculus.errors import UnsupportedMoments
-from moment_calculus.layout import broadcast_shape
+from moment_calculus.layout import broadcasts_to
+from moment_calculus.refusals import not_confined, not_univariate, predictive_remedy
 from moment_calculus.values import Gaussian
 from numpyro_moments.likelihoods.structure import constrained_values, is_random, replaced
 
@@ -76,8 +77,7 @@ def predictive(fn: Any) -> tuple[jax.Array, jax.Array, jax.Array, Callable]:
         raise UnsupportedMoments(
             f"NumPyro knows no mean and variance of a {type(fn).__name__}",
             sites=_sites(arguments),
-            remedy="register some with @numpyro_moments.predictive_moments, or use "
-            "numpyro.infer.Predictive with the guide to sample predictions",
+            remedy=predictive_remedy("NumPyro"),
         ) from None
     return *moments, log_prob
 
@@ -101,13 +101,9 @@ def _over_nodes(function: Callable[..., Any], shape: tuple[int, ...]) -> Callabl
 def _given(fn: Any) -> tuple[Callable[..., Any], list[Any]]:
     """The distribution as a function of points of its random parameters, and those."""
     arguments, given = replaced(fn)
-    if fn.event_dim or any(not _fits(argument, fn) for argument in arguments):
-        raise UnsupportedMoments(
-            f"the random parameters of a {type(fn).__name__} are not those of a univariate "
-            "distribution, one for each element of its batch",
-            sites=_sites(arguments),
-            remedy="draw the latent sites by naming them in DeterministicELBO(sample_sites=...)",
-        )
+    fits = all(broadcasts_to(fn.batch_shape, argument.shape) for argument in arguments)
+    if fn.event_dim or not fits:
+        raise not_univariate(fn, _sites(arguments))
     _check_confined(fn)
     return given, arguments
 
@@ -120,12 +116,8 @@ def _check_confined(fn: Any) -> None:
     """A Gaussian leaves every interval: what lies outside would be integrated over in silence."""
     for name, value, constraint in constrained_values(fn):
         if isinstance(value, Gaussian) and not _is_real(constraint):
-            raise UnsupportedMoments(
-                f"the parameter {name} of {type(fn).__name__} is a Gaussian value, which is not "
-                f"confined to {constraint}",
-                sites=value.sites,
-                remedy="make it a function of one Gaussian with such values, e.g. jnp.exp(h) or "
-                "jax.nn.sigmoid(h), or draw its sites by naming them in sample_sites=",
+            raise not_confined(
+                name, fn, constraint, sites=value.sites, links="jnp.exp(h) or jax.nn.sigmoid(h)"
             )
 
 
@@ -135,11 +127,6 @@ def _is_real(constraint: Any) -> bool:
     if any(hasattr(bound, "shape") for bound in jax.tree.leaves(constraint, is_leaf=is_random)):
         return True
     return all(bool(constraint(point)) for point in (-1.5, 1.5))
-
-
-def _fits(argument: Any, fn: Any) -> bool:
-    batch = tuple(fn.batch_shape)
-    return len(argument.shape) <= len(batch) and broadcast_shape(batch, argument.shape) == batch
 
 
 def _double(value: Any) -> Any:

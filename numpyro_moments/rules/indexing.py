@@ -10,8 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from moment_calculus import shapes
-from moment_calculus.errors import UnsupportedMoments
-from moment_calculus.indexing import ALL, index, take
+from moment_calculus.indexing import ALL, index, require_certain, take
 from moment_calculus.indexing import gather as gather_along
 from moment_calculus.picking import pick
 from moment_calculus.selection import where
@@ -111,24 +110,6 @@ def _along(x: Value, places: Any, axis: int, layout: Layout) -> Value:
     result = gather_along(x, jnp.broadcast_to(chosen, wide), axis)
     split = (*wide[:axis], *rest, *wide[axis + 1 :])
     return shapes.permute(shapes.reshape(result, split), layout.order_along(axis))
-
-
-def require_certain(*indices: Any) -> None:
-    """Refuse indices that depend on a random value.
-
-    Args:
-        indices: arrays, numbers or values.
-
-    Raises:
-        UnsupportedMoments: if one of them is random.
-    """
-    for place in indices:
-        if hasattr(place, "sites"):
-            raise UnsupportedMoments(
-                "an index that depends on a random value",
-                sites=place.sites,
-                remedy="index with certain integers, slices or masks",
-            )
 
 
 def is_known(array: Any) -> bool:

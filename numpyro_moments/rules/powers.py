@@ -7,7 +7,6 @@ from typing import Any
 import jax.numpy as jnp
 
 from moment_calculus import operations, positive
-from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.operations import is_value
 from moment_calculus.values import Value
 from numpyro_moments.rules.table import moment_rule
@@ -68,12 +67,6 @@ def power(x: Any, y: Any) -> Any:
     A base that is an exponential may have an exponent for each element, or a traced one.
     """
     if is_value(y):
-        if is_value(x):
-            raise UnsupportedMoments(
-                "a random power of a random value",
-                sites=x.sites | y.sites,
-                remedy="make the base or the exponent certain",
-            )
         return positive.exponential(x, y)
     if not isinstance(y, int | float):
         return positive.array_power(x, y)

@@ -10,10 +10,10 @@ import numpy as np
 from moment_calculus import shapes
 from moment_calculus.concatenation import concatenate
 from moment_calculus.errors import UnsupportedMoments
-from moment_calculus.indexing import take
+from moment_calculus.indexing import require_certain, take
 from moment_calculus.operations import add, is_value
 from moment_calculus.values import Value
-from numpyro_moments.rules.indexing import is_known, require_certain
+from numpyro_moments.rules.indexing import is_known
 from numpyro_moments.rules.table import moment_rule
 
 

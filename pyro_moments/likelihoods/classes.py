@@ -33,14 +33,7 @@ def _categorical(fn: Any, value: Any) -> torch.Tensor:
 @expected_log_prob(torch.distributions.Multinomial)
 def _multinomial(fn: Any, value: Any) -> torch.Tensor:
     logits = random_logits(fn._categorical)
-    bound = logits.propagation.categorical
-    if bound == "sample":
-        raise UnsupportedMoments(
-            "a Multinomial has no draws of its logits",
-            sites=logits.sites,
-            remedy="choose categorical='delta' or 'jensen'",
-        )
-    return likelihoods.multinomial(value, logits, bound=bound)
+    return likelihoods.multinomial(value, logits, bound=logits.propagation.categorical)
 
 
 @predictive_moments(torch.distributions.Categorical)
@@ -57,9 +50,7 @@ def one_hot(mean: torch.Tensor, epistemic: torch.Tensor) -> tuple:
         mean: probabilities of the classes, [..., classes].
         epistemic: their variances.
     """
-    total = mean * (1 - mean)
-    epistemic = torch.minimum(epistemic, total)
-    return mean, epistemic, total - epistemic, dist.Categorical(probs=mean).log_prob
+    return *likelihoods.one_hot_moments(mean, epistemic), dist.Categorical(probs=mean).log_prob
 
 
 def random_logits(fn: Any) -> Gaussian:
@@ -79,12 +70,7 @@ def random_logits(fn: Any) -> Gaussian:
             sites=getattr(unwrap(vars(fn).get("probs")), "sites", ()),
             remedy="pass logits=..., without a softmax",
         )
-    if logits.source.has_covariance and logits.source.axis != -1:
-        raise UnsupportedMoments(
-            "the classes of a Categorical are not on the feature axis of its logits",
-            sites=logits.sites,
-            remedy="apply the last linear map to inputs whose trailing axis is contracted",
-        )
+    likelihoods.check_classes_last(logits.source, "Categorical")
     return logits.source
 
 

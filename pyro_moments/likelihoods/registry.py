@@ -11,14 +11,15 @@ from pyro.distributions.torch_distribution import ExpandedDistribution, MaskedDi
 from pyro.distributions.util import scale_and_mask, sum_rightmost
 
 from guides.pyro.empirical_bayes import EmpiricalBayesNormal
-from moment_calculus.errors import UnsupportedMoments
+from moment_calculus.refusals import no_expected_log_prob, no_predictive_moments
+from moment_calculus.registry import ClassTable
 from moment_calculus.values import Deferred, Gaussian
 from pyro_moments.likelihoods import univariate
 from pyro_moments.likelihoods.structure import has_moments
 from pyro_moments.tensor import MomentTensor, unwrap
 
-EXPECTED_LOG_PROB: dict[type, Callable] = {}
-PREDICTIVES: dict[type, Callable[[Any], tuple]] = {}
+EXPECTED_LOG_PROB = ClassTable()
+PREDICTIVES = ClassTable()
 
 
 def expected_log_prob(*types: type) -> Callable[[Callable], Callable]:
@@ -34,13 +35,7 @@ def expected_log_prob(*types: type) -> Callable[[Callable], Callable]:
     Returns:
         The decorator.
     """
-
-    def register(function: Callable) -> Callable:
-        for kind in types:
-            EXPECTED_LOG_PROB[kind] = function
-        return function
-
-    return register
+    return EXPECTED_LOG_PROB.register(*types)
 
 
 def predictive_moments(*types: type) -> Callable[[Callable], Callable]:
@@ -55,13 +50,7 @@ def predictive_moments(*types: type) -> Callable[[Callable], Callable]:
     Returns:
         The decorator.
     """
-
-    def register(function: Callable) -> Callable:
-        for kind in types:
-            PREDICTIVES[kind] = function
-        return function
-
-    return register
+    return PREDICTIVES.register(*types)
 
 
 def is_predicted(kind: type) -> bool:
@@ -90,17 +79,11 @@ def predictive(name: str, fn: Any) -> tuple:
     Raises:
         UnsupportedMoments: if the distribution has none; the message lists those that have.
     """
-    kind = next((kind for kind in type(fn).__mro__ if kind in PREDICTIVES), None)
-    if kind is not None:
-        return PREDICTIVES[kind](fn)
+    rule = PREDICTIVES.nearest(fn)
+    if rule is not None:
+        return rule(fn)
     if fn.event_dim:
-        raise UnsupportedMoments(
-            f"site '{name}': no predictive moments for {type(fn).__name__}; there are some "
-            f"for {', '.join(kind.__name__ for kind in PREDICTIVES)}, and for every univariate "
-            "distribution",
-            remedy="register some with @pyro_moments.predictive_moments, or use "
-            "pyro.infer.Predictive with the guide to sample predictions",
-        )
+        raise no_predictive_moments(name, fn, PREDICTIVES, host="Pyro")
     if not has_moments(fn):
         return fn.mean, torch.zeros_like(fn.mean), fn.variance, fn.log_prob
     return univariate.predictive(fn)
@@ -130,11 +113,11 @@ def evaluate(name: str, fn: Any, value: Any) -> torch.Tensor:
         return evaluate(name, fn.base_dist, value).expand(fn.batch_shape)
     if not isinstance(value, MomentTensor) and fn._validate_args:
         _check_support(fn, value)
-    rule = rule_of(fn)
+    rule = EXPECTED_LOG_PROB.nearest(fn)
     if rule is not None:
         return rule(fn, value)
     if fn.event_dim or not _is_univariate(value):
-        raise _no_rule(name, fn)
+        raise no_expected_log_prob(name, fn, EXPECTED_LOG_PROB, host="Pyro")
     return univariate.expected(fn, value)
 
 
@@ -151,24 +134,3 @@ def _check_support(fn: Any, value: torch.Tensor) -> None:
 def _is_univariate(value: Any) -> bool:
     """Whether an observation, or the value of a latent site, has components of their own."""
     return isinstance(unwrap(value), torch.Tensor | Gaussian | Deferred)
-
-
-def rule_of(fn: Any) -> Callable | None:
-    """The rule of the nearest registered class of a distribution, if there is one.
-
-    Args:
-        fn: a distribution.
-    """
-    kinds = (kind for kind in type(fn).__mro__ if kind in EXPECTED_LOG_PROB)
-    return next((EXPECTED_LOG_PROB[kind] for kind in kinds), None)
-
-
-def _no_rule(name: str, fn: Any) -> UnsupportedMoments:
-    known = sorted({kind.__name__ for kind in EXPECTED_LOG_PROB})
-    return UnsupportedMoments(
-        f"site '{name}': no expected log-probability for {type(fn).__name__} with random "
-        f"parameters or value; there is one for {', '.join(known)}, and for every univariate "
-        "distribution",
-        remedy="register one with @pyro_moments.expected_log_prob, or draw the latent sites by "
-        "naming them in DeterministicELBO(sample_sites=...)",
-    )

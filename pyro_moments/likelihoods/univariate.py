@@ -9,8 +9,8 @@ import torch
 from torch.distributions import constraints
 
 from moment_calculus import likelihoods
-from moment_calculus.errors import UnsupportedMoments
-from moment_calculus.layout import broadcast_shape
+from moment_calculus.layout import broadcasts_to
+from moment_calculus.refusals import not_confined, not_univariate
 from moment_calculus.values import Gaussian
 from pyro_moments.likelihoods.structure import constrained_tensors, random_tensors, replaced
 from pyro_moments.tensor import MomentTensor, unwrap
@@ -68,13 +68,9 @@ def _given(fn: Any) -> tuple[Callable[..., Any], list[Any]]:
     """The distribution as a function of points of its random parameters, and those."""
     tensors = random_tensors(fn)
     arguments = [unwrap(tensor) for tensor in tensors]
-    if fn.event_dim or any(not _fits(argument, fn) for argument in arguments):
-        raise UnsupportedMoments(
-            f"the random parameters of a {type(fn).__name__} are not those of a univariate "
-            "distribution, one for each element of its batch",
-            sites=frozenset().union(*(argument.sites for argument in arguments)),
-            remedy="draw the latent sites by naming them in DeterministicELBO(sample_sites=...)",
-        )
+    fits = all(broadcasts_to(fn.batch_shape, argument.shape) for argument in arguments)
+    if fn.event_dim or not fits:
+        raise not_univariate(fn, frozenset().union(*(argument.sites for argument in arguments)))
     _check_confined(fn)
 
     def given(*points: torch.Tensor) -> Any:
@@ -90,12 +86,8 @@ def _check_confined(fn: Any) -> None:
     for name, tensor, constraint in constrained_tensors(fn):
         value = unwrap(tensor)
         if isinstance(value, Gaussian) and not _is_real(constraint):
-            raise UnsupportedMoments(
-                f"the parameter {name} of {type(fn).__name__} is a Gaussian value, which is not "
-                f"confined to {constraint}",
-                sites=value.sites,
-                remedy="make it a function of one Gaussian with such values, e.g. torch.exp(h) or "
-                "torch.sigmoid(h), or draw its sites by naming them in sample_sites=",
+            raise not_confined(
+                name, fn, constraint, sites=value.sites, links="torch.exp(h) or torch.sigmoid(h)"
             )
 
 
@@ -104,11 +96,6 @@ def _is_real(constraint: Any) -> bool:
     if constraints.is_dependent(constraint) or any(isinstance(b, torch.Tensor) for b in bounds):
         return True
     return all(bool(constraint.check(torch.tensor(point))) for point in (-1.5, 1.5))
-
-
-def _fits(argument: Any, fn: Any) -> bool:
-    batch = tuple(fn.batch_shape)
-    return len(argument.shape) <= len(batch) and broadcast_shape(batch, argument.shape) == batch
 
 
 def _double(value: Any) -> Any:

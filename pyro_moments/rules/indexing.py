@@ -47,7 +47,7 @@ def index_select(input: Value, dim: int, index: torch.Tensor) -> Value:
 @moment_rule(*named("gather"))
 def gather(input: Value, dim: int, index: torch.Tensor, *, sparse_grad: bool = False) -> Value:
     """Serve ``gather``."""
-    _require_certain(index)
+    indexing.require_certain(index)
     plan(input).gather(dim, index.to("meta"))
     axis = place(dim, len(input.shape))
     for other, size in enumerate(index.shape):
@@ -59,7 +59,7 @@ def gather(input: Value, dim: int, index: torch.Tensor, *, sparse_grad: bool = F
 @moment_rule(*named("take_along_dim"))
 def take_along_dim(input: Value, indices: torch.Tensor, dim: int | None = None) -> Value:
     """Serve ``take_along_dim``."""
-    _require_certain(indices)
+    indexing.require_certain(indices)
     if dim is None:
         return indexing.index(shapes.reshape(input, (plan(input).numel(),)), indices.reshape(-1))
     axis = place(dim, len(input.shape))
@@ -74,15 +74,6 @@ def _without(shape: Sequence[int], axis: int) -> tuple[int, ...]:
     return tuple(1 if i == axis else n for i, n in enumerate(shape))
 
 
-def _require_certain(index: Any) -> None:
-    if hasattr(index, "sites"):
-        raise UnsupportedMoments(
-            "an index that depends on a random value",
-            sites=index.sites,
-            remedy="index with certain integers, slices or masks",
-        )
-
-
 @moment_rule(F.embedding)
 def embedding(
     input: Any,
@@ -94,7 +85,7 @@ def embedding(
     sparse: bool = False,
 ) -> Value:
     """Serve ``F.embedding`` and ``nn.Embedding``: rows of a random table."""
-    _require_certain(input)
+    indexing.require_certain(input)
     if max_norm is not None:
         raise UnsupportedMoments(
             "an embedding with max_norm changes its random table",

@@ -67,12 +67,6 @@ def log10(input: Value) -> Value:
 def power(input: Any, exponent: Any) -> Any:
     """Serve ``torch.pow`` and ``**`` with a certain exponent or a certain positive base."""
     if is_value(exponent):
-        if is_value(input):
-            raise UnsupportedMoments(
-                "a random power of a random value",
-                sites=input.sites | exponent.sites,
-                remedy="make the base or the exponent certain",
-            )
         return positive.exponential(input, exponent)
     if getattr(exponent, "ndim", 0):
         raise UnsupportedMoments(

@@ -194,7 +194,7 @@ WINDOWS = [
     ),
 ]
 
-# Their oracle is a sample or a closed form: tests/floor1/test_convolution.py.
+# Their oracle is a sample: tests/numpyro/test_convolutional_networks.py.
 EXTREMES = [
     LayerCase(
         "window_maximum",

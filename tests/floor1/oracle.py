@@ -33,12 +33,6 @@ def expectation(
     return float(np.sum(np.sort(pieces)))
 
 
-def moments(function: Function, mean: float, variance: float) -> tuple[float, float]:
-    """Mean and variance of function(x), the variance without subtraction of second moments."""
-    centre = expectation(function, mean, variance)
-    return centre, expectation(lambda x: (function(x) - centre) ** 2, mean, variance)
-
-
 def hermite(function: Function, mean: float, variance: float, order: int) -> float:
     """E[function(x) He_order(z)] / √order!."""
     scale = float(np.sqrt(variance))

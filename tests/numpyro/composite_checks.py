@@ -21,6 +21,13 @@ MEAN = _random.normal(size=SHAPE)
 COVARIANCE = _factors @ _factors.swapaxes(-1, -2) / FEATURES
 
 
+def samples(count: int = 40_000) -> np.ndarray:
+    """Draws of the shared input, [count, ...]."""
+    random = np.random.default_rng(0)
+    rows = zip(MEAN, COVARIANCE, strict=True)
+    return np.stack([random.multivariate_normal(*row, size=count) for row in rows], axis=1)
+
+
 def in_jax(function: Callable, covariance: str, dtype: Any = float) -> numpyro_moments.Moments:
     """Moments of a function of the shared input."""
     moments = numpyro_moments.Moments(
@@ -41,3 +48,23 @@ def agree(spelled: Callable, reference: Callable, covariance: str) -> None:
             assert covariance == "diagonal" or found.mean.ndim < 2
         else:
             assert_allclose(left, right, rtol=1e-10, atol=1e-10, err_msg=part)
+
+
+def check_single_precision(
+    function: Callable, mean: np.ndarray, covariance: np.ndarray, *, rtol: float, atol: float
+) -> None:
+    """Moments in single precision are those in double, and no variance is negative."""
+
+    def moments(dtype: Any) -> tuple[np.ndarray, np.ndarray]:
+        given = numpyro_moments.Moments(
+            jnp.asarray(mean, dtype), covariance=jnp.asarray(covariance, dtype)
+        )
+        found = numpyro_moments.propagate(function, given, covariance="full")
+        return np.asarray(found.mean), np.asarray(found.variance)
+
+    single = moments(jnp.float32)
+    with jax.enable_x64(True):
+        double = moments(jnp.float64)
+    for left, right in zip(single, double, strict=True):
+        assert_allclose(left, right, rtol=rtol, atol=atol)
+    assert np.all(single[1] >= 0)

@@ -1,4 +1,4 @@
-"""Likelihoods as users write them, of a random f and an observation of three elements.
+"""Likelihoods as users write them in NumPyro, of a random f and three observations.
 
 Those that the Pyro front end serves, too, have the names of ``tests/pyro/likelihood_cases.py``.
 """
@@ -17,51 +17,20 @@ from moment_calculus.rulebooks import Propagation
 from moment_calculus.unary import leaf
 from numpyro_moments.interpreter import Interpreter
 from numpyro_moments.likelihoods.derived import stripped
+from tests.likelihood_cases import CLASSES, CONTINUOUS, COUNTS, CUTS, GATE, POSITIVE, shared
 
 MEAN, VARIANCE = np.array([-0.8, 0.3, 1.1]), np.array([0.3, 0.9, 0.05])
 
-CONTINUOUS = np.array([0.4, -1.2, 2.0])
-POSITIVE = np.array([0.6, 1.4, 2.2])
 SHARES = np.array([0.2, 0.5, 0.9])
-COUNTS = np.array([0.0, 2.0, 5.0])
-BINARY = np.array([0.0, 1.0, 1.0])
-CLASSES = np.array([0, 1, 2])
-CUTS = np.array([-0.5, 0.6])
-GATE = 0.3
 MIXING = np.array([0.3, 0.7])
 
-SHARED = {
-    "Normal, nonlinear": (lambda f: dist.Normal(jnp.tanh(f), jnp.exp(f)), CONTINUOUS),
-    "LogNormal": (lambda f: dist.LogNormal(f, 0.5), POSITIVE),
-    "LogNormal, scale": (lambda f: dist.LogNormal(0.2, jnp.exp(f)), POSITIVE),
-    "Laplace": (lambda f: dist.Laplace(f, 0.5), CONTINUOUS),
-    "StudentT, both": (lambda f: dist.StudentT(3.0, f, jnp.exp(0.1 * f)), CONTINUOUS),
-    "Cauchy": (lambda f: dist.Cauchy(f, 0.5), CONTINUOUS),
-    "Gumbel": (lambda f: dist.Gumbel(f, 1.0), CONTINUOUS),
-    "Logistic": (lambda f: dist.Logistic(f, 2.0), CONTINUOUS),
-    "VonMises": (lambda f: dist.VonMises(f, 2.0), CONTINUOUS),
-    "HalfNormal": (lambda f: dist.HalfNormal(jnp.exp(f)), POSITIVE),
-    "Gamma, log link": (lambda f: dist.Gamma(2.0, 2.0 * jnp.exp(-f)), POSITIVE),
-    "Gamma, both": (lambda f: dist.Gamma(jnp.exp(f), jnp.exp(f)), POSITIVE),
-    "Exponential": (lambda f: dist.Exponential(softplus(f)), POSITIVE),
-    "Weibull": (lambda f: dist.Weibull(jnp.exp(f), 2.0), POSITIVE),
+SHARED = shared(dist, exp=jnp.exp, tanh=jnp.tanh, sigmoid=sigmoid, softplus=softplus, ndtr=ndtr) | {
     "transformed": (
         lambda f: dist.TransformedDistribution(
             dist.Normal(jnp.zeros(3), 1.0), [AffineTransform(f, 2.0)]
         ),
         CONTINUOUS,
     ),
-    "Bernoulli, logits": (lambda f: dist.Bernoulli(logits=f), BINARY),
-    "Bernoulli, sigmoid": (lambda f: dist.Bernoulli(sigmoid(f)), BINARY),
-    "Bernoulli, probit": (lambda f: dist.Bernoulli(ndtr(f)), BINARY),
-    "Bernoulli, cdf": (lambda f: dist.Bernoulli(dist.Normal(0.0, 1.0).cdf(f)), BINARY),
-    "Binomial, logits": (lambda f: dist.Binomial(7, logits=f), COUNTS),
-    "Binomial, probs": (lambda f: dist.Binomial(7, sigmoid(f)), COUNTS),
-    "NegativeBinomial": (lambda f: dist.NegativeBinomial(3.0, logits=f), COUNTS),
-    "Geometric": (lambda f: dist.Geometric(logits=f), COUNTS),
-    "Poisson, exp": (lambda f: dist.Poisson(jnp.exp(f)), COUNTS),
-    "Poisson, softplus": (lambda f: dist.Poisson(softplus(f)), COUNTS),
-    "GammaPoisson": (lambda f: dist.GammaPoisson(2.0, jnp.exp(f)), COUNTS),
     "ZeroInflatedPoisson": (lambda f: dist.ZeroInflatedPoisson(GATE, jnp.exp(f)), COUNTS),
     "ZeroInflatedPoisson, both": (
         lambda f: dist.ZeroInflatedDistribution(dist.Poisson(jnp.exp(f)), gate_logits=f),

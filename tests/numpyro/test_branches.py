@@ -13,10 +13,7 @@ from numpyro_moments import Moments, UnsupportedMoments, propagate
 WIDTH = 3
 
 
-@pytest.fixture(autouse=True)
-def double():
-    with jax.enable_x64(True):
-        yield
+pytestmark = pytest.mark.usefixtures("double_precision_in_jax")
 
 
 def uncertain(*shape):

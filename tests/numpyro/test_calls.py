@@ -17,10 +17,7 @@ from numpyro_moments import Moments, UnsupportedMoments, propagate
 X = Moments(np.asarray([0.3, -1.0, 2.0]), variance=np.asarray([0.5, 0.1, 1.0]))
 
 
-@pytest.fixture(autouse=True)
-def double():
-    with jax.enable_x64(True):
-        yield
+pytestmark = pytest.mark.usefixtures("double_precision_in_jax")
 
 
 @jax.custom_jvp

@@ -15,7 +15,14 @@ from numpy.testing import assert_allclose
 
 from moment_calculus.errors import UnsupportedMoments
 from numpyro_moments import Moments, propagate
-from tests.numpyro.composite_checks import COVARIANCE, MEAN, agree, in_jax
+from tests.numpyro.composite_checks import (
+    COVARIANCE,
+    MEAN,
+    agree,
+    check_single_precision,
+    in_jax,
+    samples,
+)
 from tests.numpyro.spelled_out import COMPOSITES, rows
 from tests.properties import QUICK
 
@@ -35,14 +42,7 @@ def _softmax_over_samples(x):
 
 def test_softmax_against_samples():
     """The documented errors at logit variances of order 1: 0.035 of a mean, 0.02 of a variance."""
-    random = np.random.default_rng(0)
-    draws = np.stack(
-        [
-            random.multivariate_normal(*row, size=40_000)
-            for row in zip(MEAN, COVARIANCE, strict=True)
-        ],
-        axis=1,
-    )
+    draws = samples()
     sampled = _softmax_over_samples(draws)
     with jax.enable_x64(True):
         found = in_jax(jax.nn.softmax, "full")
@@ -142,17 +142,7 @@ def test_a_user_s_function_called_log_softmax_is_what_it_computes():
 @pytest.mark.parametrize("function", [jax.nn.softmax, jax.nn.log_softmax])
 @pytest.mark.parametrize("scale", [1e-4, 1.0, 1e4])
 def test_single_precision_of_extreme_logits(function, scale):
-    def moments(dtype):
-        mean, covariance = (jnp.asarray(a, dtype) for a in (scale * MEAN, COVARIANCE))
-        found = propagate(function, Moments(mean, covariance=covariance), covariance="full")
-        return np.asarray(found.mean), np.asarray(found.variance)
-
-    single = moments(jnp.float32)
-    with jax.enable_x64(True):
-        double = moments(jnp.float64)
-    for left, right in zip(single, double, strict=True):
-        assert_allclose(left, right, rtol=2e-3, atol=1e-5)
-    assert np.all(single[1] >= 0)
+    check_single_precision(function, scale * MEAN, COVARIANCE, rtol=2e-3, atol=1e-5)
 
 
 def test_compiled_and_differentiated():

@@ -13,14 +13,10 @@ from numpyro_moments import Moments, UnsupportedMoments, propagate
 EXACT = {"rtol": 1e-10, "atol": 1e-10}
 MODES = ["full", "diagonal"]
 
-pytestmark = pytest.mark.filterwarnings("error")
-
-
-@pytest.fixture(autouse=True)
-def double_precision():
-    with jax.enable_x64(True):
-        yield
-
+pytestmark = [
+    pytest.mark.filterwarnings("error"),
+    pytest.mark.usefixtures("double_precision_in_jax"),
+]
 
 X = np.random.default_rng(0).normal(size=(3, 4))
 

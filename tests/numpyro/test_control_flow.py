@@ -27,11 +27,7 @@ from tests.numpyro.loops import (
     walk,
 )
 
-
-@pytest.fixture(autouse=True)
-def double():
-    with jax.enable_x64(True):
-        yield
+pytestmark = pytest.mark.usefixtures("double_precision_in_jax")
 
 
 def loops_in(program, *shapes):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -11,11 +10,7 @@ from jax import lax
 from numpyro_moments import DependenceWarning, Moments, UnsupportedMoments, propagate
 from tests.numpyro.loops import STEPS, WIDTH, X, uncertain
 
-
-@pytest.fixture(autouse=True)
-def double():
-    with jax.enable_x64(True):
-        yield
+pytestmark = pytest.mark.usefixtures("double_precision_in_jax")
 
 
 def test_random_coefficient_keeps_the_dependence_between_steps():

@@ -33,10 +33,7 @@ FULL, DIAGONAL = Propagation(), Propagation(covariance="diagonal")
 TRIL = np.array([[0.5, 0.0, 0.0], [0.3, 0.4, 0.0], [-0.2, 0.1, 0.6]])
 
 
-@pytest.fixture(autouse=True)
-def _double_precision():
-    with jax.enable_x64(True):
-        yield
+pytestmark = pytest.mark.usefixtures("double_precision_in_jax")
 
 
 def close(actual, expected, rtol=1e-7, atol=1e-10):

@@ -24,11 +24,7 @@ from tests.numpyro.likelihood_cases import (
     latent,
 )
 
-
-@pytest.fixture(autouse=True)
-def _double_precision():
-    with jax.enable_x64(True):
-        yield
+pytestmark = pytest.mark.usefixtures("double_precision_in_jax")
 
 
 def close(actual, expected, rtol=1e-9, atol=1e-12):

@@ -38,10 +38,7 @@ DIFFERENTIATED = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def _double_precision(double_precision):
-    with jax.enable_x64(True):
-        yield
+pytestmark = pytest.mark.usefixtures("double_precision", "double_precision_in_jax")
 
 
 def averaged(function, mean, variance):

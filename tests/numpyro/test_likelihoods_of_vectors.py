@@ -20,10 +20,7 @@ ROOT = np.array([[0.8, 0.0, 0.0], [0.3, 1.1, 0.0], [-0.4, 0.2, 0.6]])
 COVARIANCE = np.array([[0.5, 0.2, 0.0], [0.2, 0.4, -0.1], [0.0, -0.1, 0.3]])
 
 
-@pytest.fixture(autouse=True)
-def _double_precision():
-    with jax.enable_x64(True):
-        yield
+pytestmark = pytest.mark.usefixtures("double_precision_in_jax")
 
 
 def close(actual, expected, rtol=1e-9, atol=1e-12):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import inspect
 import sys
+import tempfile
 
 import jax
 import jax.numpy as jnp
@@ -84,7 +85,11 @@ def test_model_in_an_installed_package_has_lines(tmp_path):
     assert refused(module.model).location.startswith(f"{folder}/installed_model.py:4")
 
 
-@pytest.mark.parametrize("file", ["<stdin>", "/tmp/ipykernel_12/3456.py"])
+@pytest.mark.parametrize(
+    "file",
+    ["<stdin>", f"{tempfile.gettempdir()}/ipykernel_12/3456.py"],
+    ids=["interpreter", "notebook"],
+)
 def test_cells_of_notebooks_have_lines(file):
     source = "import jax\ndef model(x):\n    return jax.scipy.special.digamma(x)\n"
     names: dict = {}

@@ -14,12 +14,18 @@ from numpy.testing import assert_allclose
 
 from moment_calculus.errors import CovarianceDroppedWarning, UnsupportedMoments
 from numpyro_moments import Moments, propagate
-from tests.numpyro.composite_checks import COVARIANCE, MEAN, agree, in_jax
+from tests.numpyro.composite_checks import (
+    COVARIANCE,
+    MEAN,
+    agree,
+    check_single_precision,
+    in_jax,
+    samples,
+)
 from tests.numpyro.spelled_out import EPS, FEATURES, NORMALISATIONS, rows
 from tests.properties import QUICK
 
 ROWS = rows(NORMALISATIONS)
-ROWS_OF_INPUT = list(zip(MEAN, COVARIANCE, strict=True))
 
 
 @pytest.mark.filterwarnings("ignore::moment_calculus.errors.CovarianceDroppedWarning")
@@ -165,14 +171,7 @@ def test_parts_have_their_own_moments_elsewhere():
 
 def test_layer_norm_against_samples():
     """The documented errors for four features: 0.08 of a mean, 0.6 of the mean variance."""
-    random = np.random.default_rng(0)
-    draws = np.stack(
-        [
-            random.multivariate_normal(*row, size=40_000)
-            for row in zip(MEAN, COVARIANCE, strict=True)
-        ],
-        axis=1,
-    )
+    draws = samples()
     centred = draws - draws.mean(-1, keepdims=True)
     sampled = centred / np.sqrt(draws.var(-1, keepdims=True) + EPS)
     with jax.enable_x64(True):
@@ -187,21 +186,8 @@ def test_layer_norm_against_samples():
 def test_single_precision_of_extreme_features(scale):
     """ε is far above and far below the variance."""
     spelled = ROWS["layer norm: flax.linen"][0]
-
-    def moments(dtype):
-        mean, covariance = (
-            jnp.asarray(scale * MEAN, dtype),
-            jnp.asarray(scale**2 * COVARIANCE, dtype),
-        )
-        found = propagate(spelled, Moments(mean, covariance=covariance), covariance="full")
-        return np.asarray(found.mean), np.asarray(found.variance)
-
-    single = moments(jnp.float32)
-    with jax.enable_x64(True):
-        double = moments(jnp.float64)
-    for left, right in zip(single, double, strict=True):
-        assert_allclose(left, right, rtol=1e-4, atol=1e-6)
-    assert np.all(single[1] >= 0)
+    inputs = scale * MEAN, scale**2 * COVARIANCE
+    check_single_precision(spelled, *inputs, rtol=1e-4, atol=1e-6)
 
 
 def test_compiled_and_differentiated():

@@ -35,11 +35,6 @@ def close(actual, expected, **tolerance):
     np.testing.assert_allclose(actual, expected, **{"rtol": 1e-5, "atol": 1e-6, **tolerance})
 
 
-def observe(mean, noise, y):
-    with numpyro.plate("data", len(mean)):
-        numpyro.sample("obs", dist.Normal(mean, noise), obs=y)
-
-
 def weights():
     return numpyro.sample("w", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
 

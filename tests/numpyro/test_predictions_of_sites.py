@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import jax
 import numpy as np
 import numpyro.distributions as dist
 import pytest
@@ -10,11 +9,7 @@ import pytest
 from numpyro_moments import Prediction
 from tests.numpyro.likelihood_cases import MEAN, VARIANCE, distribution, latent
 
-
-@pytest.fixture(autouse=True)
-def _double_precision():
-    with jax.enable_x64(True):
-        yield
+pytestmark = pytest.mark.usefixtures("double_precision_in_jax")
 
 
 def close(actual, expected):

@@ -32,10 +32,7 @@ def linear(x, weight, bias=None):
     return product if bias is None else product + bias
 
 
-@pytest.fixture(autouse=True)
-def double_precision():
-    with jax.enable_x64(True):
-        yield
+pytestmark = pytest.mark.usefixtures("double_precision_in_jax")
 
 
 def run(function, inputs: list[pyro_moments.Moments], mode: str):

@@ -13,10 +13,7 @@ from numpyro_moments import Moments, UnsupportedMoments, propagate
 GENERATOR = np.random.default_rng(0)
 
 
-@pytest.fixture(autouse=True)
-def _double_precision():
-    with jax.enable_x64(True):
-        yield
+pytestmark = pytest.mark.usefixtures("double_precision_in_jax")
 
 
 def normal(*shape):

@@ -20,24 +20,27 @@ NAMES = [
     "two heads",
     "local latents",
 ]
+STEPS = {"pyro": 150, "numpyro": 100}
 
 
 @pytest.fixture
 def benchmark(monkeypatch):
-    monkeypatch.syspath_prepend(Path(__file__).resolve().parents[2] / "benchmarks")
+    monkeypatch.syspath_prepend(Path(__file__).resolve().parents[1] / "benchmarks")
     import model_accuracy
 
     return model_accuracy
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_elbo_agrees_with_samples(benchmark, name):
-    host = benchmark.backend("pyro")
+@pytest.mark.parametrize("backend", STEPS)
+def test_elbo_agrees_with_samples(benchmark, backend, name):
+    host = benchmark.backend(backend)
     model, data = host.twelve_models()[name]
-    row = benchmark.compare(host, name, model, data, samples=600, steps=150)
+    row = benchmark.compare(host, name, model, data, samples=600, steps=STEPS[backend])
     assert row.agrees, row
     assert row.standard_error < 0.02 * abs(row.sampled), "too few samples to tell"
 
 
-def test_names_are_complete(benchmark):
-    assert sorted(benchmark.backend("pyro").twelve_models()) == sorted(NAMES)
+@pytest.mark.parametrize("backend", STEPS)
+def test_names_are_complete(benchmark, backend):
+    assert sorted(benchmark.backend(backend).twelve_models()) == sorted(NAMES)
