@@ -23,8 +23,13 @@ KEEP = object()
 
 
 def moved(value: Gaussian, move: Callable[[Array], Array], axis: int | None, **changes: Any):
-    """The value with its arrays moved; independent components unless told otherwise."""
+    """The value with its arrays moved; independent components unless told otherwise.
+
+    A move that computes something, as a sum does, goes with ``components=None``.
+    """
     changes.setdefault("independent", value.independent)
+    if "components" not in changes and value.components is not None:
+        changes["components"] = value.components.moved(move)
     return Gaussian(
         move(value.mean),
         move(value.variance),
@@ -69,7 +74,9 @@ def _on_axis(value: Gaussian, rank: int, axis: int | None) -> Gaussian:
         warn_dropped(value, f"an elementwise operation along axis {axis}")
     missing = 0 if axis is None else max(0, -axis - len(value.shape))
     shape = (1,) * missing + value.shape
-    return moved(value, lambda a: reshape(a, shape), axis, parents=((value, None),))
+    origin = value.origin if value.independent and not missing else None
+    unknown = ((value, None),)
+    return moved(value, lambda a: reshape(a, shape), axis, parents=unknown, origin=origin)
 
 
 def _single_feature(value: Gaussian, axis: int) -> Gaussian:
@@ -270,6 +277,7 @@ def converted(value: Any, move: Callable[[Array], Array]) -> Any:
         joint=joint,
         parents=((value, move),),
         apart=value.apart,
+        components=value.components,
     )
 
 
