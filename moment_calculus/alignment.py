@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from moment_calculus.components import is_rearranged
 from moment_calculus.elements import overlap
 from moment_calculus.layout import broadcast_shape
 from moment_calculus.shapes import broadcast
@@ -39,14 +40,16 @@ def is_dense(left: Gaussian, right: Gaussian, shared: bool) -> bool:
     """
     if left.has_covariance or right.has_covariance:
         return True
+    if left.axis is None:
+        return False  # scalars: their variance is all there is
     return shared and left.propagation.full and left.origin is not right.origin
 
 
 def provenance(left: Gaussian, right: Gaussian) -> dict[str, Any]:
     """What is known of the components of a sum or product.
 
-    The batches of dependent ones are aligned too, element by element, or their joint moments
-    would not be known.
+    The elements of the batch are apart if the dependent ones are aligned, element by element: not
+    in the difference of neighbours.
 
     Args:
         left: a value.
@@ -59,6 +62,6 @@ def provenance(left: Gaussian, right: Gaussian) -> dict[str, Any]:
     unrelated = same or not overlap(left, right)
     return {
         "independent": left.independent and right.independent and unrelated,
-        "apart": left.apart and right.apart,
+        "apart": left.apart and right.apart and not is_rearranged(left, right),
         "origin": left.origin if same else None,
     }

@@ -29,6 +29,23 @@ def diagonal_matrix(vector: Array) -> Array:
     return vector[..., None] * identity_like(vector)
 
 
+def diagonal_blocks(matrix: Array, parts: tuple[int, ...]) -> Array:
+    """Diagonal blocks of trailing square matrices, for an axis that is split into others.
+
+    Args:
+        matrix: [..., d, d].
+        parts: sizes k, …, s of the axes, with k · … · s = d.
+
+    Returns:
+        ``[..., k, …, s, s]``.
+    """
+    xp, lead, last = namespace(matrix), tuple(matrix.shape[:-2]), parts[-1]
+    count = matrix.shape[-1] // last
+    pairs = xp.reshape(matrix, (*lead, count, last, count, last))
+    blocks = diagonal(xp.moveaxis(pairs, (-4, -2), (-2, -1)))
+    return xp.reshape(xp.moveaxis(blocks, -1, -3), (*lead, *parts, last))
+
+
 def identity_like(vector: Array) -> Array:
     """Identity matrix of the size of the trailing axis, with the vector's dtype and device."""
     size = vector.shape[-1]

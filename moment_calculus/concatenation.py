@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from moment_calculus.arrays import Array, device
-from moment_calculus.dependence import cross_covariances
+from moment_calculus.dependence import cross_covariances, elementwise_covariance, share_sites
 from moment_calculus.errors import UnsupportedMoments
+from moment_calculus.indexing import take
 from moment_calculus.layout import batch_shape
 from moment_calculus.rulebooks import Propagation
 from moment_calculus.shapes import broadcast, reshape
@@ -43,10 +44,11 @@ def concatenate(values: Sequence[Any], axis: int) -> Gaussian:
         joint=joint,
         axis=features,
         sites=frozenset().union(*(part.sites for part in parts)),
-        parents=_placed(parts) if along else tuple((part, None) for part in live),
+        parents=_placed(parts) if along else _placed_in_batch(parts, axis, features),
         propagation=live[0].propagation,
         independent=not shared and all(part.independent for part in parts),
         apart=not shared and all(part.apart for part in parts),
+        each=lambda other: _each(parts, other, axis),
     )
 
 
@@ -85,7 +87,8 @@ def on_features(part: Any, axis: int | None, propagation: Propagation) -> Gaussi
 
 
 def _share(parts: Sequence[Gaussian]) -> bool:
-    return sum(len(p.sites) for p in parts) > len(frozenset().union(*(p.sites for p in parts)))
+    named = sum(len(p.sites) for p in parts) > len(frozenset().union(*(p.sites for p in parts)))
+    return named and bool(share_sites(*parts))
 
 
 def _stacked(parts: Sequence[Gaussian], axis: int, features: int) -> Array:
@@ -135,3 +138,39 @@ def _pad_rows(cross: Array, before: int, after: int) -> Array:
         for n in (before, after)
     )
     return xp.concat([above, cross, below], axis=-2)
+
+
+def _placed_in_batch(parts: Sequence[Gaussian], axis: int, features: int | None):
+    """Parts of one element each keep their covariance with what has all of the elements."""
+    alone = all(part.shape[axis] == 1 for part in parts)
+    place = axis + (features is not None and axis < features)
+    placed = []
+    for i, part in enumerate(parts):
+        if part.sites:
+            only = lambda c, i=i: _only(c, i, len(parts), place)  # noqa: E731
+            placed.append((part, only if alone else None))
+    return tuple(placed)
+
+
+def _only(cross: Array, chosen: int, count: int, place: int) -> Array:
+    """One element along a negative axis of the batch, and zeros for the others."""
+    xp = namespace(cross)
+    numbers = xp.reshape(xp.arange(count, device=device(cross)), (count,) + (1,) * (1 - place))
+    return xp.where(numbers == chosen, cross, xp.zeros_like(cross))
+
+
+def _each(parts: Sequence[Gaussian], other: Gaussian, axis: int) -> Array | float | None:
+    """Covariance of each component of the parts with that of another value, piece by piece."""
+    known, start = [], 0
+    for part in parts:
+        end = start + part.shape[axis]
+        piece = take(other, slice(start, end), len(other.shape) + axis)
+        known.append(elementwise_covariance(part, piece))
+        start = end
+    if any(covariance is None for covariance in known):
+        return None
+    if all(isinstance(covariance, float) for covariance in known):
+        return 0.0
+    xp = namespace(other.mean)
+    pairs = zip(parts, known, strict=True)
+    return _concat([xp.broadcast_to(c + 0 * part.variance, part.shape) for part, c in pairs], axis)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from moment_calculus.arrays import Array, device, diagonal, diagonal_matrix, transpose
 from moment_calculus.completion import Operand, alike, integrated
+from moment_calculus.components import covariance_of_components, variance_of_common
 from moment_calculus.elements import overlap
 from moment_calculus.layout import features_last, from_features_last
 from moment_calculus.special import namespace, safe_scale
@@ -73,14 +74,23 @@ class _Graph:
         if not overlap(left, right):
             like = left.mean
             return namespace(like).zeros((1, 1), dtype=like.dtype, device=device(like))
+        known = covariance_of_components(left, right)
+        return self._by_steps(left, right, mixed) if known is None else known
+
+    def _by_steps(self, left: Gaussian, right: Gaussian, mixed: bool) -> Array | None:
         if left.function and not self.precedes(right, left):
             # both are functions, or the older can be traced back to one by exact steps
             if right.function:
                 return self._functions(left, right, mixed)
-            if right.parents:
-                swapped = self._by_parents(right, left, mixed)
-                return None if swapped is None else transpose(swapped)
-        return self._by_parents(left, right, mixed)
+            if right.parents and not right.components:
+                return self._swapped(left, right, mixed)
+        by_older = self._swapped(left, right, mixed) if left.components else None
+        return self._by_parents(left, right, mixed) if by_older is None else by_older
+
+    def _swapped(self, left: Gaussian, right: Gaussian, mixed: bool) -> Array | None:
+        """The older value expanded into its parents."""
+        swapped = self._by_parents(right, left, mixed)
+        return None if swapped is None else transpose(swapped)
 
     def _functions(self, left: Gaussian, right: Gaussian, mixed: bool) -> Array | None:
         """Cov(f(x), g(y)) for Gaussian x and y."""
@@ -189,11 +199,19 @@ def elementwise_covariance(left: Gaussian, right: Gaussian) -> Array | float | N
     elementwise = _of_each(left, right) if left.axis == right.axis else None
     if elementwise is None:
         return None
-    return elementwise if left.propagation.full else _within(elementwise, left, right)
+    exact = left.propagation.full or isinstance(elementwise, float)
+    return elementwise if exact else _within(elementwise, left, right)
 
 
-def _of_each(left: Gaussian, right: Gaussian) -> Array | None:
-    """The diagonal of the cross-covariance; of two functions, no more than that is computed."""
+def _of_each(left: Gaussian, right: Gaussian) -> Array | float | None:
+    """The diagonal of the cross-covariance; where that can be, no more than it is computed."""
+    common = variance_of_common(left, right)
+    if common is not None:
+        return common
+    for value, other in ((left, right), (right, left)):
+        known = value.each(other) if value.each else None
+        if known is not None:
+            return known
     graph = _Graph()
     newer, older = (left, right) if left.serial > right.serial else (right, left)
     if not (newer.function and older.function) or graph.precedes(older, newer):

@@ -19,6 +19,7 @@ from collections.abc import Callable
 from typing import Any
 
 from moment_calculus.arrays import Array, diagonal, diagonal_matrix, positive_part
+from moment_calculus.components import Components
 from moment_calculus.elements import Elements, inherited
 from moment_calculus.layout import Jacobian, features_last, from_features_last
 from moment_calculus.memory import check_memory
@@ -61,10 +62,16 @@ class Gaussian:
             :func:`moment_calculus.positions.lag_covariance`.
         elements: of which elements of its sites it is a function, where it is not one of all; by
             default those of its parents.
+        components: which components of a latent site its components are, if that is what they
+            are; by default known of a latent site alone.
+        each: computes the covariance of each component with the same component of another value
+            of its shape and feature axis; None instead of it, or of its result, where that takes
+            their cross-covariance.
     """
 
     __slots__ = (
         "__weakref__",
+        "_components",
         "_covariance",
         "_joint",
         "_origin",
@@ -72,6 +79,7 @@ class Gaussian:
         "affine",
         "apart",
         "axis",
+        "each",
         "elements",
         "factors",
         "function",
@@ -108,6 +116,8 @@ class Gaussian:
         affine: tuple[Gaussian, Any, Any] | None = None,
         lags: Callable[[tuple[int, ...]], Array | None] | None = None,
         elements: Elements | None = None,
+        components: Components | None = None,
+        each: Callable[[Gaussian], Array | float | None] | None = None,
     ) -> None:
         self.mean, self._variance, self._covariance, self._joint = mean, variance, covariance, joint
         self.axis, self.sites, self.parents = axis, sites, parents
@@ -118,6 +128,7 @@ class Gaussian:
         self.independent = site if independent is None else independent
         self.apart = self.independent or not parents if apart is None else apart
         self.elements = inherited(sites, parents) if elements is None else elements
+        self._components, self.each = components, each
         self.matched: weakref.WeakValueDictionary | None = None
         self.serial = next(_serials)
 
@@ -135,6 +146,13 @@ class Gaussian:
     def origin(self) -> Gaussian:
         """The value of which this one is a function component by component."""
         return self if self._origin is None else self._origin
+
+    @property
+    def components(self) -> Components | None:
+        """Which components of a latent site its components are; None if they are none."""
+        if self._components is None and self.independent and not self.parents:
+            return Components.of(self)
+        return self._components
 
     @property
     def has_covariance(self) -> bool:
@@ -162,6 +180,8 @@ class Gaussian:
         """Covariance over the feature axis, computed even where it is not propagated."""
         if self.has_covariance:
             return self.covariance
+        if self.independent:
+            self._joint = None
         if callable(self._joint):
             check_memory(self)
             self._joint = self._joint()

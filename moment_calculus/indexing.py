@@ -74,7 +74,7 @@ def _index_trailing(value: Gaussian, key: Any, keys: tuple) -> Gaussian:
         result = index_batch(value, tuple(wide[:-1]))
     elif all(map(_selects_all, wide[:-1])) and _rank(wide[-1]) <= 1:
         result = index_features(value, wide[-1])
-    elif basic:
+    elif basic or isinstance(wide[-1], slice):
         result = index_batch(index_features(value, wide[-1]), tuple(wide[:-1]))
     else:
         return _plain(value, key)
@@ -209,16 +209,20 @@ def _of_vector(value: Gaussian, key: Any) -> Elements | None:
 
 
 def _plain(value: Gaussian, key: Any) -> Gaussian:
-    """An index that mixes features and batch: variances only."""
+    """An index that mixes features and batch: variances only.
+
+    Nothing is lost of independent components, which become scalars where some may repeat.
+    """
+    independent = value.independent and all(map(_is_basic, _as_tuple(key)))
+    scalars = not value.mean[key].shape or (value.independent and not independent)
     result = moved(
         value,
         lambda a: a[key],
-        -1 if len(value.mean[key].shape) else None,
+        None if scalars else -1,
         parents=((value, None),),
-        independent=value.independent and all(map(_is_basic, _as_tuple(key))),
+        independent=independent,
     )
-    full = value.propagation.full
-    if math.prod(result.shape) > 1 and full and not result.independent:
+    if math.prod(result.shape) > 1 and may_lose_dependence(value):
         warn_dropped(value, "an index of features and batch together, unlike x[i][..., j],")
     return result
 

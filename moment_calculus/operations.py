@@ -87,8 +87,14 @@ def _added(left: Value, right: Value) -> Gaussian:
     return _sum(left.gaussian(), right.gaussian(), independent=True)
 
 
-def subtract(left: Any, right: Any) -> Value:
+def subtract(left: Any, right: Any, *, elementwise: bool = False) -> Value:
     """Difference of two operands, at least one random.
+
+    Args:
+        left: value, array or number.
+        right: likewise.
+        elementwise: whether only means and variances are needed: the covariance between
+            components is then not computed, and takes no part in what follows.
 
     Raises:
         UnsupportedMoments: if both are random and their joint moments are not known.
@@ -99,21 +105,23 @@ def subtract(left: Any, right: Any) -> Value:
         return scale_shift(scale_shift(right, -1.0), 1.0, left)
     if of_one_gaussian(left, right):
         return fused(operator.sub, left, right)
-    later = lambda: _subtracted(left, right)  # noqa: E731
+    later = lambda: _subtracted(left, right, elementwise)  # noqa: E731
     return fused(operator.sub, left, right, otherwise=later) if is_chain(left, right) else later()
 
 
-def _subtracted(left: Value, right: Value) -> Any:
-    total = _sum(left.gaussian(), scale_shift(right, -1.0).gaussian())
+def _subtracted(left: Value, right: Value, elementwise: bool) -> Any:
+    total = _sum(left.gaussian(), scale_shift(right, -1.0).gaussian(), elementwise=elementwise)
     return _refuse_dependence("difference", left, right) if total is None else total
 
 
-def _sum(left: Gaussian, right: Gaussian, *, independent: bool = False) -> Any:
+def _sum(
+    left: Gaussian, right: Gaussian, *, independent: bool = False, elementwise: bool = False
+) -> Any:
     """The sum as a value, or None if the operands depend on each other in an unknown way."""
     left, right, axis = aligned(left, right)
     shared = bool(overlap(left, right)) and not independent
     covariance, variance = None, None
-    if is_dense(left, right, shared):
+    if is_dense(left, right, shared) and not elementwise:
         cross = _known_cross(left, right) if shared else 0.0
         if cross is None:
             return None

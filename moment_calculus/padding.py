@@ -55,6 +55,7 @@ def _padded(value, kernel, config, fill, joint, jacobian) -> Gaussian:
         covariance=joint if value.has_covariance else None,
         joint=joint,
         parents=((value, jacobian),),
+        components=None,
         lags=lambda offset: _lags(value, kernel, config, offset),
     )
     result.mean = kernel(value.mean, config, fill)

@@ -81,15 +81,16 @@ def _of_features(value: Gaussian, places: Array, distinct: bool) -> Gaussian:
 def _of_both(
     value: Gaussian, axes: list[int], chosen: Mapping[int, Array], distinct: bool
 ) -> Gaussian:
-    """Variances only."""
+    """Variances only: nothing is lost of independent components, which become scalars."""
     shape = tuple(_of_array(value.mean, axes, chosen).shape)
+    scalars = not shape or (value.independent and not distinct)
     result = moved(
         value,
         lambda a: _of_array(a, axes, chosen),
-        -1 if shape else None,
+        None if scalars else -1,
         parents=((value, None),),
         independent=value.independent and distinct,
     )
-    if may_lose_dependence(result):
+    if may_lose_dependence(value):
         warn_dropped(value, "an index of features and batch together")
     return result

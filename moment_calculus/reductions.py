@@ -116,6 +116,7 @@ def _over_batch(value: Gaussian, axes: Sequence[int]) -> Gaussian:
         joint=None if value.axis is None else spread,
         parents=((value, None),),
         apart=value.apart,
+        components=None,
     )
 
 
@@ -157,7 +158,10 @@ def cumulative_sum(value: Any, axis: int, *, reverse: bool = False) -> Any:
         triangle = _triangle(value.mean, value.shape[axis])
         return map_features(value, triangle.mT if reverse else triangle)
     _require_independence(value, axis, "a cumulative sum")
-    return moved(value, move, value.axis, parents=((value, None),), independent=False, apart=False)
+    unknown = ((value, None),)
+    return moved(
+        value, move, value.axis, parents=unknown, independent=False, apart=False, components=None
+    )
 
 
 def _triangle(like: Array, size: int) -> Array:

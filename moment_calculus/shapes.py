@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from moment_calculus.arrays import Array
+from moment_calculus.arrays import Array, diagonal_blocks
 from moment_calculus.errors import CovarianceDroppedWarning
 from moment_calculus.layout import Jacobian, batch_shape, identity_map
 from moment_calculus.layout import broadcast_shape as broadcast_shape
@@ -23,8 +23,13 @@ KEEP = object()
 
 
 def moved(value: Gaussian, move: Callable[[Array], Array], axis: int | None, **changes: Any):
-    """The value with its arrays moved; independent components unless told otherwise."""
+    """The value with its arrays moved; independent components unless told otherwise.
+
+    A move that computes something, as a sum does, goes with ``components=None``.
+    """
     changes.setdefault("independent", value.independent)
+    if "components" not in changes and value.components is not None:
+        changes["components"] = value.components.moved(move)
     return Gaussian(
         move(value.mean),
         move(value.variance),
@@ -69,7 +74,9 @@ def _on_axis(value: Gaussian, axis: int | None) -> Gaussian:
         warn_dropped(value, f"an elementwise operation along axis {axis}")
     missing = 0 if axis is None else max(0, -axis - len(value.shape))
     shape = (1,) * missing + value.shape
-    return moved(value, lambda a: reshape(a, shape), axis, parents=((value, None),))
+    origin = value.origin if value.independent and not missing else None
+    unknown = ((value, None),)
+    return moved(value, lambda a: reshape(a, shape), axis, parents=unknown, origin=origin)
 
 
 def _single_feature(value: Gaussian, axis: int) -> Gaussian:
@@ -132,12 +139,15 @@ def _repeat_rows(cross: Array, size: int) -> Array:
 def reshape(value: Any, shape: Sequence[int]) -> Any:
     """Reshape a value; a full covariance is kept while its feature axis survives.
 
+    A trailing feature axis that is split, as that of the heads of attention, leaves the last part
+    of it with its covariance; the other parts become a batch.
+
     Args:
         value: value or array.
         shape: target shape, without -1.
 
     Warns:
-        CovarianceDroppedWarning: if the feature axis of a full covariance is split or merged.
+        CovarianceDroppedWarning: if the feature axis of a full covariance is merged with others.
     """
     shape = tuple(shape)
     if isinstance(value, Deferred):
@@ -149,6 +159,8 @@ def reshape(value: Any, shape: Sequence[int]) -> Any:
     xp = namespace(value.mean)
     move = lambda a: xp.reshape(a, shape)  # noqa: E731
     axis = _surviving_axis(value, shape)
+    if axis is KEEP and _is_split(value, shape):
+        return _split(value, move, shape)
     if axis is KEEP:
         if may_lose_dependence(value):
             warn_dropped(value, f"a reshape from {value.shape} to {shape}")
@@ -156,6 +168,18 @@ def reshape(value: Any, shape: Sequence[int]) -> Any:
     batch = batch_shape(shape, axis)
     spread = lambda c: xp.reshape(c, (*batch, *c.shape[-2:]))  # noqa: E731
     return _with_batch(value, move, axis, spread, batch, lags=reshaped_lags(value, shape))
+
+
+def _is_split(value: Gaussian, shape: tuple[int, ...]) -> bool:
+    lead = value.shape[:-1]
+    return value.axis == -1 and len(shape) > len(lead) + 1 and shape[: len(lead)] == lead
+
+
+def _split(value: Gaussian, move: Callable[[Array], Array], shape: tuple[int, ...]) -> Gaussian:
+    parts = shape[len(value.shape) - 1 :]
+    joint = lambda: diagonal_blocks(value.joint_covariance(), parts)  # noqa: E731
+    covariance = joint if value.has_covariance else None
+    return moved(value, move, -1, covariance=covariance, joint=joint, parents=((value, None),))
 
 
 def _surviving_axis(value: Gaussian, shape: tuple[int, ...]) -> Any:
@@ -270,6 +294,7 @@ def converted(value: Any, move: Callable[[Array], Array]) -> Any:
         joint=joint,
         parents=((value, move),),
         apart=value.apart,
+        components=value.components,
     )
 
 
@@ -282,6 +307,8 @@ def warn_dropped(value: Gaussian, what: str) -> None:
     """Tell the user once per line that only the diagonal of a covariance is kept."""
     warn_user(
         f"{what} mixes the feature axis of a covariance that depends on latent site(s) "
-        f"{', '.join(sorted(value.sites))}: only the variances are kept",
+        f"{', '.join(sorted(value.sites))}: only the variances are kept, and what follows takes "
+        "the components as independent; keep the outputs of a layer on an axis of their own (a "
+        "mean over positions instead of a reshape), or draw a site by naming it in sample_sites=",
         CovarianceDroppedWarning,
     )

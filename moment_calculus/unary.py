@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from moment_calculus.activations import Activation, Integrated
@@ -113,7 +114,19 @@ def _shifted(value: Gaussian, shift: Array | float) -> Gaussian:
         apart=value.apart,
         origin=value.origin,
         affine=(value, 1.0, shift),
+        each=value.each,
     )
+
+
+def _each_scaled(value: Gaussian, gain: Array | float) -> Callable | None:
+    if value.each is None:
+        return None
+
+    def each(other: Gaussian) -> Array | float | None:
+        known = value.each(other)  # type: ignore[misc]
+        return known if known is None or isinstance(known, float) else gain * known
+
+    return each
 
 
 def _scaled(value: Gaussian, scale: Array | float) -> Gaussian:
@@ -142,4 +155,5 @@ def _scaled(value: Gaussian, scale: Array | float) -> Gaussian:
         apart=value.apart,
         origin=value.origin,
         affine=(value, scale, 0.0),
+        each=_each_scaled(value, gain),
     )

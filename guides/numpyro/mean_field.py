@@ -88,6 +88,8 @@ class DVIGuide(AutoGuide):
     def __call__(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """Sample every latent site; arguments are the model's."""
         run = cache(lambda: self._run_model(*args, **kwargs))
+        if self._starts():
+            run()  # before the plates draw keys: the same seed gives the same start again
         sites = self._learn(run()) if self._sites is None else self._sites
         plates = self._create_plates(*args, **kwargs)
         result = {}
@@ -98,6 +100,13 @@ class DVIGuide(AutoGuide):
                 loc, scale = self._declare(site, lambda name: run().location(name))
                 result[site.name] = numpyro.sample(site.name, posterior(site, loc, scale))
         return result
+
+    def _starts(self) -> bool:
+        """Whether no handler has parameters, so that they will be initialised."""
+        if self._sites is None:
+            return True
+        names = [self._parameter_name(site, "loc") for site in self._sites[:1]]
+        return any(numpyro.param(name) is None for name in names)
 
     def _run_model(self, *args: Any, **kwargs: Any) -> Run:
         if self.model is None:

@@ -8,8 +8,7 @@ from moment_calculus.arrays import Array, diagonal, diagonal_matrix
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.likelihoods.expectations import check_certain
 from moment_calculus.likelihoods.normal import LOG_2PI
-from moment_calculus.likelihoods.residual import difference
-from moment_calculus.operations import is_value
+from moment_calculus.operations import is_value, subtract
 from moment_calculus.special import namespace
 
 
@@ -31,7 +30,7 @@ def multivariate_normal(value: Any, loc: Any, scale_tril: Array) -> Array:
     """
     check_certain(scale_tril=scale_tril)
     xp = namespace(scale_tril)
-    residual = difference(value, loc)
+    residual = subtract(value, loc) if is_value(value) or is_value(loc) else value - loc
     log_scale = xp.sum(xp.log(diagonal(scale_tril)), axis=-1)
     size = scale_tril.shape[-1]
     mean: Any = residual

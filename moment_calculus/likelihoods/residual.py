@@ -18,13 +18,14 @@ from moment_calculus.values import Deferred, Gaussian
 
 
 def difference(value: Any, loc: Any) -> Any:
-    """The residual value − loc, a value if one of them is.
+    """The residual value − loc, a value if one of them is, component by component.
 
     Args:
         value: array or value.
         loc: likewise.
     """
-    return subtract(value, loc) if is_value(value) or is_value(loc) else value - loc
+    random = is_value(value) or is_value(loc)
+    return subtract(value, loc, elementwise=True) if random else value - loc
 
 
 def check_positive(scale: Any) -> None:

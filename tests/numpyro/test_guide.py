@@ -12,7 +12,7 @@ import numpyro.distributions as dist
 import pytest
 from numpyro import handlers
 from numpyro.contrib.control_flow import scan
-from numpyro.infer import SVI, Predictive, Trace_ELBO, init_to_median, init_to_value
+from numpyro.infer import SVI, Predictive, Trace_ELBO, init_to_median, init_to_sample, init_to_value
 from numpyro.infer.autoguide import AutoDelta, AutoGuideList
 
 from guides.families.initialization import spread
@@ -120,6 +120,24 @@ def test_every_start_draws_its_own_locations():
     assert len(np.unique(w)) == w.size
     # Nothing of the compiled run was kept: the guide starts again, outside of it.
     assert not np.isin(start(guide, X, Y, key=jax.random.key(9))["w_auto_loc"], w).any()
+
+
+def part_of_the_data(x):
+    numpyro.sample("scale", dist.Normal(0.0, 1.0))
+    with numpyro.plate("data", 6, subsample_size=2):
+        numpyro.sample("local", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
+
+
+@pytest.mark.parametrize(("model", "data"), [(regression, (X, Y)), (part_of_the_data, (X,))])
+def test_a_second_start_from_the_same_key_is_the_first(model, data):
+    guide = DVIGuide(model, init_loc_fn=init_to_sample)
+    svi = SVI(model, guide, numpyro.optim.Adam(1e-2), Trace_ELBO())
+    first, second, other = (
+        svi.get_params(svi.init(jax.random.key(seed), *data)) for seed in (0, 0, 1)
+    )
+    for name, values in first.items():
+        np.testing.assert_array_equal(values, second[name])
+    assert any((values != other[name]).any() for name, values in first.items())
 
 
 def test_prefix_and_init_scale_are_checked_and_used():

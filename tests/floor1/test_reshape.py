@@ -1,0 +1,47 @@
+"""A feature axis that is split keeps what it can of its covariance, and says what it cannot."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+
+from moment_calculus.errors import CovarianceDroppedWarning
+from moment_calculus.linear import linear
+from moment_calculus.moments import Moments, as_value
+from moment_calculus.rulebooks import Propagation
+from moment_calculus.shapes import reshape
+
+generator = np.random.default_rng(4)
+ROOT = generator.normal(size=(3, 4, 4))
+COVARIANCE = ROOT @ ROOT.mT
+
+
+def value():
+    moments = Moments(generator.normal(size=(3, 4)), covariance=COVARIANCE)
+    return as_value(moments, "x", Propagation())
+
+
+@pytest.mark.parametrize("parts", [(2, 2), (2, 1, 2), (1, 2, 2)])
+def test_a_split_axis_keeps_the_covariance_of_its_last_part(parts):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        heads = reshape(value(), (3, *parts))
+    weights = np.array([[1.0, -2.0]])
+    total = linear(heads, weights)
+    for head in range(2):
+        inside = slice(2 * head, 2 * head + 2)
+        block = COVARIANCE[:, inside, inside]
+        np.testing.assert_allclose(heads.joint_covariance().reshape(3, 2, 2, 2)[:, head], block)
+        expected = (weights @ block @ weights.T)[:, 0, 0]
+        np.testing.assert_allclose(total.variance.reshape(3, 2)[:, head], expected)
+    assert not heads.independent
+    assert not heads.apart
+
+
+@pytest.mark.parametrize("shape", [(12,), (6, 2), (2, 6)])
+def test_a_merged_axis_says_what_is_lost_and_what_to_do(shape):
+    with pytest.warns(CovarianceDroppedWarning, match=r"as independent; .*sample_sites="):
+        merged = reshape(value(), shape)
+    assert not merged.has_covariance
