@@ -1,0 +1,107 @@
+"""Regressions as statisticians write them: the ELBO is the expectation of Trace_ELBO's."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+
+from numpyro_moments import DVIGuide
+from tests.numpyro.monte_carlo import assert_equals_trace_elbo
+
+POINTS, INPUTS, GROUPS = 30, 3, 5
+RANDOM = np.random.default_rng(3)
+X = jnp.asarray(2 * RANDOM.normal(size=(POINTS, INPUTS)), jnp.float32)
+Y = jnp.sin(X[:, 0]) + 0.5 * X[:, 1]
+COUNTS = jnp.asarray(RANDOM.poisson(np.exp(0.4 * Y)), jnp.float32)
+
+
+def observe(distribution, y):
+    with numpyro.plate("data", POINTS):
+        numpyro.sample("obs", distribution, obs=y)
+
+
+def coefficients():
+    """Effects of a plate, which share a mean and a scale."""
+    mean = numpyro.sample("mean", dist.Normal(0.0, 1.0))
+    scale = numpyro.sample("scale", dist.HalfNormal(1.0))
+    with numpyro.plate("inputs", INPUTS):
+        effects = numpyro.sample("effects", dist.Normal(0.0, 1.0))
+    return mean + scale * effects
+
+
+def linear_predictor(x):
+    weights = numpyro.sample("weights", dist.Normal(jnp.zeros(INPUTS), 1.0).to_event(1))
+    return x @ weights
+
+
+def shared_scale(x, y):
+    observe(dist.Normal(x @ coefficients(), 0.5), y)
+
+
+def shared_scale_by_sum(x, y):
+    observe(dist.Normal((x * coefficients()).sum(-1), 0.5), y)
+
+
+def function_of_effects(x, y):
+    observe(dist.Normal(jnp.einsum("np,p->n", x, jnp.tanh(coefficients())), 0.5), y)
+
+
+def horseshoe(x, y):
+    """Non-centred, in a plate."""
+    overall = numpyro.sample("overall", dist.HalfCauchy(1.0))
+    with numpyro.plate("inputs", INPUTS):
+        local = numpyro.sample("local", dist.HalfCauchy(1.0))
+        effects = numpyro.sample("effects", dist.Normal(0.0, 1.0))
+    observe(dist.Normal(x @ (overall * local * effects), 0.5), y)
+
+
+def horseshoe_centred(x, y):
+    overall = numpyro.sample("overall", dist.HalfCauchy(1.0))
+    local = numpyro.sample("local", dist.HalfCauchy(jnp.ones(INPUTS)).to_event(1))
+    weights = numpyro.sample("weights", dist.Normal(0.0, overall * local).to_event(1))
+    observe(dist.Normal(x @ weights, 0.5), y)
+
+
+def random_walk_of_splines(x, y):
+    """Two smooth terms, whose weights are cumulative sums of effects in a plate."""
+    total = 0.0
+    scales = numpyro.sample("scales", dist.HalfNormal(jnp.ones(2)).to_event(1))
+    for i in range(2):
+        basis = jnp.exp(-0.5 * (x[:, i : i + 1] - jnp.linspace(-2, 2, 6)) ** 2)
+        with numpyro.plate(f"knots{i}", 6):
+            steps = numpyro.sample(f"steps{i}", dist.Normal(0.0, 1.0))
+        total = total + basis @ (scales[i] * jnp.cumsum(steps))
+    observe(dist.Normal(total, 0.5), y)
+
+
+def negative_binomial(x, counts):
+    """With a random dispersion: the rate is a quotient of exponentials."""
+    dispersion = numpyro.sample("dispersion", dist.Exponential(1.0))
+    observe(dist.NegativeBinomial2(jnp.exp(0.3 * linear_predictor(x)), dispersion), counts)
+
+
+def gamma(x, y):
+    """Mean and shape, which is random."""
+    shape = numpyro.sample("shape", dist.Gamma(2.0, 1.0))
+    observe(dist.Gamma(shape, shape / jnp.exp(0.3 * linear_predictor(x))), jnp.exp(0.5 * y))
+
+
+MODELS = {
+    "a shared scale": (shared_scale, Y),
+    "a shared scale, by a sum": (shared_scale_by_sum, Y),
+    "a function of effects": (function_of_effects, Y),
+    "horseshoe": (horseshoe, Y),
+    "horseshoe, centred": (horseshoe_centred, Y),
+    "random walks of splines": (random_walk_of_splines, Y),
+    "negative binomial": (negative_binomial, COUNTS),
+    "gamma": (gamma, Y),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_elbo_is_the_expectation_of_trace_elbo(name):
+    model, y = MODELS[name]
+    assert_equals_trace_elbo(model, DVIGuide(init_scale=0.15), X, y, share=0.001)
