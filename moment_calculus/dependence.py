@@ -6,6 +6,7 @@ adds the covariance of its second-order term with the products that are not amon
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 from moment_calculus.arrays import Array, device, diagonal, diagonal_matrix, transpose
 from moment_calculus.completion import Operand, alike, integrated
 from moment_calculus.elements import overlap
-from moment_calculus.layout import features_last, from_features_last
+from moment_calculus.keys import alike_keys, same_element
+from moment_calculus.layout import batch_shape, features_last, from_features_last
 from moment_calculus.special import namespace, safe_scale
 
 if TYPE_CHECKING:
@@ -80,7 +82,37 @@ class _Graph:
             if right.parents:
                 swapped = self._by_parents(right, left, mixed)
                 return None if swapped is None else transpose(swapped)
+        if left.picked:
+            return self._picked(left, right, mixed)
         return self._by_parents(left, right, mixed)
+
+    def _picked(self, left: Gaussian, right: Gaussian, mixed: bool) -> Array | None:
+        """Covariance of elements that were picked from a batch with another value."""
+        source, keys = left.picked
+        batch = batch_shape(source.shape, source.axis)
+        if right.picked:
+            return self._both_picked(left, right, mixed)
+        if math.prod(batch_shape(right.shape, right.axis)) == 1:  # the same for every element
+            return _chosen(self.cross(source, right, mixed), batch, keys)
+        linear = right.parents and not right.function and not right.factors
+        if not linear or self.precedes(right, left):
+            return None
+        swapped = self._by_parents(right, left, mixed)
+        return None if swapped is None else transpose(swapped)
+
+    def _both_picked(self, left: Gaussian, right: Gaussian, mixed: bool) -> Array | None:
+        (source, keys), (other, other_keys) = left.picked, right.picked
+        batch = batch_shape(source.shape, source.axis)
+        if batch != batch_shape(other.shape, other.axis):
+            return None
+        if alike_keys(keys, other_keys):
+            return _chosen(self.cross(source, other, mixed), batch, keys)
+        # sums over elements that are said to be apart must not meet those of another order
+        ordered = left.apart and right.apart
+        apart = source.apart and other.apart and source.origin is other.origin
+        same = same_element(keys, other_keys) if apart and not ordered else None
+        found = None if same is None else _chosen(self.cross(source, other, mixed), batch, keys)
+        return None if found is None else found * same[..., None, None]
 
     def _functions(self, left: Gaussian, right: Gaussian, mixed: bool) -> Array | None:
         """Cov(f(x), g(y)) for Gaussian x and y."""
@@ -140,6 +172,15 @@ class _Graph:
         if product.serial not in self.lineages:
             self.lineages[product.serial] = _lineage(product)
         return value.serial in self.lineages[product.serial]
+
+
+def _chosen(cross: Array | None, batch: tuple[int, ...], keys: tuple) -> Array | None:
+    """The covariances of the picked elements."""
+    if cross is None:
+        return None
+    while len(cross.shape) > len(batch) + 2 and cross.shape[0] == 1:
+        cross = cross[0]
+    return namespace(cross).broadcast_to(cross, (*batch, *cross.shape[-2:]))[keys]
 
 
 def _operand(value: Gaussian) -> Operand:

@@ -61,6 +61,8 @@ class Gaussian:
             :func:`moment_calculus.positions.lag_covariance`.
         elements: of which elements of its sites it is a function, where it is not one of all; by
             default those of its parents.
+        picked: a value, and the keys by which elements of its batch were chosen from it; by default
+            none.
         trailing: computes the same value with its trailing axis as feature axis, where that is
             more than a function component by component, see :mod:`.promotion`.
     """
@@ -83,6 +85,7 @@ class Gaussian:
         "mean",
         "mixes",
         "parents",
+        "picked",
         "propagation",
         "serial",
         "sites",
@@ -112,13 +115,15 @@ class Gaussian:
         affine: tuple[Gaussian, Any, Any] | None = None,
         lags: Callable[[tuple[int, ...]], Array | None] | None = None,
         elements: Elements | None = None,
+        picked: tuple[Gaussian, tuple] | None = None,
         trailing: Callable[[], Gaussian | None] | None = None,
     ) -> None:
         self.mean, self._variance, self._covariance, self._joint = mean, variance, covariance, joint
         self.axis, self.sites, self.parents = axis, sites, parents
         self.propagation = propagation or Propagation()
         self._origin, self.factors, self.mixes, self.weight = origin, factors, mixes, weight
-        self.function, self.affine, self.lags, self.trailing = function, affine, lags, trailing
+        self.function, self.affine, self.lags = function, affine, lags
+        self.picked, self.trailing = picked, trailing
         site = not parents and covariance is None and joint is None
         self.independent = site if independent is None else independent
         self.apart = self.independent or not parents if apart is None else apart

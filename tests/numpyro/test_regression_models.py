@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
+
 import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
 
-from numpyro_moments import DVIGuide
+from numpyro_moments import CovarianceDroppedWarning, DependenceWarning, DVIGuide
 from tests.numpyro.monte_carlo import assert_equals_trace_elbo
 
 POINTS, INPUTS, GROUPS = 30, 3, 5
@@ -89,7 +91,49 @@ def gamma(x, y):
     observe(dist.Gamma(shape, shape / jnp.exp(0.3 * linear_predictor(x))), jnp.exp(0.5 * y))
 
 
+GROUP, RIVAL = np.arange(POINTS) % GROUPS, (3 * np.arange(POINTS) + 1) % GROUPS
+
+
+def slopes_of_groups():
+    """Intercept and slope of every group, with a common scale."""
+    scale = numpyro.sample("scale", dist.HalfNormal(1.0))
+    with numpyro.plate("groups", GROUPS):
+        z = numpyro.sample("z", dist.Normal(jnp.zeros(2), 1.0).to_event(1))
+    return scale * z
+
+
+def varying_slopes(x, y):
+    effects = slopes_of_groups()
+    observe(dist.Normal(effects[GROUP, 0] + effects[GROUP, 1] * x[:, 0], 0.5), y)
+
+
+def varying_slopes_of_two_vectors(x, y):
+    effects = slopes_of_groups()
+    intercept, slope = effects[:, 0], effects[:, 1]
+    observe(dist.Normal(intercept[GROUP] + slope[GROUP] * x[:, 0], 0.5), y)
+
+
+def mean_of_groups_and_slope(x, y):
+    mean = numpyro.sample("mean", dist.Normal(0.0, 1.0))
+    with numpyro.plate("groups", GROUPS):
+        effects = numpyro.sample("effects", dist.Normal(0.0, 1.0))
+    observe(dist.Normal((mean + effects)[GROUP] + mean * x[:, 0], 0.5), y)
+
+
+def paired_comparisons(x, y):
+    """Bradley and Terry's model; some compare an element with itself."""
+    scale = numpyro.sample("scale", dist.HalfNormal(1.0))
+    with numpyro.plate("players", GROUPS):
+        skill = numpyro.sample("skill", dist.Normal(0.0, scale))
+    logits = skill[GROUP] - skill[RIVAL]
+    observe(dist.Bernoulli(logits=logits), (y > 0).astype(int))
+
+
 MODELS = {
+    "varying slopes": (varying_slopes, Y),
+    "varying slopes of two vectors": (varying_slopes_of_two_vectors, Y),
+    "a mean of groups and a slope": (mean_of_groups_and_slope, Y),
+    "paired comparisons": (paired_comparisons, Y),
     "a shared scale": (shared_scale, Y),
     "a shared scale, by a sum": (shared_scale_by_sum, Y),
     "a function of effects": (function_of_effects, Y),
@@ -104,4 +148,6 @@ MODELS = {
 @pytest.mark.parametrize("name", MODELS)
 def test_elbo_is_the_expectation_of_trace_elbo(name):
     model, y = MODELS[name]
+    warnings.simplefilter("error", DependenceWarning)
+    warnings.simplefilter("error", CovarianceDroppedWarning)
     assert_equals_trace_elbo(model, DVIGuide(init_scale=0.15), X, y, share=0.001)
