@@ -21,6 +21,8 @@ from moment_calculus.special import namespace, safe_scale
 if TYPE_CHECKING:
     from moment_calculus.values import Gaussian, Value
 
+    Picked = tuple[Gaussian, tuple]
+
 
 def share_sites(*values: Value) -> frozenset[str]:
     """Latent sites on which at least two of the values depend."""
@@ -83,15 +85,17 @@ class _Graph:
                 swapped = self._by_parents(right, left, mixed)
                 return None if swapped is None else transpose(swapped)
         if left.picked:
-            return self._picked(left, right, mixed)
+            return self._picked(left, right, mixed, *left.picked)
         return self._by_parents(left, right, mixed)
 
-    def _picked(self, left: Gaussian, right: Gaussian, mixed: bool) -> Array | None:
+    def _picked(
+        self, left: Gaussian, right: Gaussian, mixed: bool, source: Gaussian, keys: tuple
+    ) -> Array | None:
         """Covariance of elements that were picked from a batch with another value."""
-        source, keys = left.picked
         batch = batch_shape(source.shape, source.axis)
         if right.picked:
-            return self._both_picked(left, right, mixed)
+            ordered = left.apart and right.apart
+            return self._both_picked((source, keys), right.picked, mixed, ordered=ordered)
         if math.prod(batch_shape(right.shape, right.axis)) == 1:  # the same for every element
             return _chosen(self.cross(source, right, mixed), batch, keys)
         linear = right.parents and not right.function and not right.factors
@@ -100,18 +104,21 @@ class _Graph:
         swapped = self._by_parents(right, left, mixed)
         return None if swapped is None else transpose(swapped)
 
-    def _both_picked(self, left: Gaussian, right: Gaussian, mixed: bool) -> Array | None:
-        (source, keys), (other, other_keys) = left.picked, right.picked
+    def _both_picked(
+        self, left: Picked, right: Picked, mixed: bool, *, ordered: bool
+    ) -> Array | None:
+        """Elements ``ordered`` on both sides are said to be apart, whatever they are added to."""
+        (source, keys), (other, other_keys) = left, right
         batch = batch_shape(source.shape, source.axis)
         if batch != batch_shape(other.shape, other.axis):
             return None
         if alike_keys(keys, other_keys):
             return _chosen(self.cross(source, other, mixed), batch, keys)
-        # sums over elements that are said to be apart must not meet those of another order
-        ordered = left.apart and right.apart
         apart = source.apart and other.apart and source.origin is other.origin
         same = same_element(keys, other_keys) if apart and not ordered else None
-        found = None if same is None else _chosen(self.cross(source, other, mixed), batch, keys)
+        if same is None:
+            return None
+        found = _chosen(self.cross(source, other, mixed), batch, keys)
         return None if found is None else found * same[..., None, None]
 
     def _functions(self, left: Gaussian, right: Gaussian, mixed: bool) -> Array | None:

@@ -187,7 +187,7 @@ def multiply(left: Any, right: Any) -> Value:
     return _product(left.gaussian(), right.gaussian()) if exponential is None else exponential
 
 
-def _product_of_exponentials(left: Value, right: Value) -> Deferred | None:
+def _product_of_exponentials(left: Value, right: Value) -> Value | None:
     """b eʳˣ · c eˢʸ = bc e^{rx + sy}, which stays positive; None for other factors.
 
     So are products of scales, and quotients of a shape and a mean, ready for what comes next: a

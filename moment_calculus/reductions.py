@@ -140,8 +140,8 @@ def _require_independence(value: Gaussian, axis: int, what: str) -> None:
         f"depend on the same latent site(s) {', '.join(sorted(value.sites))} are dependent, and "
         "their covariance is not known",
         sites=value.sites,
-        remedy="sum the inputs of the layer instead, where it is linear; otherwise "
-        + DEPENDENCE_REMEDY,
+        remedy="sum the inputs of the layer instead, where it is linear; give a factor its terms "
+        "without summing them; otherwise " + DEPENDENCE_REMEDY,
     )
 
 
