@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import warnings
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
+from numpyro.infer import Predictive
 
-from numpyro_moments import CovarianceDroppedWarning, DependenceWarning, DVIGuide
-from tests.numpyro.monte_carlo import assert_equals_trace_elbo
+from numpyro_moments import (
+    CovarianceDroppedWarning,
+    DependenceWarning,
+    DeterministicELBO,
+    DVIGuide,
+    UnsupportedMoments,
+    predict,
+)
+from tests.numpyro.monte_carlo import assert_equals_trace_elbo, perturbed
 
 POINTS, INPUTS, GROUPS = 30, 3, 5
 RANDOM = np.random.default_rng(3)
@@ -151,3 +160,31 @@ def test_elbo_is_the_expectation_of_trace_elbo(name):
     warnings.simplefilter("error", DependenceWarning)
     warnings.simplefilter("error", CovarianceDroppedWarning)
     assert_equals_trace_elbo(model, DVIGuide(init_scale=0.15), X, y, share=0.001)
+
+
+def test_a_rate_that_is_no_exponential_is_refused():
+    """What NegativeBinomial2 derives from its parameters is a Gaussian, and so may be negative."""
+
+    def model(x, counts=None):
+        dispersion = numpyro.sample("dispersion", dist.Exponential(1.0))
+        mean = jax.nn.softplus(linear_predictor(x))
+        observe(dist.NegativeBinomial2(mean, dispersion), counts)
+
+    guide = DVIGuide(model)
+    values = perturbed(guide, X, COUNTS)
+    with pytest.raises(UnsupportedMoments, match="product of functions of different Gaussians"):
+        DeterministicELBO().loss(jax.random.key(0), values, model, guide, X, COUNTS)
+    with pytest.raises(UnsupportedMoments, match="parameter rate of NegativeBinomial2 is a Gauss"):
+        np.asarray(predict(model, guide, values, X)["obs"].mean)
+
+
+def test_predicted_variances_know_what_effects_share():
+    guide = DVIGuide(shared_scale, init_scale=0.3)
+    values = perturbed(guide, X, Y)
+    ours = predict(shared_scale, guide, values, X, None)["obs"]
+    draws = Predictive(guide, params=values, num_samples=20_000)(jax.random.key(1), X, Y)
+    effects = draws["mean"][:, None] + draws["scale"][:, None] * draws["effects"]
+    sampled = np.asarray(effects @ X.T, np.float64)
+    # the standard error of a variance whose fourth moment is at most ten times its square
+    error = 3 / np.sqrt(20_000)
+    np.testing.assert_allclose(ours.epistemic_variance, sampled.var(0), rtol=4 * error)
