@@ -6,6 +6,7 @@ adds the covariance of its second-order term with the products that are not amon
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
@@ -14,11 +15,14 @@ from moment_calculus.arrays import Array, device, diagonal, diagonal_matrix, tra
 from moment_calculus.completion import Operand, alike, integrated
 from moment_calculus.components import covariance_of_components, variance_of_common
 from moment_calculus.elements import overlap
-from moment_calculus.layout import features_last, from_features_last
+from moment_calculus.keys import alike_keys, same_element
+from moment_calculus.layout import batch_shape, features_last, from_features_last
 from moment_calculus.special import namespace, safe_scale
 
 if TYPE_CHECKING:
     from moment_calculus.values import Gaussian, Value
+
+    Picked = tuple[Gaussian, tuple]
 
 
 def share_sites(*values: Value) -> frozenset[str]:
@@ -85,12 +89,48 @@ class _Graph:
             if right.parents and not right.components:
                 return self._swapped(left, right, mixed)
         by_older = self._swapped(left, right, mixed) if left.components else None
-        return self._by_parents(left, right, mixed) if by_older is None else by_older
+        if by_older is not None:
+            return by_older
+        if left.picked:
+            return self._picked(left, right, mixed, *left.picked)
+        return self._by_parents(left, right, mixed)
 
     def _swapped(self, left: Gaussian, right: Gaussian, mixed: bool) -> Array | None:
         """The older value expanded into its parents."""
         swapped = self._by_parents(right, left, mixed)
         return None if swapped is None else transpose(swapped)
+
+    def _picked(
+        self, left: Gaussian, right: Gaussian, mixed: bool, source: Gaussian, keys: tuple
+    ) -> Array | None:
+        """Covariance of elements that were picked from a batch with another value."""
+        batch = batch_shape(source.shape, source.axis)
+        if right.picked:
+            ordered = left.apart and right.apart
+            return self._both_picked((source, keys), right.picked, mixed, ordered=ordered)
+        if math.prod(batch_shape(right.shape, right.axis)) == 1:  # the same for every element
+            return _chosen(self.cross(source, right, mixed), batch, keys)
+        linear = right.parents and not right.function and not right.factors
+        if not linear or self.precedes(right, left):
+            return None
+        return self._swapped(left, right, mixed)
+
+    def _both_picked(
+        self, left: Picked, right: Picked, mixed: bool, *, ordered: bool
+    ) -> Array | None:
+        """Elements ``ordered`` on both sides are said to be apart, whatever they are added to."""
+        (source, keys), (other, other_keys) = left, right
+        batch = batch_shape(source.shape, source.axis)
+        if batch != batch_shape(other.shape, other.axis):
+            return None
+        if alike_keys(keys, other_keys):
+            return _chosen(self.cross(source, other, mixed), batch, keys)
+        apart = source.apart and other.apart and source.origin is other.origin
+        same = same_element(keys, other_keys) if apart and not ordered else None
+        if same is None:
+            return None
+        found = _chosen(self.cross(source, other, mixed), batch, keys)
+        return None if found is None else found * same[..., None, None]
 
     def _functions(self, left: Gaussian, right: Gaussian, mixed: bool) -> Array | None:
         """Cov(f(x), g(y)) for Gaussian x and y."""
@@ -150,6 +190,15 @@ class _Graph:
         if product.serial not in self.lineages:
             self.lineages[product.serial] = _lineage(product)
         return value.serial in self.lineages[product.serial]
+
+
+def _chosen(cross: Array | None, batch: tuple[int, ...], keys: tuple) -> Array | None:
+    """The covariances of the picked elements."""
+    if cross is None:
+        return None
+    while len(cross.shape) > len(batch) + 2 and cross.shape[0] == 1:
+        cross = cross[0]
+    return namespace(cross).broadcast_to(cross, (*batch, *cross.shape[-2:]))[keys]
 
 
 def _operand(value: Gaussian) -> Operand:

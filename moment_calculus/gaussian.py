@@ -67,6 +67,10 @@ class Gaussian:
         each: computes the covariance of each component with the same component of another value
             of its shape and feature axis; None instead of it, or of its result, where that takes
             their cross-covariance.
+        picked: a value, and the keys by which elements of its batch were chosen from it; by default
+            none.
+        trailing: computes the same value with its trailing axis as feature axis, where that is
+            more than a function component by component, see :mod:`.promotion`.
     """
 
     __slots__ = (
@@ -89,9 +93,12 @@ class Gaussian:
         "mean",
         "mixes",
         "parents",
+        "picked",
         "propagation",
         "serial",
         "sites",
+        "trailing",
+        "vector",
         "weight",
     )
 
@@ -118,18 +125,22 @@ class Gaussian:
         elements: Elements | None = None,
         components: Components | None = None,
         each: Callable[[Gaussian], Array | float | None] | None = None,
+        picked: tuple[Gaussian, tuple] | None = None,
+        trailing: Callable[[], Gaussian | None] | None = None,
     ) -> None:
         self.mean, self._variance, self._covariance, self._joint = mean, variance, covariance, joint
         self.axis, self.sites, self.parents = axis, sites, parents
         self.propagation = propagation or Propagation()
         self._origin, self.factors, self.mixes, self.weight = origin, factors, mixes, weight
         self.function, self.affine, self.lags = function, affine, lags
+        self.picked, self.trailing = picked, trailing
         site = not parents and covariance is None and joint is None
         self.independent = site if independent is None else independent
         self.apart = self.independent or not parents if apart is None else apart
         self.elements = inherited(sites, parents) if elements is None else elements
         self._components, self.each = components, each
         self.matched: weakref.WeakValueDictionary | None = None
+        self.vector: Gaussian | None = None
         self.serial = next(_serials)
 
     @property

@@ -21,8 +21,9 @@ def index(value: Any, key: Any) -> Any:
     """Index a value as an array is indexed.
 
     An index of the feature axis keeps the joint covariance with every other slice; an index of
-    the batch keeps the covariance of each element. Dependence between different elements of the
-    batch is not tracked: combining them is refused, or warned about for sums.
+    the batch keeps the covariance of each element, also with what was chosen by the same key, or by
+    another index array from independent elements. Dependence between different elements of the
+    batch is not tracked otherwise: combining them is refused, or warned about for sums.
 
     Args:
         value: the value, or an array.
@@ -168,6 +169,7 @@ def index_batch(value: Gaussian, keys: tuple, *, distinct: bool = False) -> Gaus
         independent=value.independent and distinct,
         apart=value.apart and distinct,
         elements=selected(value, keys[0]) if leading else None,
+        picked=(value, keys),
     )
 
 

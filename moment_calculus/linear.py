@@ -12,6 +12,7 @@ from moment_calculus.arrays import Array, contract, diagonal_matrix
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.matrices import affine, affine_squared, squared
 from moment_calculus.operations import DEPENDENCE_REMEDY, add
+from moment_calculus.promotion import as_vector
 from moment_calculus.shapes import move_axis, moved, reshape, swap_last, warn_dropped
 from moment_calculus.special import namespace
 from moment_calculus.values import Gaussian, Jacobian, Value, identity_map, share_sites
@@ -119,6 +120,8 @@ def _with_trailing_features(x: Gaussian) -> Gaussian:
         return x
     kept = x.independent or (x.apart and _has_independent_sites(x))
     if not kept and x.shape[-1] > 1:
+        if x.propagation.full and (vector := as_vector(x)) is not None:
+            return vector
         warn_dropped(x, "a linear map over an axis of the batch")
     return moved(x, lambda a: a, -1, parents=((x, None),))
 

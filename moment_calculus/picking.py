@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from moment_calculus.arrays import Array
+from moment_calculus.chains import extremes
 from moment_calculus.indexing import index_batch, index_features
 from moment_calculus.layout import batch_shape
 from moment_calculus.shapes import (
@@ -23,7 +24,8 @@ from moment_calculus.values import Deferred, Gaussian
 def pick(value: Any, chosen: Mapping[int, Array], *, distinct: bool = False) -> Any:
     """Elements at index arrays of some axes; the other axes stay whole.
 
-    The covariance follows where features are picked alone, or elements of the batch alone.
+    The covariance follows where features are picked alone, or elements of the batch alone, or one
+    known feature of them, as in ``x[rows, 0]``.
 
     Args:
         value: value or array.
@@ -81,7 +83,16 @@ def _of_features(value: Gaussian, places: Array, distinct: bool) -> Gaussian:
 def _of_both(
     value: Gaussian, axes: list[int], chosen: Mapping[int, Array], distinct: bool
 ) -> Gaussian:
-    """Variances only: nothing is lost of independent components, which become scalars."""
+    """One known feature of elements keeps its dependence; of others, variances only.
+
+    Of independent components nothing is lost: they become scalars.
+    """
+    features = len(value.shape) + (value.axis or 0)
+    known = extremes(chosen[features])
+    if known is not None and known[0] == known[1]:
+        last = move_axis(value, features, len(value.shape) - 1)
+        left = {axis - (axis > features): chosen[axis] for axis in axes if axis != features}
+        return pick(index_features(last, int(known[0])), left, distinct=distinct)
     shape = tuple(_of_array(value.mean, axes, chosen).shape)
     scalars = not shape or (value.independent and not distinct)
     result = moved(

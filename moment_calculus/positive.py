@@ -57,7 +57,7 @@ def log(value: Value) -> Value:
     Raises:
         UnsupportedMoments: if the value may be zero or negative.
     """
-    found = _exponential(value)
+    found = exponential_parts(value)
     if found is not None:
         base, rate, factor = found
         shift = math.log(factor) if isinstance(factor, float | int) else _log(factor)
@@ -113,7 +113,7 @@ def power(value: Value, exponent: float) -> Value:
     """
     if exponent == 1:
         return value
-    found = _exponential(value)
+    found = exponential_parts(value)
     if found is not None:
         base, rate, factor = found
         result = Deferred(base, _exponential_of(rate * exponent))
@@ -138,7 +138,7 @@ def array_power(value: Value, exponent: Array) -> Value:
     Raises:
         UnsupportedMoments: if the value is anything else.
     """
-    found = _exponential(value)
+    found = exponential_parts(value)
     if found is None:
         raise UnsupportedMoments(
             "a power by an exponent that is no number known when the program is traced, of shape "
@@ -213,8 +213,12 @@ def _exponential_of(rate: float) -> Any:
     return Exp() if rate == 1 else Rescaled(Exp(), rate, name="exponential")
 
 
-def _exponential(value: Value) -> tuple[Gaussian, float, Any] | None:
-    """The base x, the rate r and the factor c > 0 of c e^{rx}, if the value is one."""
+def exponential_parts(value: Value) -> tuple[Gaussian, float, Any] | None:
+    """The base x, the rate r and the factor c > 0 of c e^{rx}, if the value is one.
+
+    Args:
+        value: a value.
+    """
     factor: Any = 1.0
     while isinstance(value, AffineDeferred):
         zero_shift = isinstance(value.shift, int | float) and value.shift == 0
@@ -248,6 +252,11 @@ def _refuse(value: Value, what: str) -> NoReturn:
     if isinstance(value, Deferred):
         low = value.bounds.low
         cause = f"{what} of a function that may be negative or close to zero (it is ≥ {low:g})"
+    elif value.factors:
+        cause = (
+            f"{what} of a product of functions of different Gaussians, which is matched by a "
+            "Gaussian and so takes negative values (only of exponentials the product is one)"
+        )
     else:
         cause = f"{what} of a Gaussian is not defined: it takes negative values"
     raise UnsupportedMoments(

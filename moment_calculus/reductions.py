@@ -14,6 +14,7 @@ from moment_calculus.layout import batch_shape
 from moment_calculus.linear import map_features
 from moment_calculus.operations import DEPENDENCE_REMEDY, multiply, subtract
 from moment_calculus.pooling import sum_of_dependent
+from moment_calculus.promotion import as_vector
 from moment_calculus.shapes import moved, reshape
 from moment_calculus.special import namespace
 from moment_calculus.unary import scale_shift
@@ -26,7 +27,8 @@ def total(value: Any, axes: Sequence[int] | None = None, *, keepdims: bool = Fal
     Over the feature axis it is a linear map, exact in full mode; in diagonal mode the components
     enter as independent, as in a linear map. Over axes of the batch it is exact for independent
     components, and as :func:`moment_calculus.pooling.window_sum` where the covariance of different
-    elements is known (positions of a convolution); it is refused where it is not.
+    elements is known (positions of a convolution); it is refused where it is not. The trailing axis
+    of a batch of scalars becomes the feature axis, see :func:`moment_calculus.promotion.as_vector`.
 
     Args:
         value: value or array.
@@ -102,6 +104,10 @@ def _over_batch(value: Gaussian, axes: Sequence[int]) -> Gaussian:
         known = sum_of_dependent(value, axes)
         if known is not None:
             return known
+        if (vector := _as_vector_along(value, axes)) is not None:
+            return _over_features(
+                _over_batch(vector, [a for a in axes if a + 1 < len(value.shape)])
+            )
         _require_independence(value, axes[0], "a sum")
     xp = namespace(value.mean)
     move = lambda a: xp.sum(a, axis=tuple(axes), keepdims=True)  # noqa: E731
@@ -120,6 +126,13 @@ def _over_batch(value: Gaussian, axes: Sequence[int]) -> Gaussian:
     )
 
 
+def _as_vector_along(value: Gaussian, axes: Sequence[int]) -> Gaussian | None:
+    """The value with features on the trailing axis, if that is summed and full mode knows them."""
+    if not value.propagation.full or len(value.shape) - 1 not in axes:
+        return None
+    return as_vector(value)
+
+
 def _require_independence(value: Gaussian, axis: int, what: str) -> None:
     if value.independent or value.shape[axis] == 1:
         return
@@ -128,8 +141,8 @@ def _require_independence(value: Gaussian, axis: int, what: str) -> None:
         f"depend on the same latent site(s) {', '.join(sorted(value.sites))} are dependent, and "
         "their covariance is not known",
         sites=value.sites,
-        remedy="sum the inputs of the layer instead, where it is linear; otherwise "
-        + DEPENDENCE_REMEDY,
+        remedy="sum the inputs of the layer instead, where it is linear; give a factor its terms "
+        "without summing them; otherwise " + DEPENDENCE_REMEDY,
     )
 
 
@@ -158,10 +171,22 @@ def cumulative_sum(value: Any, axis: int, *, reverse: bool = False) -> Any:
         triangle = _triangle(value.mean, value.shape[axis])
         return map_features(value, triangle.mT if reverse else triangle)
     _require_independence(value, axis, "a cumulative sum")
-    unknown = ((value, None),)
+    last = axis == len(value.shape) - 1
     return moved(
-        value, move, value.axis, parents=unknown, independent=False, apart=False, components=None
+        value,
+        move,
+        value.axis,
+        parents=((value, None),),
+        independent=False,
+        apart=False,
+        components=None,
+        trailing=(lambda: _sums_of_vector(value, axis, reverse)) if last else None,
     )
+
+
+def _sums_of_vector(value: Gaussian, axis: int, reverse: bool) -> Value | None:
+    vector = as_vector(value)
+    return None if vector is None else cumulative_sum(vector, axis, reverse=reverse)
 
 
 def _triangle(like: Array, size: int) -> Array:

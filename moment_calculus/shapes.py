@@ -178,7 +178,8 @@ def _is_split(value: Gaussian, shape: tuple[int, ...]) -> bool:
 def _split(value: Gaussian, move: Callable[[Array], Array], shape: tuple[int, ...]) -> Gaussian:
     parts = shape[len(value.shape) - 1 :]
     joint = lambda: diagonal_blocks(value.joint_covariance(), parts)  # noqa: E731
-    covariance = joint if value.has_covariance else None
+    dense = value.has_covariance and not value.independent
+    covariance = joint if dense else None
     return moved(value, move, -1, covariance=covariance, joint=joint, parents=((value, None),))
 
 

@@ -49,15 +49,24 @@ def has_moments(fn: Any) -> bool:
 def constrained_values(fn: Any) -> Iterator[tuple[str, Any, Constraint]]:
     """Name, value and constraint of every random parameter of a distribution.
 
-    Those of the distributions inside it are found too.
+    Those of the distributions inside it are found too, and what a class derives for the one that it
+    extends: the rate that a ``NegativeBinomial2`` has from its mean.
 
     Args:
         fn: a distribution.
     """
     for part in distributions_in(fn):
+        known = _constraints(part)
         for name, attribute in vars(part).items():
-            if is_random(attribute) and name in part.arg_constraints:
-                yield name, attribute, part.arg_constraints[name]
+            if is_random(attribute) and name in known:
+                yield name, attribute, known[name]
+
+
+def _constraints(fn: Any) -> dict[str, Constraint]:
+    """Constraints by parameter, those of the classes that the distribution's class extends too."""
+    classes = [vars(kind).get("arg_constraints", {}) for kind in reversed(type(fn).__mro__)]
+    inherited = {k: v for part in classes if isinstance(part, dict) for k, v in part.items()}
+    return {**inherited, **fn.arg_constraints}
 
 
 def replaced(fn: Any) -> tuple[list[Any], Callable[..., Any]]:

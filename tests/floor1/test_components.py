@@ -131,6 +131,10 @@ def test_differences_of_neighbours_are_not_taken_as_independent(propagation):
     assert is_rearranged(index(z, slice(1, None)), index(z, slice(None, -1)))
     assert not value.apart
     assert not value.independent
+    weights = np.array([1.0, *[0.2] * (SIZE - 2), 0.8]) ** 2  # of Σ (z_t − 0.8 z_{t−1})
+    if propagation.full:
+        np.testing.assert_allclose(total(value, [0]).variance, VARIANCE @ weights[::-1])
+        return
     with pytest.raises(UnsupportedMoments, match="elements of the batch"):
         total(value, [0])
 

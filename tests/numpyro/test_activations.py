@@ -103,7 +103,7 @@ REFUSED = {
         "sample_sites",
     ),
     "logarithm of a clipped sum": (
-        lambda h: jnp.log(jnp.maximum(jnp.exp(h[0]) * jnp.exp(h[1]) - 0.5, 1e-6)),
+        lambda h: jnp.log(jnp.maximum(jnp.exp(h[0]) + jnp.exp(h[1]) - 0.5, 1e-6)),
         "log of a value that is clipped at 1e-06",
         "sample_sites",
     ),

@@ -179,7 +179,7 @@ def test_a_confined_parameter_that_was_matched_by_a_gaussian_is_refused(fn):
     def model(y=None):
         a, b = (pyro.sample(name, dist.LogNormal(0.0, 1.0)) for name in "ab")
         with pyro.plate("data", 3):
-            pyro.sample("obs", fn((a * b).expand(3)), obs=y)
+            pyro.sample("obs", fn((a * (1 + b)).expand(3)), obs=y)
 
     guide = DVIGuide(init_scale=0.5)
     with pytest.raises(UnsupportedMoments, match=r"Gaussian|sqrt|log of"):
