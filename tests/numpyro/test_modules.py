@@ -98,10 +98,11 @@ def equinox_model(x, y=None):
 
 
 # Share of the loss by which the matching may differ, on top of three standard errors: with full
-# covariance, and with the variances alone, which is too optimistic behind two hidden layers.
+# covariance, and with the variances alone, which is too optimistic behind two hidden layers. A
+# reshape of positions to features drops their covariance, with a CovarianceDroppedWarning: 2.2 %.
 CASES = {
     "linen": (linen_model, (X, Y), (0.02, 0.08)),
-    "convolutional": (convolutional_model, (IMAGES, TARGETS), (0.01, 0.01)),
+    "convolutional": (convolutional_model, (IMAGES, TARGETS), (0.025, 0.025)),
     "nnx": (nnx_model, (X, Y), (0.005, 0.005)),
     "equinox": (equinox_model, (X, Y), (0.005, 0.005)),
 }
