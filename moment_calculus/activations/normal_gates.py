@@ -5,7 +5,8 @@ the normal distribution smooths keeps its coefficients in these functions. For f
 S(x) + S(−x) = 1, two even functions have such series, made once by least squares:
 f(x) − xΦ(x), and x² S(x) S(−x), which gives Var = M(μ − M) + v M′ − E[x² S(x) S(−x)] by Stein's
 lemma. Derivatives by μ shift the index n. That difference cancels for small v, where Mehler's
-series Σ vⁿ (∂ⁿM)² / n! takes its place. All is computed for μ ≤ 0 and reflected.
+series Σ vⁿ (∂ⁿM)² / n! takes its place. All is computed for μ ≤ 0 and reflected, and in units of a
+width w, of f(wx)/w, with which fewer terms suffice.
 """
 
 from __future__ import annotations
@@ -97,6 +98,7 @@ def _below(activation: Any, mean: Array, variance: Array) -> tuple[Array, ...]:
     )
     near = variance < SMALL
     low_spread, low_by_mean = _mehler(bent, xp.clip(variance, max=SMALL))
+    # One quotient, at the end: XLA keeps its result, and computes others anew for every use.
     return (
         centre,
         xp.where(near, low_spread * SMALL, spread) / far,
