@@ -155,7 +155,7 @@ MODELS = {
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_elbo_is_the_expectation_of_trace_elbo(name):
+def test_elbo_equals_trace_elbo(name):
     model, y = MODELS[name]
     warnings.simplefilter("error", DependenceWarning)
     warnings.simplefilter("error", CovarianceDroppedWarning)
