@@ -10,12 +10,12 @@ except ImportError as error:
 
 from guides.numpyro.empirical_bayes import EmpiricalBayesNormal
 from guides.numpyro.mean_field import DVIGuide
-from moment_calculus.errors import (
+from moment_calculus.hosts.moments import Moments
+from moment_calculus.refusals.errors import (
     CovarianceDroppedWarning,
     DependenceWarning,
     UnsupportedMoments,
 )
-from moment_calculus.moments import Moments
 from numpyro_moments import rules as _rules  # noqa: F401  (registers the rules)
 from numpyro_moments.elbo import DeterministicELBO
 from numpyro_moments.likelihoods import expected_log_prob, predictive_moments

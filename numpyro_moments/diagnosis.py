@@ -15,7 +15,7 @@ import numpy as np
 from numpyro import handlers
 from numpyro.primitives import Messenger
 
-from moment_calculus.diagnosis import (
+from moment_calculus.hosts.diagnosis import (
     empty_batch,
     named_arguments,
     not_finite,

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 from numpyro import handlers
 from numpyro.infer.elbo import ELBO
 
-from moment_calculus.refusals import not_in_guide
-from moment_calculus.rulebooks import Propagation, check_draws
+from moment_calculus.hosts.wording import not_in_guide
+from moment_calculus.numerics.rulebook import Propagation, check_draws
 from numpyro_moments.diagnosis import diagnosed, explain_infinite_loss
 from numpyro_moments.latent import auxiliary_term, latent_term
 from numpyro_moments.observed import observed_term

@@ -17,9 +17,9 @@ import numpy as np
 from jax.extend import core, source_info_util
 from jax.interpreters.partial_eval import dce_jaxpr
 
-from moment_calculus.errors import UnsupportedMoments
-from moment_calculus.notices import at_line
-from moment_calculus.symbolic import Symbolic, resolved
+from moment_calculus.recognition import Symbolic, resolved
+from moment_calculus.refusals.errors import UnsupportedMoments
+from moment_calculus.refusals.notices import at_line
 from numpyro_moments import location
 from numpyro_moments.rules.table import INLINED, PARTS, PROGRAMS, RULES, is_random
 

@@ -11,9 +11,9 @@ import numpy as np
 from numpyro import distributions as dist
 from numpyro.distributions.util import scale_and_mask, sum_rightmost
 
-from moment_calculus import divergences
-from moment_calculus.errors import UnsupportedMoments
-from moment_calculus.matrices import row_sums
+from moment_calculus.likelihoods import divergences
+from moment_calculus.numerics.matrices import row_sums
+from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.values import Gaussian
 from numpyro_moments.interpreter import is_random
 from numpyro_moments.likelihoods import evaluate, has_moments

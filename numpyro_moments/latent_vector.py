@@ -19,8 +19,8 @@ from numpyro.infer.autoguide import (
     AutoMultivariateNormal,
 )
 
-from moment_calculus.errors import UnsupportedMoments
-from moment_calculus.refusals import MEAN_FIELD_GUIDES
+from moment_calculus.hosts.wording import MEAN_FIELD_GUIDES
+from moment_calculus.refusals.errors import UnsupportedMoments
 
 Draw = Callable[[str, dist.Distribution], jax.Array]
 _GAUSSIAN = (AutoLaplaceApproximation, AutoLowRankMultivariateNormal, AutoMultivariateNormal)

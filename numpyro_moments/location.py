@@ -11,7 +11,7 @@ from typing import Any
 
 from jax.extend import core
 
-from moment_calculus.errors import UnsupportedMoments
+from moment_calculus.refusals.errors import UnsupportedMoments
 
 # Packages whose frames are not the user's: this one, the hosts, and what networks are written in.
 _HIDDEN = "numpyro_moments guides moment_calculus jax jaxlib numpyro".split() + (

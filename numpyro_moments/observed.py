@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import jax
 
-from moment_calculus.errors import UnsupportedMoments
+from moment_calculus.refusals.errors import UnsupportedMoments
 from numpyro_moments.latent import Site, scaled_sum
 from numpyro_moments.likelihoods import evaluate
 

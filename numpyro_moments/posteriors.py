@@ -10,17 +10,17 @@ from numpyro import distributions as dist
 from numpyro.distributions.util import sum_rightmost
 
 from guides.families import mean_field
-from moment_calculus import divergences
-from moment_calculus.errors import UnsupportedMoments
-from moment_calculus.operations import add, leaf
-from moment_calculus.refusals import (
+from moment_calculus.hosts.wording import (
     dependent_posterior,
     discrete_site,
     ignored_correlations,
     no_posterior_moments,
 )
-from moment_calculus.rulebooks import Propagation
-from moment_calculus.shapes import broadcast
+from moment_calculus.likelihoods import divergences
+from moment_calculus.numerics.rulebook import Propagation
+from moment_calculus.operations.elementwise.arithmetic import add, leaf
+from moment_calculus.operations.shapes.moves import broadcast
+from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.values import Gaussian, Value
 from numpyro_moments.interpreter import is_random
 from numpyro_moments.likelihoods.structure import random_leaves

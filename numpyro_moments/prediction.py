@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from numpyro import distributions as dist
 from numpyro.distributions.util import sum_rightmost
 
-from moment_calculus.predictions import PredictedSite
+from moment_calculus.hosts.predictions import PredictedSite
 from numpyro_moments.likelihoods import predictive
 from numpyro_moments.transformed import WRAPPERS
 

@@ -8,8 +8,8 @@ from typing import Any
 import jax
 import numpyro.distributions as dist
 
-from moment_calculus.moments import Moments, as_moments
-from moment_calculus.rulebooks import Propagation
+from moment_calculus.hosts.moments import Moments, as_moments
+from moment_calculus.numerics.rulebook import Propagation
 from numpyro_moments.elbo import bind
 from numpyro_moments.posteriors import without_wrappers
 from numpyro_moments.prediction import Prediction
@@ -39,7 +39,7 @@ def predict(
     Returns:
         A :class:`Prediction` for every site that is not latent: ``mean``, ``epistemic_variance``
         (of the location), ``aleatoric_variance`` (of the noise), ``variance`` and ``log_prob``;
-        :class:`~moment_calculus.moments.Moments` for every ``numpyro.deterministic`` site.
+        :class:`~moment_calculus.hosts.moments.Moments` for every ``numpyro.deterministic`` site.
 
     Raises:
         UnsupportedMoments: if the model leaves the supported operations, or a site's distribution

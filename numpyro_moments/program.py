@@ -19,9 +19,9 @@ from numpyro import handlers
 from numpyro.primitives import Messenger
 from numpyro.util import _validate_model, check_model_guide_match
 
-from moment_calculus.errors import UnsupportedMoments
-from moment_calculus.refusals import not_reparameterised, unknown_sample_sites
-from moment_calculus.rulebooks import Propagation
+from moment_calculus.hosts.wording import not_reparameterised, unknown_sample_sites
+from moment_calculus.numerics.rulebook import Propagation
+from moment_calculus.refusals.errors import UnsupportedMoments
 from numpyro_moments.interpreter import Interpreter, is_random
 from numpyro_moments.latent_vector import LatentVectors, drawn_density
 from numpyro_moments.likelihoods.derived import stripped

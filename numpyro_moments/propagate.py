@@ -8,8 +8,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from moment_calculus.moments import Moments, as_moments, as_value
-from moment_calculus.rulebooks import Propagation
+from moment_calculus.hosts.moments import Moments, as_moments, as_value
+from moment_calculus.numerics.rulebook import Propagation
 from numpyro_moments.interpreter import Interpreter
 from numpyro_moments.rules.table import is_random
 

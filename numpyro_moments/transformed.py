@@ -10,8 +10,8 @@ import jax.numpy as jnp
 from numpyro import distributions as dist
 from numpyro.distributions import transforms as host
 
-from moment_calculus.activations import Exp, Integrated, activation
-from moment_calculus.operations import apply, scale_shift
+from moment_calculus.functions.table import Exp, Integrated, activation
+from moment_calculus.operations.elementwise.arithmetic import apply, scale_shift
 from moment_calculus.values import Gaussian, Value
 
 WRAPPERS = (dist.Independent, dist.ExpandedDistribution, dist.MaskedDistribution)

@@ -10,13 +10,13 @@ except ImportError as error:
 
 from guides.pyro.empirical_bayes import EmpiricalBayesNormal
 from guides.pyro.mean_field import DVIGuide
-from moment_calculus.errors import (
+from moment_calculus.hosts.moments import Moments
+from moment_calculus.refusals.errors import (
     CaptureWarning,
     CovarianceDroppedWarning,
     DependenceWarning,
     UnsupportedMoments,
 )
-from moment_calculus.moments import Moments
 from pyro_moments import rules as _rules  # noqa: F401  (registers the rules)
 from pyro_moments.elbo import DeterministicELBO
 from pyro_moments.likelihoods import expected_log_prob, predictive_moments

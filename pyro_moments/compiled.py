@@ -10,8 +10,8 @@ from pyro.poutine.block_messenger import BlockMessenger
 from pyro.poutine.runtime import _PYRO_STACK
 from pyro.poutine.trace_messenger import TraceMessenger
 
-from moment_calculus.errors import CaptureWarning
-from moment_calculus.notices import warn_user
+from moment_calculus.refusals.errors import CaptureWarning
+from moment_calculus.refusals.notices import warn_user
 from pyro_moments.capture import Backend, Uncapturable, inductor, replay
 from pyro_moments.precision import full_precision
 from pyro_moments.program import Differentiable, Loss, Program, metadata_of

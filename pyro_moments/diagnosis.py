@@ -13,13 +13,13 @@ from pyro.poutine import Trace
 from pyro.poutine.messenger import Messenger
 from pyro.poutine.util import site_is_subsample
 
-from moment_calculus.diagnosis import (
+from moment_calculus.hosts.diagnosis import (
     empty_batch,
     named_arguments,
     not_finite,
     weights_in_plates,
 )
-from moment_calculus.errors import UnsupportedMoments
+from moment_calculus.refusals.errors import UnsupportedMoments
 from pyro_moments.tensor import MomentTensor
 
 

@@ -13,7 +13,7 @@ from pyro.infer.util import is_validation_enabled, torch_item
 from pyro.poutine import Trace
 from pyro.util import check_model_guide_match, warn_if_inf, warn_if_nan
 
-from moment_calculus.rulebooks import Propagation, check_draws
+from moment_calculus.numerics.rulebook import Propagation, check_draws
 from pyro_moments.compiled import CompiledLoss
 from pyro_moments.diagnosis import explain_infinite_loss
 from pyro_moments.latent import auxiliary_term, latent_term
@@ -68,8 +68,8 @@ class DeterministicELBO(ELBO):
     are, and that Pyro's validation is needed in the first call only. The loss is differentiable
     once. Where capture is impossible the loss is evaluated eagerly; where no C++ compiler works the
     captured operations are replayed; both after one :class:`CaptureWarning`. Sigmoid and tanh take
-    their covariances from the fixed series of :func:`moment_calculus.pairs.covariance`, whose error
-    is stated there.
+    their covariances from the fixed series of
+    :func:`moment_calculus.functions.pairs.covariance.covariance`, whose error is stated there.
 
     Source: Wu et al. 2019 (DVI).
 

@@ -9,8 +9,8 @@ import torch
 from pyro.distributions.util import scale_and_mask, sum_rightmost
 from pyro.poutine import Trace
 
-from moment_calculus import divergences
-from moment_calculus.refusals import not_in_guide
+from moment_calculus.hosts.wording import not_in_guide
+from moment_calculus.likelihoods import divergences
 from moment_calculus.values import Gaussian
 from pyro_moments.latent_vector import LatentVector
 from pyro_moments.likelihoods import evaluate, has_moments

@@ -10,10 +10,10 @@ from pyro import poutine
 from pyro.infer.autoguide import AutoContinuous
 
 from guides.families import mean_field
-from moment_calculus.errors import UnsupportedMoments
-from moment_calculus.operations import leaf
-from moment_calculus.refusals import MEAN_FIELD_GUIDES
-from moment_calculus.rulebooks import Propagation
+from moment_calculus.hosts.wording import MEAN_FIELD_GUIDES
+from moment_calculus.numerics.rulebook import Propagation
+from moment_calculus.operations.elementwise.arithmetic import leaf
+from moment_calculus.refusals.errors import UnsupportedMoments
 from pyro_moments.tensor import MomentTensor
 from pyro_moments.transformed import gaussian_base
 

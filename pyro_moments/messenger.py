@@ -10,9 +10,9 @@ from pyro.infer.autoguide import AutoStructured
 from pyro.poutine.messenger import Messenger
 from pyro.poutine.util import site_is_subsample
 
-from moment_calculus.errors import UnsupportedMoments
-from moment_calculus.refusals import MEAN_FIELD_GUIDES, not_reparameterised
-from moment_calculus.rulebooks import Propagation
+from moment_calculus.hosts.wording import MEAN_FIELD_GUIDES, not_reparameterised
+from moment_calculus.numerics.rulebook import Propagation
+from moment_calculus.refusals.errors import UnsupportedMoments
 from pyro_moments.latent_vector import LatentVector, Part, modules_of, parts_of
 from pyro_moments.posteriors import posterior_value, without_wrappers
 from pyro_moments.tensor import MomentTensor

@@ -10,7 +10,7 @@ from pyro.distributions.torch_distribution import MaskedDistribution
 from pyro.infer.util import is_validation_enabled
 from pyro.util import check_site_shape
 
-from moment_calculus.errors import UnsupportedMoments
+from moment_calculus.refusals.errors import UnsupportedMoments
 from pyro_moments.diagnosis import refuse_infinite_data
 from pyro_moments.latent import scaled_sum
 from pyro_moments.likelihoods import evaluate

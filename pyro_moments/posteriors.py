@@ -8,16 +8,16 @@ import torch
 from pyro.distributions.util import sum_rightmost
 
 from guides.families import mean_field
-from moment_calculus import divergences
-from moment_calculus.errors import UnsupportedMoments
-from moment_calculus.operations import add, leaf
-from moment_calculus.refusals import (
+from moment_calculus.hosts.wording import (
     dependent_posterior,
     discrete_site,
     ignored_correlations,
     no_posterior_moments,
 )
-from moment_calculus.rulebooks import Propagation
+from moment_calculus.likelihoods import divergences
+from moment_calculus.numerics.rulebook import Propagation
+from moment_calculus.operations.elementwise.arithmetic import add, leaf
+from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.values import Deferred, Gaussian, Value
 from pyro_moments.tensor import MomentTensor, unwrap
 from pyro_moments.transformed import WRAPPERS, expected_log_slope, gaussian_base, transformed

@@ -13,9 +13,9 @@ from pyro.distributions.util import sum_rightmost
 from pyro.poutine.messenger import Messenger
 from pyro.poutine.util import prune_subsample_sites, site_is_subsample
 
-from moment_calculus.moments import Moments, as_moments
-from moment_calculus.predictions import PredictedSite
-from moment_calculus.rulebooks import Propagation
+from moment_calculus.hosts.moments import Moments, as_moments
+from moment_calculus.hosts.predictions import PredictedSite
+from moment_calculus.numerics.rulebook import Propagation
 from pyro_moments.elbo import bind
 from pyro_moments.likelihoods import predictive
 from pyro_moments.messenger import MomentMessenger
@@ -104,7 +104,7 @@ def predict(
     Returns:
         A :class:`Prediction` for every site that is not latent: ``mean``, ``epistemic_variance``
         (of the location), ``aleatoric_variance`` (of the noise), ``variance`` and ``log_prob``;
-        :class:`~moment_calculus.moments.Moments` for every ``pyro.deterministic`` site.
+        :class:`~moment_calculus.hosts.moments.Moments` for every ``pyro.deterministic`` site.
 
     Raises:
         UnsupportedMoments: if the model leaves the supported operations, or a site's distribution

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from moment_calculus.moments import Moments, as_moments, as_value
-from moment_calculus.rulebooks import Propagation
+from moment_calculus.hosts.moments import Moments, as_moments, as_value
+from moment_calculus.numerics.rulebook import Propagation
 from pyro_moments.precision import full_precision
 from pyro_moments.tensor import MomentTensor
 

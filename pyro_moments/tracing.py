@@ -10,8 +10,8 @@ from pyro import poutine
 from pyro.poutine import Trace
 from pyro.poutine.util import prune_subsample_sites, site_is_subsample
 
-from moment_calculus.refusals import unknown_sample_sites
-from moment_calculus.rulebooks import Propagation
+from moment_calculus.hosts.wording import unknown_sample_sites
+from moment_calculus.numerics.rulebook import Propagation
 from pyro_moments.diagnosis import diagnosed
 from pyro_moments.messenger import MomentMessenger, model_site
 

@@ -15,7 +15,7 @@ from torch.distributions.transforms import (
     Transform,
 )
 
-from moment_calculus.activations import Activation, Exp, Integrated
+from moment_calculus.functions.table import Activation, Exp, Integrated
 from moment_calculus.values import Gaussian
 
 _NORMALS = (torch.distributions.Normal, dist.Normal)

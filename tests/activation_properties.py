@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.testing import assert_allclose
 
-from moment_calculus import pairs
+from moment_calculus.functions.pairs import covariance as pairs
 from tests import oracles
 from tests.properties import needs, to_torch
 

@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from moment_calculus import pairs
-from moment_calculus.activations import Activation
+from moment_calculus.functions.pairs import covariance as pairs
+from moment_calculus.functions.table import Activation
 
 Arrays = tuple[Any, ...]
 Outputs = dict[str, Any]

@@ -7,10 +7,10 @@ import torch
 from torch import distributions
 
 from moment_calculus import likelihoods
-from moment_calculus.activations import Exp, activation
-from moment_calculus.indexing import index
-from moment_calculus.special import constants
-from moment_calculus.unary import apply, scale_shift
+from moment_calculus.functions.table import Exp, activation
+from moment_calculus.numerics.special import constants
+from moment_calculus.operations.elementwise.unary import apply, scale_shift
+from moment_calculus.operations.shapes.indexing import index
 
 CUTS = np.array([-0.7, 0.4])
 ROOT = np.array([[0.8, 0.0, 0.0], [0.3, 1.1, 0.0], [-0.4, 0.2, 0.6]])

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from moment_calculus.moments import Moments, as_value
-from moment_calculus.rulebooks import Propagation
-from moment_calculus.unary import leaf
+from moment_calculus.hosts.moments import Moments, as_value
+from moment_calculus.numerics.rulebook import Propagation
+from moment_calculus.operations.elementwise.unary import leaf
 from moment_calculus.values import features_last
 from tests import oracles
 from tests.kinds import Arrays, Outputs

@@ -6,11 +6,11 @@ import numpy as np
 import torch
 
 from moment_calculus import likelihoods
-from moment_calculus import linear as layers
-from moment_calculus.activations import Exp, Sigmoid
-from moment_calculus.indexing import index
-from moment_calculus.special import constants
-from moment_calculus.unary import apply, scale_shift
+from moment_calculus.functions.table import Exp, Sigmoid
+from moment_calculus.numerics.special import constants
+from moment_calculus.operations.elementwise.unary import apply, scale_shift
+from moment_calculus.operations.linear import maps as layers
+from moment_calculus.operations.shapes.indexing import index
 from tests import oracles
 from tests.operand_kinds import LikelihoodCase
 

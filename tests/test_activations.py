@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
-from moment_calculus.activations import ACTIVATIONS as SHIPPED
+from moment_calculus.functions.table import ACTIVATIONS as SHIPPED
 from tests.activation_properties import ACTIVATION
 from tests.cases import ACTIVATIONS
 from tests.properties import GENERAL, check_extreme, meetings

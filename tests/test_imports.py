@@ -71,6 +71,12 @@ def test_imports_point_downwards():
     [
         ("moment_calculus/wrong.py", "import torch"),
         ("moment_calculus/wrong.py", "from guides import families"),
+        ("moment_calculus/numerics/wrong.py", "from moment_calculus.functions import base"),
+        ("moment_calculus/refusals/wrong.py", "from moment_calculus.numerics import arrays"),
+        ("moment_calculus/functions/wrong.py", "from moment_calculus.values import Gaussian"),
+        ("moment_calculus/values/wrong.py", "from moment_calculus.operations.shapes import moves"),
+        ("moment_calculus/hosts/wrong.py", "from moment_calculus.operations.linear import maps"),
+        ("moment_calculus/likelihoods/wrong.py", "from moment_calculus.recognition import base"),
         ("guides/families/wrong.py", "import pyro"),
         ("guides/pyro/wrong.py", "import pyro_moments"),
         ("guides/pyro/wrong.py", "def late():\n    import numpyro"),

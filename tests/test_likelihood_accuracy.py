@@ -11,8 +11,8 @@ from pyro.distributions import GammaPoisson
 from torch import distributions
 
 from moment_calculus import likelihoods
-from moment_calculus.rulebooks import Propagation
-from moment_calculus.unary import leaf
+from moment_calculus.numerics.rulebook import Propagation
+from moment_calculus.operations.elementwise.unary import leaf
 from tests import oracles
 from tests.kinds import on_numpy
 from tests.likelihood_functions import density, exp, ndtr, sigmoid, softplus, times

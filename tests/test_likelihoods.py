@@ -8,11 +8,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from moment_calculus import divergences, likelihoods
-from moment_calculus.arrays import diagonal_matrix
+from moment_calculus import likelihoods
+from moment_calculus.hosts.moments import Moments, as_value
+from moment_calculus.likelihoods import divergences
 from moment_calculus.likelihoods.categorical import draws
-from moment_calculus.moments import Moments, as_value
-from moment_calculus.rulebooks import Propagation
+from moment_calculus.numerics.arrays import diagonal_matrix
+from moment_calculus.numerics.rulebook import Propagation
 from tests import cases, oracles
 from tests import row_functions as functions
 from tests.properties import GENERAL, check_extreme, check_oracle, meetings

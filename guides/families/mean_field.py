@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from moment_calculus.arrays import Array
-from moment_calculus.matrices import squared
+from moment_calculus.numerics.arrays import Array
+from moment_calculus.numerics.matrices import squared
 
 
 def moments(loc: Array, scale: Array) -> tuple[Array, Array]:

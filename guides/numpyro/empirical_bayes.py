@@ -20,7 +20,7 @@ from numpyro.distributions import (
 )
 from numpyro.distributions.util import promote_shapes, validate_sample
 
-from moment_calculus.divergences import (
+from moment_calculus.likelihoods.divergences import (
     empirical_bayes_log_prior,
     gaussian_entropy,
     student_t_log_prob,

@@ -16,7 +16,7 @@ from numpyro.infer.util import helpful_support_errors
 from numpyro.ops.provenance import eval_provenance
 
 from guides.numpyro.initialization import is_real
-from moment_calculus.errors import UnsupportedMoments
+from moment_calculus.refusals.errors import UnsupportedMoments
 
 
 class LatentSite(NamedTuple):

@@ -10,7 +10,7 @@ import torch
 from pyro.distributions import TorchDistribution, constraints
 from torch.distributions import Independent, Normal, register_kl
 
-from moment_calculus.divergences import (
+from moment_calculus.likelihoods.divergences import (
     empirical_bayes_log_prior,
     gaussian_entropy,
     student_t_log_prob,

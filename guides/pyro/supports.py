@@ -9,7 +9,7 @@ import torch
 from pyro import poutine
 from torch.distributions import constraints
 
-from moment_calculus.errors import UnsupportedMoments
+from moment_calculus.refusals.errors import UnsupportedMoments
 
 
 def check_fixed_supports(

@@ -19,7 +19,7 @@ from moment_calculus.likelihoods.expectations import (
     log_expectation,
     moments_of_observation,
 )
-from moment_calculus.likelihoods.location import cauchy, laplace, student_t
+from moment_calculus.likelihoods.location_scale import cauchy, laplace, student_t
 from moment_calculus.likelihoods.multivariate import (
     multivariate_normal,
     multivariate_normal_predictive,

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from moment_calculus.arrays import Array, diagonal_matrix
-from moment_calculus.errors import UnsupportedMoments
-from moment_calculus.gaussian import Gaussian
-from moment_calculus.shapes import broadcast_shape
-from moment_calculus.special import (
+from moment_calculus.numerics.arrays import Array, diagonal_matrix
+from moment_calculus.numerics.special import (
     TINY_VARIANCE,
     gammaln,
     log_softmax,
@@ -16,6 +13,9 @@ from moment_calculus.special import (
     namespace,
     safe_scale,
 )
+from moment_calculus.operations.shapes.moves import broadcast_shape
+from moment_calculus.refusals.errors import UnsupportedMoments
+from moment_calculus.values.gaussian import Gaussian
 
 JITTER = 1e-6
 

@@ -6,15 +6,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from moment_calculus.arrays import Array, positive_part
-from moment_calculus.chains import Knots, merged
-from moment_calculus.errors import UnsupportedMoments
-from moment_calculus.layout import broadcast_shape
-from moment_calculus.operations import is_value, shape_of
-from moment_calculus.quadrature import nodes
-from moment_calculus.shapes import broadcast
-from moment_calculus.special import double, safe_scale
+from moment_calculus.functions.chains import Knots, merged
+from moment_calculus.numerics.arrays import Array, positive_part
+from moment_calculus.numerics.quadrature import nodes
+from moment_calculus.numerics.special import double, safe_scale
+from moment_calculus.operations.elementwise.arithmetic import is_value, shape_of
+from moment_calculus.operations.shapes.moves import broadcast
+from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.values import Deferred, Gaussian, elementwise_covariance, identity_map
+from moment_calculus.values.layout import broadcast_shape
 
 NESTED = 6  # points of a panel where two rules are nested
 

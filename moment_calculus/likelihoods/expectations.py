@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from moment_calculus.arrays import Array
-from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.likelihoods.drivers import Drivers, Grid, drivers_of
-from moment_calculus.operations import is_value
-from moment_calculus.special import logsumexp, namespace, settled, stop_gradient
+from moment_calculus.numerics.arrays import Array
+from moment_calculus.numerics.special import logsumexp, namespace, settled, stop_gradient
+from moment_calculus.operations.elementwise.arithmetic import is_value
+from moment_calculus.refusals.errors import UnsupportedMoments
 
 ZOOMS = 3  # each finds the peak of a density about 20 times more closely
 WIDTHS = (1.0, 1e-2, 1e-4)  # panels around it resolve peaks of width 1e-5 to 36
@@ -51,7 +51,7 @@ def expectation(
         UnsupportedMoments: if more than two Gaussians are behind the arguments, or two with an
             unknown covariance.
 
-    Source: the universal rule, see :func:`moment_calculus.quadrature.nodes`.
+    Source: the universal rule, see :func:`moment_calculus.numerics.quadrature.nodes`.
     """
     drivers = drivers_of(*arguments)
     if not drivers.gaussians:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from moment_calculus import positive
-from moment_calculus.activations import Integrated, Rescaled, activation
-from moment_calculus.activations.named import log_1p_exp
-from moment_calculus.arrays import Array
-from moment_calculus.errors import UnsupportedMoments
-from moment_calculus.operations import apply, is_value, scale_shift
-from moment_calculus.special import log_ndtr, namespace
+from moment_calculus.functions.families.named import log_1p_exp
+from moment_calculus.functions.table import Integrated, Rescaled, activation
+from moment_calculus.numerics.arrays import Array
+from moment_calculus.numerics.special import log_ndtr, namespace
+from moment_calculus.operations.elementwise import positive
+from moment_calculus.operations.elementwise.arithmetic import apply, is_value, scale_shift
+from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.values import AffineDeferred, ComposedDeferred, Deferred
 
 LINEAR = -30.0  # below it log softplus(x) is x to 5e-14

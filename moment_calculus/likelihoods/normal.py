@@ -5,21 +5,21 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from moment_calculus.activations.exponential import Exp, capped_exp
-from moment_calculus.alignment import aligned
-from moment_calculus.arrays import Array
-from moment_calculus.elements import overlap
-from moment_calculus.errors import UnsupportedMoments
-from moment_calculus.layout import broadcast_shape
+from moment_calculus.functions.families.exponential import Exp, capped_exp
 from moment_calculus.likelihoods.drivers import conditional
 from moment_calculus.likelihoods.expectations import expected_value, log_expectation, log_weights
 from moment_calculus.likelihoods.links import log
 from moment_calculus.likelihoods.residual import check_positive, difference, scaled_expectation
-from moment_calculus.operations import is_value
-from moment_calculus.quadrature import nodes
-from moment_calculus.shapes import broadcast
-from moment_calculus.special import double, logsumexp, namespace, settled
+from moment_calculus.numerics.arrays import Array
+from moment_calculus.numerics.quadrature import nodes
+from moment_calculus.numerics.special import double, logsumexp, namespace, settled
+from moment_calculus.operations.elementwise.alignment import aligned
+from moment_calculus.operations.elementwise.arithmetic import is_value
+from moment_calculus.operations.shapes.moves import broadcast
+from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.values import AffineDeferred, Deferred, Gaussian, elementwise_covariance
+from moment_calculus.values.layout import broadcast_shape
+from moment_calculus.values.support import overlap
 
 LOG_2PI = math.log(2 * math.pi)
 

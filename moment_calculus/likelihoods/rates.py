@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from moment_calculus.activations.named import log_1p_exp
-from moment_calculus.arrays import Array
+from moment_calculus.functions.families.named import log_1p_exp
 from moment_calculus.likelihoods.expectations import check_certain, expectation, expected_value
 from moment_calculus.likelihoods.links import log
-from moment_calculus.operations import is_value
-from moment_calculus.special import gammaln, namespace
+from moment_calculus.numerics.arrays import Array
+from moment_calculus.numerics.special import gammaln, namespace
+from moment_calculus.operations.elementwise.arithmetic import is_value
 
 
 def poisson(value: Array, rate: Any) -> Array:

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from moment_calculus.arrays import Array
-from moment_calculus.errors import UnsupportedMoments
-from moment_calculus.layout import broadcast_shape
 from moment_calculus.likelihoods.drivers import NESTED, conditional
 from moment_calculus.likelihoods.expectations import expectation
-from moment_calculus.operations import is_value, subtract
-from moment_calculus.quadrature import nodes
-from moment_calculus.shapes import broadcast
-from moment_calculus.special import double, namespace, settled
+from moment_calculus.numerics.arrays import Array
+from moment_calculus.numerics.quadrature import nodes
+from moment_calculus.numerics.special import double, namespace, settled
+from moment_calculus.operations.elementwise.arithmetic import is_value, subtract
+from moment_calculus.operations.shapes.moves import broadcast
+from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.values import Deferred, Gaussian
+from moment_calculus.values.layout import broadcast_shape
 
 
 def difference(value: Any, loc: Any) -> Any:

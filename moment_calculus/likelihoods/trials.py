@@ -8,7 +8,6 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from moment_calculus.arrays import Array
 from moment_calculus.likelihoods.expectations import (
     check_certain,
     expected_value,
@@ -16,7 +15,8 @@ from moment_calculus.likelihoods.expectations import (
 )
 from moment_calculus.likelihoods.links import log_odds, log_probabilities
 from moment_calculus.likelihoods.residual import difference
-from moment_calculus.special import expit, gammaln, namespace
+from moment_calculus.numerics.arrays import Array
+from moment_calculus.numerics.special import expit, gammaln, namespace
 
 
 def _expected_logs(logits: Any, probs: Any) -> tuple[Array, Array]:

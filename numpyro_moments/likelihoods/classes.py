@@ -11,9 +11,9 @@ import numpyro
 from numpyro import distributions as dist
 
 from moment_calculus import likelihoods
-from moment_calculus.composites import LogSoftmax, Softmax
-from moment_calculus.errors import UnsupportedMoments
-from moment_calculus.softmax import softmax_moments
+from moment_calculus.operations.normalised.composites import LogSoftmax, Softmax
+from moment_calculus.operations.normalised.softmax_moments import softmax_moments
+from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.values import Gaussian
 from numpyro_moments.likelihoods.registry import expected_log_prob, predictive_moments
 from numpyro_moments.likelihoods.structure import has_moments, is_random

@@ -12,9 +12,9 @@ from numpyro import distributions as dist
 from numpyro.distributions.util import sum_rightmost
 
 from guides.numpyro.empirical_bayes import EmpiricalBayesNormal
-from moment_calculus.errors import UnsupportedMoments
-from moment_calculus.refusals import no_expected_log_prob, no_predictive_moments
-from moment_calculus.registry import ClassTable
+from moment_calculus.hosts.registry import ClassTable
+from moment_calculus.hosts.wording import no_expected_log_prob, no_predictive_moments
+from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.values import Deferred, Gaussian
 from numpyro_moments.likelihoods import univariate
 from numpyro_moments.likelihoods.derived import restored

@@ -11,10 +11,10 @@ import numpy as np
 from numpyro.distributions import constraints
 
 from moment_calculus import likelihoods
-from moment_calculus.errors import UnsupportedMoments
-from moment_calculus.layout import broadcasts_to
-from moment_calculus.refusals import not_confined, not_univariate, predictive_remedy
+from moment_calculus.hosts.wording import not_confined, not_univariate, predictive_remedy
+from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.values import Gaussian
+from moment_calculus.values.layout import broadcasts_to
 from numpyro_moments.likelihoods.structure import constrained_values, is_random, replaced
 
 

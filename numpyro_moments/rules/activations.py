@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from moment_calculus import elementary
-from moment_calculus.activations import activation
-from moment_calculus.operations import apply
+from moment_calculus.functions.table import activation
+from moment_calculus.operations.elementwise import elementary
+from moment_calculus.operations.elementwise.arithmetic import apply
 from moment_calculus.values import Value
 from numpyro_moments.rules.table import moment_rule
 

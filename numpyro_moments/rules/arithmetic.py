@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from moment_calculus import conditions, operations
+from moment_calculus.operations.elementwise import arithmetic as operations
+from moment_calculus.operations.elementwise import conditions
 from moment_calculus.values import Value
 from numpyro_moments.rules.table import moment_rule
 

@@ -7,9 +7,9 @@ from typing import Any
 from jax.lax import with_sharding_constraint
 from jax.sharding import reshard
 
-from moment_calculus.errors import UnsupportedMoments
-from moment_calculus.notices import warn_user
-from moment_calculus.shapes import converted
+from moment_calculus.operations.shapes.moves import converted
+from moment_calculus.refusals.errors import UnsupportedMoments
+from moment_calculus.refusals.notices import warn_user
 from numpyro_moments.rules.recognised_calls import recognised
 from numpyro_moments.rules.table import moment_rule, program_rule
 

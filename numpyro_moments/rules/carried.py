@@ -8,11 +8,11 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from moment_calculus.arrays import diagonal_matrix
-from moment_calculus.composites import Composite
-from moment_calculus.layout import batch_shape, features_last
-from moment_calculus.rulebooks import Propagation
+from moment_calculus.numerics.arrays import diagonal_matrix
+from moment_calculus.numerics.rulebook import Propagation
+from moment_calculus.operations.normalised.composites import Composite
 from moment_calculus.values import Deferred, Gaussian
+from moment_calculus.values.layout import batch_shape, features_last
 
 
 class SeenThrough(Exception):

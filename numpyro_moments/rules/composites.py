@@ -1,4 +1,4 @@
-"""Softmax, logsumexp and normalisations, which JAX spells out: see :mod:`moment_calculus.symbolic`.
+"""Softmax, logsumexp and normalisations, which JAX spells out.
 
 Each primitive is a step by which parts of a composite become larger parts, until one is complete.
 Where none is recognised the primitive's own rule serves.
@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from moment_calculus.symbolic import VECTOR_FUNCTIONS, Symbolic, View, take_step
+from moment_calculus.recognition import VECTOR_FUNCTIONS, Symbolic, View, take_step
 from moment_calculus.values import Deferred, Gaussian
 from numpyro_moments.rules.table import part_rule
 

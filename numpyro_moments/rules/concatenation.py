@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-from moment_calculus import concatenation
-from moment_calculus.indexing import take
+from moment_calculus.operations.shapes import concatenation
+from moment_calculus.operations.shapes.indexing import take
 from moment_calculus.values import Value
 from numpyro_moments.rules.table import moment_rule
 

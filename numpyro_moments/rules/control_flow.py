@@ -10,10 +10,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from moment_calculus.composites import Composite
-from moment_calculus.concatenation import concatenate, stack
-from moment_calculus.errors import UnsupportedMoments
-from moment_calculus.selection import choose, same_function
+from moment_calculus.operations.elementwise.choices import choose, same_function
+from moment_calculus.operations.normalised.composites import Composite
+from moment_calculus.operations.shapes.concatenation import concatenate, stack
+from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.values import Deferred
 from numpyro_moments.rules.loops import Loop
 from numpyro_moments.rules.table import is_random, program_rule

@@ -6,10 +6,10 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from moment_calculus.composites import Composite
-from moment_calculus.conditions import Condition
-from moment_calculus.errors import UnsupportedMoments
-from moment_calculus.shapes import converted
+from moment_calculus.operations.elementwise.conditions import Condition
+from moment_calculus.operations.normalised.composites import Composite
+from moment_calculus.operations.shapes.moves import converted
+from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.values import Deferred
 from numpyro_moments.rules.table import moment_rule
 

@@ -11,10 +11,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from moment_calculus.elements import overlap, selected
-from moment_calculus.errors import UnsupportedMoments
-from moment_calculus.indexing import index
+from moment_calculus.operations.shapes.indexing import index
+from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.values import Gaussian
+from moment_calculus.values.support import overlap, selected
 from numpyro_moments.rules.carried import SeenThrough
 from numpyro_moments.rules.plans import Plan
 from numpyro_moments.rules.table import is_random

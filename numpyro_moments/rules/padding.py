@@ -7,8 +7,8 @@ from typing import Any
 import jax.numpy as jnp
 from jax import lax
 
-from moment_calculus import padding
-from moment_calculus.padding import Config
+from moment_calculus.operations.shapes import padding
+from moment_calculus.operations.shapes.padding import Config
 from moment_calculus.values import Value
 from numpyro_moments.rules.table import moment_rule
 

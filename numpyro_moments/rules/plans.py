@@ -11,8 +11,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from moment_calculus.indexing import index
-from moment_calculus.rulebooks import Propagation
+from moment_calculus.numerics.rulebook import Propagation
+from moment_calculus.operations.shapes.indexing import index
 from numpyro_moments.rules.carried import Form, JointNeeded
 from numpyro_moments.rules.table import is_random
 

@@ -6,8 +6,9 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from moment_calculus import operations, positive
-from moment_calculus.operations import is_value
+from moment_calculus.operations.elementwise import arithmetic as operations
+from moment_calculus.operations.elementwise import positive
+from moment_calculus.operations.elementwise.arithmetic import is_value
 from moment_calculus.values import Value
 from numpyro_moments.rules.table import moment_rule
 

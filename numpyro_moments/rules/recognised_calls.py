@@ -13,11 +13,11 @@ from typing import Any
 
 import jax
 
-from moment_calculus.activations import activation
-from moment_calculus.composites import Composite
-from moment_calculus.elementary import LOG_NDTR
-from moment_calculus.operations import add, apply, is_value, subtract
-from moment_calculus.symbolic import resolved
+from moment_calculus.functions.table import activation
+from moment_calculus.operations.elementwise.arithmetic import add, apply, is_value, subtract
+from moment_calculus.operations.elementwise.elementary import LOG_NDTR
+from moment_calculus.operations.normalised.composites import Composite
+from moment_calculus.recognition import resolved
 from moment_calculus.values import Value
 
 _HOME = os.path.join(os.path.dirname(os.path.abspath(jax.__file__)), "")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from moment_calculus import reductions
-from moment_calculus.errors import UnsupportedMoments
-from moment_calculus.selection import largest, smallest
+from moment_calculus.operations.elementwise.choices import largest, smallest
+from moment_calculus.operations.linear import reductions
+from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.values import Value
 from numpyro_moments.rules.table import moment_rule
 

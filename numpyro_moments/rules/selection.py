@@ -8,13 +8,14 @@ from typing import Any
 import jax
 import numpy as np
 
-from moment_calculus import conditions, selection
-from moment_calculus.activations import activation
-from moment_calculus.conditions import Condition
-from moment_calculus.elementwise import at_least, at_most
-from moment_calculus.errors import UnsupportedMoments
-from moment_calculus.operations import apply, is_value
-from moment_calculus.roots import of_one_gaussian
+from moment_calculus.functions.table import activation
+from moment_calculus.operations.elementwise import choices as selection
+from moment_calculus.operations.elementwise import conditions
+from moment_calculus.operations.elementwise.arithmetic import apply, is_value
+from moment_calculus.operations.elementwise.conditions import Condition
+from moment_calculus.operations.elementwise.fusion import of_one_gaussian
+from moment_calculus.operations.elementwise.parametric import at_least, at_most
+from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.values import Value
 from numpyro_moments.rules.table import moment_rule
 

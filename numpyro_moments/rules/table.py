@@ -6,8 +6,8 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from moment_calculus.composites import Composite
-from moment_calculus.symbolic import Symbolic
+from moment_calculus.operations.normalised.composites import Composite
+from moment_calculus.recognition import Symbolic
 from moment_calculus.values import Deferred, Gaussian
 
 RULES: dict[str, Callable] = {}

@@ -7,11 +7,11 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from moment_calculus import shapes
-from moment_calculus.concatenation import concatenate
-from moment_calculus.errors import UnsupportedMoments
-from moment_calculus.indexing import require_certain, take
-from moment_calculus.operations import add, is_value
+from moment_calculus.operations.elementwise.arithmetic import add, is_value
+from moment_calculus.operations.shapes import moves as shapes
+from moment_calculus.operations.shapes.concatenation import concatenate
+from moment_calculus.operations.shapes.indexing import require_certain, take
+from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.values import Value
 from numpyro_moments.rules.indexing import is_known
 from numpyro_moments.rules.table import moment_rule
@@ -125,7 +125,7 @@ def _rows(x: Any, indices: Any, updates: Any, numbers: Any, adds: bool) -> Value
 
 
 def _chosen(joined: Any, places: Any, axis: int) -> Any:
-    from moment_calculus.picking import pick
+    from moment_calculus.operations.shapes.gathering import pick
 
     return shapes.move_axis(pick(joined, {axis: jnp.asarray(places)}, distinct=True), 0, axis)
 

@@ -9,14 +9,18 @@ import jax
 import numpy as np
 from jax import lax
 
-from moment_calculus import extremes, pooling
-from moment_calculus.convolution import ConvolutionLayout, SpatialAxis, convolution
-from moment_calculus.errors import UnsupportedMoments
-from moment_calculus.operations import add
-from moment_calculus.padding import pad
-from moment_calculus.selection import maximum, minimum
+from moment_calculus.operations.elementwise.arithmetic import add
+from moment_calculus.operations.elementwise.choices import maximum, minimum
+from moment_calculus.operations.shapes.padding import pad
+from moment_calculus.operations.windows import extremes, pooling
+from moment_calculus.operations.windows.convolution import (
+    ConvolutionLayout,
+    SpatialAxis,
+    convolution,
+)
+from moment_calculus.operations.windows.geometry import Windows
+from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.values import Value
-from moment_calculus.windows import Windows
 from numpyro_moments.rules.padding import pad_array, padded
 from numpyro_moments.rules.table import moment_rule
 

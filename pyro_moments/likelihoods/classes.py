@@ -8,9 +8,9 @@ import pyro.distributions as dist
 import torch
 
 from moment_calculus import likelihoods
-from moment_calculus.composites import Composite
-from moment_calculus.errors import UnsupportedMoments
-from moment_calculus.softmax import softmax_moments
+from moment_calculus.operations.normalised.composites import Composite
+from moment_calculus.operations.normalised.softmax_moments import softmax_moments
+from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.values import Gaussian
 from pyro_moments.likelihoods.registry import expected_log_prob, predictive_moments
 from pyro_moments.likelihoods.structure import has_moments

@@ -11,8 +11,8 @@ from pyro.distributions.torch_distribution import ExpandedDistribution, MaskedDi
 from pyro.distributions.util import scale_and_mask, sum_rightmost
 
 from guides.pyro.empirical_bayes import EmpiricalBayesNormal
-from moment_calculus.refusals import no_expected_log_prob, no_predictive_moments
-from moment_calculus.registry import ClassTable
+from moment_calculus.hosts.registry import ClassTable
+from moment_calculus.hosts.wording import no_expected_log_prob, no_predictive_moments
 from moment_calculus.values import Deferred, Gaussian
 from pyro_moments.likelihoods import univariate
 from pyro_moments.likelihoods.structure import has_moments

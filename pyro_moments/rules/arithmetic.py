@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from moment_calculus import operations
-from moment_calculus.composites import LogSoftmax, LogSumExp
-from moment_calculus.errors import UnsupportedMoments
+from moment_calculus.operations.elementwise import arithmetic as operations
+from moment_calculus.operations.normalised.composites import LogSoftmax, LogSumExp
+from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.values import Value
 from pyro_moments.rules.table import moment_rule, named
 

@@ -6,9 +6,14 @@ from typing import Any
 
 import torch
 
-from moment_calculus.composites import Composite, LogSoftmax, LogSumExp, Softmax
-from moment_calculus.errors import UnsupportedMoments
-from moment_calculus.shapes import move_axis, reshape
+from moment_calculus.operations.normalised.composites import (
+    Composite,
+    LogSoftmax,
+    LogSumExp,
+    Softmax,
+)
+from moment_calculus.operations.shapes.moves import move_axis, reshape
+from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.values import Value
 from pyro_moments.rules.plans import axes_of, plan
 from pyro_moments.rules.table import moment_rule, named

@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 
-from moment_calculus.composites import Composite
-from moment_calculus.errors import UnsupportedMoments
-from moment_calculus.shapes import converted
+from moment_calculus.operations.normalised.composites import Composite
+from moment_calculus.operations.shapes.moves import converted
+from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.values import Deferred, Value
 from pyro_moments.rules.table import moment_rule, named
 

@@ -7,11 +7,11 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from moment_calculus import linear as calculus
-from moment_calculus.einsum import einsum as calculus_einsum
-from moment_calculus.errors import UnsupportedMoments
-from moment_calculus.operations import add, multiply
-from moment_calculus.shapes import reshape
+from moment_calculus.operations.elementwise.arithmetic import add, multiply
+from moment_calculus.operations.linear import maps as calculus
+from moment_calculus.operations.linear.einsum import einsum as calculus_einsum
+from moment_calculus.operations.shapes.moves import reshape
+from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.values import Value
 from pyro_moments.rules.plans import place, plan
 from pyro_moments.rules.table import moment_rule, named

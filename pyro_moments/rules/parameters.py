@@ -8,7 +8,7 @@ from typing import Any
 import pyro.distributions as dist
 import torch
 
-from moment_calculus.errors import UnsupportedMoments
+from moment_calculus.refusals.errors import UnsupportedMoments
 from pyro_moments.rules.table import moment_rule
 
 DEPTH = 8  # frames between a rule and the line that called the function

@@ -7,9 +7,10 @@ from typing import Any
 
 import torch
 
-from moment_calculus import operations, positive
-from moment_calculus.errors import UnsupportedMoments
-from moment_calculus.operations import is_value, scale_shift
+from moment_calculus.operations.elementwise import arithmetic as operations
+from moment_calculus.operations.elementwise import positive
+from moment_calculus.operations.elementwise.arithmetic import is_value, scale_shift
+from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.values import Value
 from pyro_moments.rules.activations import certain, serves
 from pyro_moments.rules.table import moment_rule, named

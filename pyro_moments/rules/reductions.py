@@ -6,10 +6,10 @@ from typing import Any
 
 import torch
 
-from moment_calculus import reductions
-from moment_calculus.errors import UnsupportedMoments
-from moment_calculus.indexing import take
-from moment_calculus.shapes import reshape
+from moment_calculus.operations.linear import reductions
+from moment_calculus.operations.shapes.indexing import take
+from moment_calculus.operations.shapes.moves import reshape
+from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.values import Value
 from pyro_moments.rules.plans import axes_of, place, plan
 from pyro_moments.rules.table import moment_rule, named

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from moment_calculus import selection
+from moment_calculus.operations.elementwise import choices as selection
 from moment_calculus.values import Value
 from pyro_moments.rules.table import moment_rule, named
 

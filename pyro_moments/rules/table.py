@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from moment_calculus.composites import Composite
-from moment_calculus.errors import UnsupportedMoments
+from moment_calculus.operations.normalised.composites import Composite
+from moment_calculus.refusals.errors import UnsupportedMoments
 from pyro_moments.checks import MeanCheck
 
 RULES: dict[Callable, Callable] = {}

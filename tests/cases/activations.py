@@ -10,8 +10,8 @@ import torch
 from jax import nn, scipy
 from torch.nn import functional as F
 
-from moment_calculus.activations import Integrated, Rescaled, activation
-from moment_calculus.special import namespace
+from moment_calculus.functions.table import Integrated, Rescaled, activation
+from moment_calculus.numerics.special import namespace
 from tests.kinds import ActivationCase
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from moment_calculus import divergences
+from moment_calculus.likelihoods import divergences
 from tests import oracles
 from tests import row_functions as functions
 from tests.kinds import DivergenceCase

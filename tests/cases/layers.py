@@ -5,20 +5,26 @@ from __future__ import annotations
 import torch
 from torch.nn.functional import linear
 
-from moment_calculus import operations as ops
-from moment_calculus.concatenation import concatenate, stack
-from moment_calculus.einsum import einsum
-from moment_calculus.indexing import gather, index, take, unstack
-from moment_calculus.linear import linear as gaussian_linear
-from moment_calculus.linear import matmul
-from moment_calculus.logits import logsumexp_value, softmax_value
-from moment_calculus.normalisation import normalise
-from moment_calculus.reductions import average, cumulative_sum, difference, product, total
-from moment_calculus.rulebooks import Propagation
-from moment_calculus.selection import where
-from moment_calculus.shapes import permute, reshape, swap_last
-from moment_calculus.special import constants, namespace
-from moment_calculus.unary import scale_shift
+from moment_calculus.numerics.rulebook import Propagation
+from moment_calculus.numerics.special import constants, namespace
+from moment_calculus.operations.elementwise import arithmetic as ops
+from moment_calculus.operations.elementwise.choices import where
+from moment_calculus.operations.elementwise.unary import scale_shift
+from moment_calculus.operations.linear.einsum import einsum
+from moment_calculus.operations.linear.maps import linear as gaussian_linear
+from moment_calculus.operations.linear.maps import matmul
+from moment_calculus.operations.linear.reductions import (
+    average,
+    cumulative_sum,
+    difference,
+    product,
+    total,
+)
+from moment_calculus.operations.normalised.logits import logsumexp_value, softmax_value
+from moment_calculus.operations.normalised.normalisation import normalise
+from moment_calculus.operations.shapes.concatenation import concatenate, stack
+from moment_calculus.operations.shapes.indexing import gather, index, take, unstack
+from moment_calculus.operations.shapes.moves import permute, reshape, swap_last
 from tests import row_functions as functions
 from tests.operand_kinds import LayerCase, Operand
 from tests.row_functions import fixed

@@ -9,17 +9,21 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from moment_calculus.convolution import ConvolutionLayout, SpatialAxis, convolution
-from moment_calculus.extremes import window_maximum, window_minimum
-from moment_calculus.operations import add
-from moment_calculus.padding import pad
-from moment_calculus.pooling import window_sum
-from moment_calculus.reductions import total
-from moment_calculus.rulebooks import Propagation
-from moment_calculus.shapes import move_axis, reshape
-from moment_calculus.special import namespace
-from moment_calculus.unary import scale_shift
-from moment_calculus.windows import Windows
+from moment_calculus.numerics.rulebook import Propagation
+from moment_calculus.numerics.special import namespace
+from moment_calculus.operations.elementwise.arithmetic import add
+from moment_calculus.operations.elementwise.unary import scale_shift
+from moment_calculus.operations.linear.reductions import total
+from moment_calculus.operations.shapes.moves import move_axis, reshape
+from moment_calculus.operations.shapes.padding import pad
+from moment_calculus.operations.windows.convolution import (
+    ConvolutionLayout,
+    SpatialAxis,
+    convolution,
+)
+from moment_calculus.operations.windows.extremes import window_maximum, window_minimum
+from moment_calculus.operations.windows.geometry import Windows
+from moment_calculus.operations.windows.pooling import window_sum
 from tests.operand_kinds import LayerCase, Operand
 
 DIAGONAL = Propagation(covariance="diagonal")

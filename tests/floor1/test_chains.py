@@ -10,13 +10,13 @@ import torch
 from numpy.testing import assert_allclose
 from scipy import optimize
 
-from moment_calculus import positive
-from moment_calculus.activations import ACTIVATIONS, Integrated, Smooth, activation
-from moment_calculus.chains import Bounds
+from moment_calculus.functions.chains import Bounds
+from moment_calculus.functions.table import ACTIVATIONS, Integrated, Smooth, activation
 from moment_calculus.likelihoods.links import log
-from moment_calculus.operations import add, divide, multiply
-from moment_calculus.rulebooks import Propagation
-from moment_calculus.unary import apply, leaf, scale_shift
+from moment_calculus.numerics.rulebook import Propagation
+from moment_calculus.operations.elementwise import positive
+from moment_calculus.operations.elementwise.arithmetic import add, divide, multiply
+from moment_calculus.operations.elementwise.unary import apply, leaf, scale_shift
 from moment_calculus.values import Deferred, Gaussian
 from tests import oracles
 

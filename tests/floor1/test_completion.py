@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from moment_calculus import common_factor, pairs
-from moment_calculus.activations import ELU, Integrated, LeakyReLU, Sigmoid
-from moment_calculus.completion import Operand, alike, integrated
+from moment_calculus.functions.pairs import common_factor
+from moment_calculus.functions.pairs import covariance as pairs
+from moment_calculus.functions.pairs.completion import Operand, alike, integrated
+from moment_calculus.functions.table import ELU, Integrated, LeakyReLU, Sigmoid
 from tests import oracles
 from tests.kinds import on_numpy
 

@@ -7,18 +7,18 @@ import warnings
 import numpy as np
 import pytest
 
-from moment_calculus.activations import activation
-from moment_calculus.components import is_rearranged
-from moment_calculus.concatenation import concatenate, stack
-from moment_calculus.errors import UnsupportedMoments
-from moment_calculus.indexing import index
-from moment_calculus.operations import add, apply, multiply, subtract
-from moment_calculus.padding import pad
-from moment_calculus.reductions import total
-from moment_calculus.rulebooks import Propagation
-from moment_calculus.shapes import permute, reshape
-from moment_calculus.unary import leaf, scale_shift
+from moment_calculus.functions.table import activation
+from moment_calculus.numerics.rulebook import Propagation
+from moment_calculus.operations.elementwise.arithmetic import add, apply, multiply, subtract
+from moment_calculus.operations.elementwise.unary import leaf, scale_shift
+from moment_calculus.operations.linear.reductions import total
+from moment_calculus.operations.shapes.concatenation import concatenate, stack
+from moment_calculus.operations.shapes.indexing import index
+from moment_calculus.operations.shapes.moves import permute, reshape
+from moment_calculus.operations.shapes.padding import pad
+from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.values import Gaussian, cross_covariance, elementwise_covariance
+from moment_calculus.values.entries import is_rearranged
 
 generator = np.random.default_rng(5)
 SIZE = 6

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from moment_calculus.activations import ReLU, Sigmoid, Tanh
-from moment_calculus.linear import linear
-from moment_calculus.operations import add, multiply, subtract
-from moment_calculus.rulebooks import Propagation
-from moment_calculus.unary import apply, leaf, scale_shift
+from moment_calculus.functions.table import ReLU, Sigmoid, Tanh
+from moment_calculus.numerics.rulebook import Propagation
+from moment_calculus.operations.elementwise.arithmetic import add, multiply, subtract
+from moment_calculus.operations.elementwise.unary import apply, leaf, scale_shift
+from moment_calculus.operations.linear.maps import linear
 
 SAMPLES = 400_000
 generator = torch.Generator().manual_seed(8)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from moment_calculus.activations import activation
+from moment_calculus.functions.table import activation
 
 rng = np.random.default_rng(3)
 SCALES = 10.0 ** rng.uniform(-3, 2, 1500)

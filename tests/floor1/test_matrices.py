@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from moment_calculus.matrices import affine, affine_squared, row_sums, squared
+from moment_calculus.numerics.matrices import affine, affine_squared, row_sums, squared
 
 NUMBERS = np.array([0.0, -0.0, 3.0, -1.7, 1e-30, -1e30, np.inf, np.nan], np.float32)
 RANDOM = np.random.default_rng(0)

@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch.nn.functional import gelu, silu, softplus
 
-from moment_calculus import normal
-from moment_calculus.activations.mixture import StepMixture
-from moment_calculus.activations.pairs_gated import GATE, SILU, silu_surrogate
-from moment_calculus.activations.pairs_rectifier import SOFTPLUS, softplus_surrogate
+from moment_calculus.functions.pairs.gated import GATE, SILU, silu_surrogate
+from moment_calculus.functions.pairs.mixture import StepMixture
+from moment_calculus.functions.pairs.rectifier import SOFTPLUS, softplus_surrogate
+from moment_calculus.numerics.normal import bivariate as normal
 from tests import oracles
 from tests.kinds import on_numpy
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from moment_calculus import normal
+from moment_calculus.numerics.normal import bivariate as normal
 from tests.floor1 import oracle
 
 rng = np.random.default_rng(5)

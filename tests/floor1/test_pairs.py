@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from moment_calculus import normal, pairs
-from moment_calculus.activations import activation
-from moment_calculus.activations.dvi import dvi_rectifier, dvi_step
+from moment_calculus.functions.pairs import covariance as pairs
+from moment_calculus.functions.pairs.dvi import dvi_rectifier, dvi_step
+from moment_calculus.functions.table import activation
+from moment_calculus.numerics.normal import bivariate as normal
 from tests.floor1 import oracle
 
 rng = np.random.default_rng(11)

@@ -5,13 +5,19 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from moment_calculus.dependence import elementwise_covariance
-from moment_calculus.errors import UnsupportedMoments
-from moment_calculus.indexing import index
-from moment_calculus.operations import add, leaf, multiply, scale_shift, subtract
-from moment_calculus.picking import pick
-from moment_calculus.reductions import total
-from moment_calculus.rulebooks import Propagation
+from moment_calculus.numerics.rulebook import Propagation
+from moment_calculus.operations.elementwise.arithmetic import (
+    add,
+    leaf,
+    multiply,
+    scale_shift,
+    subtract,
+)
+from moment_calculus.operations.linear.reductions import total
+from moment_calculus.operations.shapes.gathering import pick
+from moment_calculus.operations.shapes.indexing import index
+from moment_calculus.refusals.errors import UnsupportedMoments
+from moment_calculus.values.covariances import elementwise_covariance
 
 generator = np.random.default_rng(6)
 FIRST, SECOND = np.array([0, 2, 1, 1, 3, 0, 2]), np.array([1, 2, 0, 1, 0, 3, 2])

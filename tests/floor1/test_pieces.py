@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from moment_calculus import derivatives
-from moment_calculus.activations.dvi import dvi_rectifier, dvi_step
-from moment_calculus.normal import rectifier_covariance, tail_moments
+from moment_calculus.functions.pairs.dvi import dvi_rectifier, dvi_step
+from moment_calculus.numerics import derivatives
+from moment_calculus.numerics.normal.bivariate import rectifier_covariance, tail_moments
 
 SIZE = 7
 

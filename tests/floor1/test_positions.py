@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from moment_calculus import pairs
-from moment_calculus.activations import activation
-from moment_calculus.positions import lag_covariance
-from moment_calculus.unary import apply
+from moment_calculus.functions.pairs import covariance as pairs
+from moment_calculus.functions.table import activation
+from moment_calculus.operations.elementwise.unary import apply
 from moment_calculus.values import Gaussian
+from moment_calculus.values.lags import lag_covariance
 
 # Largest error in units of the variance of f, as the docstring of lag_covariance states it.
 STATED = {"relu": 0.012, "leaky_relu": 0.012, "tanh": 0.0013, "sigmoid": 1e-5, "softplus": 1e-6}

@@ -5,14 +5,21 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from moment_calculus.activations import activation
-from moment_calculus.linear import linear
-from moment_calculus.operations import add, apply, divide, leaf, multiply, scale_shift
-from moment_calculus.positive import exponential_parts, log
-from moment_calculus.promotion import as_vector
-from moment_calculus.reductions import cumulative_sum, total
-from moment_calculus.rulebooks import Propagation
-from moment_calculus.shapes import broadcast
+from moment_calculus.functions.table import activation
+from moment_calculus.numerics.rulebook import Propagation
+from moment_calculus.operations.elementwise.arithmetic import (
+    add,
+    apply,
+    divide,
+    leaf,
+    multiply,
+    scale_shift,
+)
+from moment_calculus.operations.elementwise.positive import exponential_parts, log
+from moment_calculus.operations.linear.maps import linear
+from moment_calculus.operations.linear.reductions import cumulative_sum, total
+from moment_calculus.operations.linear.vectors import as_vector
+from moment_calculus.operations.shapes.moves import broadcast
 
 generator = np.random.default_rng(5)
 MEAN, VARIANCE = generator.normal(size=4), generator.uniform(0.1, 0.5, size=4)

@@ -9,12 +9,12 @@ import pytest
 import scipy.special
 import torch
 
-from moment_calculus.activations import Integrated, Rescaled, activation
-from moment_calculus.moments import Moments, as_value
-from moment_calculus.operations import add, apply, multiply
-from moment_calculus.probing import crossings
-from moment_calculus.recognition import recognised
-from moment_calculus.rulebooks import Propagation
+from moment_calculus.functions.recognition.by_values import recognised
+from moment_calculus.functions.recognition.probing import crossings
+from moment_calculus.functions.table import Integrated, Rescaled, activation
+from moment_calculus.hosts.moments import Moments, as_value
+from moment_calculus.numerics.rulebook import Propagation
+from moment_calculus.operations.elementwise.arithmetic import add, apply, multiply
 from tests.cases import ACTIVATIONS
 
 ROOT = math.sqrt(2 / math.pi)

@@ -10,10 +10,10 @@ import torch
 from numpy.testing import assert_allclose
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from moment_calculus.activations import PiecewiseLinear, Smooth, activation
-from moment_calculus.activations.smooth import CHUNK
-from moment_calculus.quadrature import nodes
-from moment_calculus.special import namespace
+from moment_calculus.functions.table import PiecewiseLinear, Smooth, activation
+from moment_calculus.functions.universal import CHUNK
+from moment_calculus.numerics.quadrature import nodes
+from moment_calculus.numerics.special import namespace
 from tests import oracles
 
 

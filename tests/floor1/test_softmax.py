@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from moment_calculus.gaussian import Gaussian
-from moment_calculus.softmax import softmax_moments
+from moment_calculus.operations.normalised.softmax_moments import softmax_moments
+from moment_calculus.values.gaussian import Gaussian
 
 SAMPLES = 40_000
 

@@ -9,7 +9,7 @@ import pytest
 import scipy.special
 import torch
 
-from moment_calculus import special
+from moment_calculus.numerics import special
 
 CONVERTERS = {"numpy": np.asarray, "torch": torch.as_tensor, "jax": jnp.asarray}
 GRID = np.concatenate([-np.geomspace(1e-3, 8, 25), [0.0], np.geomspace(1e-3, 30, 25)])

@@ -10,7 +10,7 @@ from typing import Any
 import array_api_compat
 import torch
 
-from moment_calculus.special import namespace
+from moment_calculus.numerics.special import namespace
 from moment_calculus.values import Gaussian
 from tests import cases
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from moment_calculus.activations import Activation
-from moment_calculus.arrays import outer
-from moment_calculus.normal import cdf, pdf
-from moment_calculus.special import namespace, safe_scale
+from moment_calculus.functions.table import Activation
+from moment_calculus.numerics.arrays import outer
+from moment_calculus.numerics.normal.bivariate import cdf, pdf
+from moment_calculus.numerics.special import namespace, safe_scale
 from tests.activation_properties import (
     check_certificate,
     check_dvi,

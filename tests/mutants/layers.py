@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from moment_calculus import operations as ops
-from moment_calculus.arrays import diagonal_matrix
-from moment_calculus.concatenation import concatenate
-from moment_calculus.einsum import einsum
-from moment_calculus.indexing import gather, index
-from moment_calculus.linear import linear
-from moment_calculus.reductions import average, cumulative_sum, total
-from moment_calculus.selection import where
-from moment_calculus.shapes import permute
-from moment_calculus.unary import scale_shift
+from moment_calculus.numerics.arrays import diagonal_matrix
+from moment_calculus.operations.elementwise import arithmetic as ops
+from moment_calculus.operations.elementwise.choices import where
+from moment_calculus.operations.elementwise.unary import scale_shift
+from moment_calculus.operations.linear.einsum import einsum
+from moment_calculus.operations.linear.maps import linear
+from moment_calculus.operations.linear.reductions import average, cumulative_sum, total
+from moment_calculus.operations.shapes.concatenation import concatenate
+from moment_calculus.operations.shapes.indexing import gather, index
+from moment_calculus.operations.shapes.moves import permute
 from moment_calculus.values import Gaussian
 from tests.cases.layers import chequered, first_or_last
 from tests.mutants import (

@@ -8,12 +8,13 @@ from collections.abc import Callable
 
 import numpy as np
 
-from moment_calculus import divergences, likelihoods
-from moment_calculus.arrays import diagonal
-from moment_calculus.indexing import index
+from moment_calculus import likelihoods
+from moment_calculus.likelihoods import divergences
 from moment_calculus.likelihoods.categorical import _chosen as chosen_logit
-from moment_calculus.special import logsumexp
-from moment_calculus.unary import scale_shift
+from moment_calculus.numerics.arrays import diagonal
+from moment_calculus.numerics.special import logsumexp
+from moment_calculus.operations.elementwise.unary import scale_shift
+from moment_calculus.operations.shapes.indexing import index
 from moment_calculus.values import Gaussian
 from tests.likelihood_functions import exp, part, sigmoid
 from tests.mutants import (

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from moment_calculus.operations import add
-from moment_calculus.padding import pad
-from moment_calculus.reductions import total
-from moment_calculus.shapes import reshape
-from moment_calculus.unary import scale_shift
+from moment_calculus.operations.elementwise.arithmetic import add
+from moment_calculus.operations.elementwise.unary import scale_shift
+from moment_calculus.operations.linear.reductions import total
+from moment_calculus.operations.shapes.moves import reshape
+from moment_calculus.operations.shapes.padding import pad
 from moment_calculus.values import Gaussian
 from tests.cases.windows import convolve, padded, padded_ends, pooled
 from tests.mutants import detached, mixed_batch, wrong_rule

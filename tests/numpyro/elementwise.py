@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from moment_calculus.moments import Moments, as_value
-from moment_calculus.rulebooks import Propagation
+from moment_calculus.hosts.moments import Moments, as_value
+from moment_calculus.numerics.rulebook import Propagation
 from numpyro_moments.interpreter import Interpreter
 
 MEAN = np.array([[1.0, -2.0, 0.1], [0.5, 3.0, -0.7]])

@@ -11,8 +11,8 @@ import pytest
 from jax import nn, scipy
 from numpy.testing import assert_allclose
 
-from moment_calculus.activations import Integrated
-from moment_calculus.deferred import Deferred, root_of
+from moment_calculus.functions.table import Integrated
+from moment_calculus.values.deferred import Deferred, root_of
 from numpyro_moments import Moments, UnsupportedMoments, propagate
 from tests.cases import ACTIVATIONS
 from tests.numpyro.chains import INTEGRATED, JUMPING, SPELLINGS

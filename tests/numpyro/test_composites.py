@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from jax import lax
 from numpy.testing import assert_allclose
 
-from moment_calculus.errors import UnsupportedMoments
+from moment_calculus.refusals.errors import UnsupportedMoments
 from numpyro_moments import Moments, propagate
 from tests.numpyro.composite_checks import (
     COVARIANCE,

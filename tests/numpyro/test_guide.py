@@ -17,7 +17,7 @@ from numpyro.infer.autoguide import AutoDelta, AutoGuideList
 
 from guides.families.initialization import spread
 from guides.numpyro.mean_field import DVIGuide
-from moment_calculus.errors import UnsupportedMoments
+from moment_calculus.refusals.errors import UnsupportedMoments
 
 KEY = jax.random.key(0)
 X = jnp.sin(jnp.arange(24.0)).reshape(8, 3)

@@ -17,9 +17,9 @@ from numpyro.infer.autoguide import (
     AutoNormal,
 )
 
-from moment_calculus.activations import Exp
-from moment_calculus.rulebooks import Propagation
-from moment_calculus.unary import apply
+from moment_calculus.functions.table import Exp
+from moment_calculus.numerics.rulebook import Propagation
+from moment_calculus.operations.elementwise.unary import apply
 from numpyro_moments import DeterministicELBO, UnsupportedMoments
 from numpyro_moments.latent import auxiliary_term, latent_term
 from numpyro_moments.observed import observed_term

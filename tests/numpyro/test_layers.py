@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from moment_calculus.errors import UnsupportedMoments
+from moment_calculus.refusals.errors import UnsupportedMoments
 from numpyro_moments import Moments, propagate, rules
 
 MEAN = np.random.default_rng(0).normal(size=(6, 4)).astype(np.float32)

@@ -9,8 +9,8 @@ import numpyro.distributions as dist
 import pytest
 from numpyro import handlers
 
-from moment_calculus.composites import Softmax
-from moment_calculus.rulebooks import Propagation
+from moment_calculus.numerics.rulebook import Propagation
+from moment_calculus.operations.normalised.composites import Softmax
 from moment_calculus.values import Gaussian
 from numpyro_moments import UnsupportedMoments
 from numpyro_moments.likelihoods import evaluate, predictive

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from jax import lax
 from numpy.testing import assert_allclose
 
-from moment_calculus.errors import CovarianceDroppedWarning, UnsupportedMoments
+from moment_calculus.refusals.errors import CovarianceDroppedWarning, UnsupportedMoments
 from numpyro_moments import Moments, propagate
 from tests.numpyro.composite_checks import (
     COVARIANCE,
@@ -28,7 +28,7 @@ from tests.properties import QUICK
 ROWS = rows(NORMALISATIONS)
 
 
-@pytest.mark.filterwarnings("ignore::moment_calculus.errors.CovarianceDroppedWarning")
+@pytest.mark.filterwarnings("ignore::moment_calculus.refusals.errors.CovarianceDroppedWarning")
 @pytest.mark.parametrize("covariance", ["full", "diagonal"])
 @pytest.mark.parametrize("name", ROWS)
 def test_spelling_equals_the_pyro_front_end(name, covariance):

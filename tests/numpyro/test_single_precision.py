@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from moment_calculus.activations import activation
-from moment_calculus.normal import rectifier_covariance
+from moment_calculus.functions.table import activation
+from moment_calculus.numerics.normal.bivariate import rectifier_covariance
 from numpyro_moments import Moments, propagate
 from tests.properties import QUICK
 

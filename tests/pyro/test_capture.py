@@ -11,7 +11,7 @@ import torch
 from pyro import poutine
 from torch import nn
 
-from moment_calculus.errors import CaptureWarning
+from moment_calculus.refusals.errors import CaptureWarning
 from pyro_moments import DeterministicELBO, DVIGuide
 from pyro_moments.capture import inductor, replay
 from tests.pyro import models

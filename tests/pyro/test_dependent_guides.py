@@ -15,7 +15,7 @@ from pyro.infer.autoguide import (
     AutoStructured,
 )
 
-from moment_calculus.errors import UnsupportedMoments
+from moment_calculus.refusals.errors import UnsupportedMoments
 from pyro_moments import SVI, DeterministicELBO
 from tests.pyro import models
 from tests.pyro.monte_carlo import trace_elbo

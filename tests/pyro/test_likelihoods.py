@@ -6,8 +6,8 @@ import pyro.distributions as dist
 import pytest
 import torch
 
-from moment_calculus.rulebooks import Propagation
-from moment_calculus.unary import leaf
+from moment_calculus.numerics.rulebook import Propagation
+from moment_calculus.operations.elementwise.unary import leaf
 from pyro_moments import MomentTensor, UnsupportedMoments
 from pyro_moments.likelihoods import evaluate, predictive
 from tests import oracles

@@ -10,7 +10,7 @@ from pyro import poutine
 from pyro.infer import TraceMeanField_ELBO
 from pyro.infer.autoguide import AutoNormal
 
-from moment_calculus.errors import UnsupportedMoments
+from moment_calculus.refusals.errors import UnsupportedMoments
 from pyro_moments import SVI, DeterministicELBO, DVIGuide
 from tests.pyro import models
 from tests.pyro.monte_carlo import trace_elbo, vectorised_trace_elbo

@@ -1,0 +1,1 @@
+"""Elementwise functions with their moments under Gaussians."""

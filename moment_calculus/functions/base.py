@@ -1,0 +1,248 @@
+"""What every activation provides: its plain function, moments and Hermite coefficients."""
+
+from __future__ import annotations
+
+import functools
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+import array_api_compat
+import numpy as np
+
+from moment_calculus.numerics.arrays import Array, outer
+from moment_calculus.numerics.normal.bivariate import LIMIT
+from moment_calculus.numerics.special import namespace, safe_scale
+
+
+class Surrogate(ABC):
+    """A function near an activation, of which the pairs are known: its series ends like theirs."""
+
+    # whether a truncation below 5e-9 (double) or 1e-12 (single precision) passes, however small
+    # the variance is; else only a share of the variance does
+    absolute = True
+
+    @abstractmethod
+    def hermite(self, mean: Array, variance: Array, order: int) -> list[Array]:
+        """As :meth:`Activation.hermite`.
+
+        Args:
+            mean: mean of x.
+            variance: variance of x, of the same shape.
+            order: how many.
+        """
+
+    @abstractmethod
+    def features(self, mean: Array, variance: Array) -> tuple[Array, ...]:
+        """What :meth:`pairs` needs of each variable, every array with a new trailing axis.
+
+        Args:
+            mean: mean of x.
+            variance: variance of x, of the same shape.
+        """
+
+    @abstractmethod
+    def pairs(self, first: tuple[Array, ...], second: tuple[Array, ...], rho: Array) -> Array:
+        """Exact covariance of f(x) and f(y).
+
+        Args:
+            first: features of x.
+            second: features of y.
+            rho: correlations, of the shape of the features without the trailing axis.
+        """
+
+
+class Activation(ABC):
+    """An elementwise function f with the moments of f(x) for Gaussian x.
+
+    A subclass is a frozen dataclass; its fields are the function's parameters.
+    """
+
+    name: str
+    # Places around which f changes at the scale of one, for quadrature.
+    knots: tuple[Any, ...] = (0.0,)
+    # Bounds of f; open if f comes near a finite one exponentially at most, and never reaches it.
+    bounds: tuple[float, float] = (-math.inf, math.inf)
+    open_ended: bool = False
+    fast: bool = False  # whether f grows faster than linearly
+
+    @abstractmethod
+    def __call__(self, x: Array) -> Array:
+        """Evaluate the plain function.
+
+        Args:
+            x: any array.
+        """
+
+    @abstractmethod
+    def moments(self, mean: Array, variance: Array) -> tuple[Array, Array]:
+        """Exact mean and variance of f(x).
+
+        Args:
+            mean: mean of x.
+            variance: variance of x, of the same shape; zero gives the plain function.
+
+        Returns:
+            The mean and the variance, of the shape of x.
+        """
+
+    @abstractmethod
+    def hermite(self, mean: Array, variance: Array, order: int) -> list[Array]:
+        """Orthonormal Hermite coefficients g_n = σⁿ E[f⁽ⁿ⁾(x)] / √n!, n = 1 … order.
+
+        They give Var f = Σ g_n² and, for correlation ρ, Cov(f(x), f(y)) = Σ ρⁿ g_n(x) g_n(y).
+
+        Args:
+            mean: mean of x.
+            variance: variance of x, of the same shape.
+            order: how many.
+        """
+
+    @abstractmethod
+    def gain(self, mean: Array, variance: Array) -> Array:
+        """Expected derivative E[f′(x)] = Cov(x, f(x)) / Var(x).
+
+        Args:
+            mean: mean of x.
+            variance: variance of x, of the same shape.
+        """
+
+    def pair_covariance(self, mean: Array, variance: Array, covariance: Array) -> Array:
+        """Exact covariance of f(x_i) and f(x_j) for i ≠ j; the diagonal is left unspecified.
+
+        Args:
+            mean: means of x, [..., d].
+            variance: variances of x, [..., d].
+            covariance: covariance of x, [..., d, d].
+
+        Returns:
+            Covariances [..., d, d], or NotImplemented if there is no closed form.
+        """
+        return NotImplemented
+
+    def preimages(self, level: Any) -> tuple[tuple[Any, Any], ...]:
+        """Where f takes a value, as far as it is known, and |dx/df| there.
+
+        Chains look here for the knots of their outer function; superfluous places do no harm.
+
+        Args:
+            level: the value, a number or an array.
+        """
+        return ()
+
+    def dvi_covariance(self, mean: Array, variance: Array, covariance: Array) -> Array:
+        """Approximate covariance of every pair by [DVI], where the paper has one; else the exact.
+
+        Args:
+            mean: means of x, [..., d].
+            variance: variances of x, [..., d].
+            covariance: covariance of x, [..., d, d].
+
+        Returns:
+            As :meth:`pair_covariance`.
+        """
+        return self.pair_covariance(mean, variance, covariance)
+
+    def surrogate(self, single: bool) -> Surrogate | None:
+        """What to take the end of the Mehler series from, where it converges slowly.
+
+        Args:
+            single: whether single precision will do.
+        """
+        return None
+
+
+def inverse_at(
+    level: Any, bounds: tuple[float, float], inverse: Callable, slope: Callable
+) -> tuple[tuple[Any, Any], ...]:
+    """Preimages under an increasing function; none of a number outside its bounds.
+
+    Args:
+        level: the value, a number or an array.
+        bounds: of the function.
+        inverse: x as a function of the namespace and the value.
+        slope: its derivative, likewise.
+    """
+    if not isinstance(level, int | float):
+        xp = namespace(level)
+        return ((inverse(xp, level), slope(xp, level)),)
+    if not bounds[0] < level < bounds[1]:
+        return ()
+    return ((float(inverse(np, np.float64(level))), float(slope(np, np.float64(level)))),)
+
+
+def normal_hermite(threshold: Array, density: Array, order: int) -> list[Array]:
+    """He_n(h) φ(h) / √n! for n = 0 … order − 1, by a recursion that cannot overflow.
+
+    Args:
+        threshold: h.
+        density: φ(h), or a multiple of it, which scales the result.
+        order: how many.
+    """
+    # clipped where φ(h) = 0 already: the gradient would multiply that zero by hⁿ = ∞
+    threshold = namespace(threshold).clip(threshold, min=-LIMIT, max=LIMIT)
+    current, previous, terms = density, 0.0 * density, []
+    for n in range(order):
+        terms.append(current)
+        following = threshold * current - math.sqrt(n) * previous
+        current, previous = following / math.sqrt(n + 1), current
+    return terms
+
+
+def correlation(variance: Array, covariance: Array) -> Array:
+    """Correlation matrix, clipped to [−1, 1].
+
+    Args:
+        variance: [..., d].
+        covariance: [..., d, d].
+    """
+    scale = safe_scale(variance)
+    return namespace(covariance).clip(covariance / outer(scale, scale), min=-1.0, max=1.0)
+
+
+@functools.cache
+def _triangle(size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Rows and columns above the diagonal, and the place of each matrix entry among them."""
+    rows, columns = np.triu_indices(size, 1)
+    place = np.zeros((size, size), dtype=np.int64)
+    place[rows, columns] = place[columns, rows] = np.arange(rows.size)
+    return rows, columns, place.ravel()
+
+
+def over_pairs(function: Any, features: Any, matrix: Array) -> Array:
+    """Evaluate a symmetric function of (a_i, a_j, M_ij) once for every pair i < j.
+
+    Args:
+        function: elementwise function of three arguments, symmetric in the first two.
+        features: a, [..., d], or a tuple of such arrays, which is what the function then gets.
+        matrix: M, symmetric, [..., d, d].
+
+    Returns:
+        The symmetric matrix of values [..., d, d]; its diagonal is unspecified.
+    """
+    size, xp = matrix.shape[-1], namespace(matrix)
+    if size < 2:
+        return 0 * matrix
+    rows, columns, place = (_index(index, matrix) for index in _triangle(size))
+    flat = xp.reshape(matrix, (*matrix.shape[:-2], size * size))
+    values = function(
+        _chosen(features, rows),
+        _chosen(features, columns),
+        xp.take(flat, rows * size + columns, axis=-1),
+    )
+    return xp.reshape(xp.take(values, place, axis=-1), (*values.shape[:-1], size, size))
+
+
+def _chosen(features: Any, index: Array) -> Any:
+    if isinstance(features, tuple):
+        return tuple(_chosen(part, index) for part in features)
+    return namespace(features).take(features, index, axis=-1)
+
+
+def _index(index: np.ndarray, like: Array) -> Array:
+    """Copy an integer index to the framework and the device of an array."""
+    xp = namespace(like)
+    if array_api_compat.is_torch_array(like):
+        return xp.asarray(index, device=like.device)
+    return xp.asarray(index)

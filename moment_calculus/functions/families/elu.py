@@ -1,0 +1,142 @@
+"""ELU, of which CELU and SELU are multiples, in closed form."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from moment_calculus.functions.base import Array
+from moment_calculus.functions.families.relu import LeakyReLU
+from moment_calculus.functions.series.elu_narrow import narrow_statistics
+from moment_calculus.functions.series.half_line import mills
+from moment_calculus.functions.universal import Smooth, in_double
+from moment_calculus.numerics.normal.bivariate import cdf, pdf, tail_moment_values
+from moment_calculus.numerics.special import (
+    TINY_VARIANCE,
+    elementwise,
+    has_double,
+    namespace,
+    safe_scale,
+)
+
+NARROW = 1.0  # variance below which the closed form cancels in single precision
+
+
+def _falling(mean: Array, scale: Array, rate: int) -> Array:
+    """E[e^{kx}; x < 0], without overflow."""
+    xp = namespace(mean)
+    threshold, step = mean / scale, rate * scale
+    low = threshold + step
+    zero = xp.zeros_like(low)
+    exponent = xp.where(low > 0, zero, step * (threshold + step / 2))
+    inner = pdf(threshold) * mills(xp.where(low > 0, low, zero))
+    return xp.where(low > 0, inner, xp.exp(exponent) * cdf(-low))
+
+
+def _parts(mean: Array, variance: Array) -> tuple[Array, ...]:
+    """a, Φ(a), E x₊, E x₊², E[e^x; x < 0] and E[e^{2x}; x < 0]."""
+    xp = namespace(mean)
+    scale = safe_scale(variance)
+    threshold = mean / scale
+    reach = cdf(threshold)
+    _, first, second = tail_moment_values(xp.abs(threshold))
+    above = threshold > 0
+    rectified = scale * first + xp.where(above, mean, xp.zeros_like(mean))
+    square = xp.where(above, mean * mean + variance * (1 - second), variance * second)
+    falls = (_falling(mean, scale, rate) for rate in (1, 2))
+    return threshold, reach, rectified, square, *falls
+
+
+@functools.lru_cache(maxsize=256)
+def _moments_of(alpha: float) -> Callable[..., Any]:
+    """Moments and their derivatives; f + α, which is positive, is what gets squared."""
+
+    @in_double
+    def values(mean: Array, variance: Array) -> tuple[Array, Array]:
+        xp = namespace(mean)
+        _, reach, first, square, fall, steep = _parts(mean, variance)
+        raised = first + alpha * (reach + fall)
+        spread = square + alpha * (2 * first + alpha * (reach + steep)) - raised * raised
+        # below this scale the square cancels, and the function is straight on either side of 0
+        slope = alpha * xp.exp(xp.clip(mean, max=0.0))
+        straight = _leaky_variance(mean, variance, slope)
+        narrow = variance < float(xp.finfo(mean.dtype).eps) ** (2 / 3)
+        spread = xp.where(narrow, straight, xp.clip(spread, min=0.0))
+        return raised - alpha, spread
+
+    @in_double
+    def slopes(mean: Array, variance: Array) -> tuple[Array, ...]:
+        xp = namespace(mean)
+        threshold, reach, first, _, fall, steep = _parts(mean, variance)
+        gain, raised = reach + alpha * fall, first + alpha * (reach + fall)
+        random = variance > TINY_VARIANCE
+        density = xp.where(random, pdf(threshold) / safe_scale(variance), xp.zeros_like(mean))
+        bend = (1 - alpha) * density + alpha * fall
+        by_mean = 2 * (first + alpha * reach + alpha * alpha * steep - raised * gain)
+        crossed = alpha * (1 - alpha) * density + alpha * alpha * steep - raised * bend
+        return gain, bend / 2, by_mean, reach + alpha * alpha * steep + crossed
+
+    def together(mean: Array, variance: Array) -> tuple[Array, ...]:
+        wide = (*values(mean, variance), *slopes(mean, variance))
+        if has_double(mean):
+            return wide
+        xp = namespace(mean)
+        narrow = variance < NARROW
+        thin = narrow_statistics(alpha, mean, xp.where(narrow, variance, NARROW + 0 * variance))
+        return tuple(xp.where(narrow, a, b) for a, b in zip(thin, wide, strict=True))
+
+    def moments(mean: Array, variance: Array) -> Any:
+        return (values if has_double(mean) else together)(mean, variance)[:2]
+
+    def partials(mean: Array, variance: Array) -> Any:
+        found = slopes(mean, variance) if has_double(mean) else together(mean, variance)[2:]
+        return found[:2], found[2:]
+
+    return elementwise(moments, partials)
+
+
+def _leaky_variance(mean: Array, variance: Array, slope: Array) -> Array:
+    return LeakyReLU(slope).moments(mean, variance)[1]
+
+
+@dataclass(frozen=True)
+class ELU(Smooth):
+    """x for x > 0, else α (eˣ − 1).
+
+    Args:
+        alpha: α.
+
+    Source: truncated log-normal moments.
+    """
+
+    alpha: float = 1.0
+    name = "elu"
+
+    @property
+    def bounds(self) -> tuple[float, float]:  # type: ignore[override]
+        """Above −α, and above 0 for a negative α."""
+        return min(-self.alpha, 0.0), float("inf")
+
+    def __call__(self, x: Array) -> Array:
+        """Evaluate the plain function."""
+        xp = namespace(x)
+        return xp.where(x > 0, x, self.alpha * xp.expm1(xp.clip(x, max=0.0)))
+
+    def derivative(self, x: Array) -> Array:
+        """1 for x > 0, else α eˣ."""
+        xp = namespace(x)
+        return xp.where(x > 0, xp.ones_like(x), self.alpha * xp.exp(xp.clip(x, max=0.0)))
+
+    def moments(self, mean: Array, variance: Array) -> tuple[Array, Array]:
+        """Exact mean and variance in closed form."""
+        return _moments_of(self.alpha)(mean, variance)
+
+    def gain(self, mean: Array, variance: Array) -> Array:
+        """Φ(a) + α E[eˣ; x < 0]."""
+        return in_double(self._gain)(mean, variance)[0]
+
+    def _gain(self, mean: Array, variance: Array) -> tuple[Array]:
+        scale = safe_scale(variance)
+        return (cdf(mean / scale) + self.alpha * _falling(mean, scale, 1),)

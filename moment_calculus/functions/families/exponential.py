@@ -1,0 +1,98 @@
+"""The exponential: log-normal moments."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from moment_calculus.functions.base import Activation, Array, inverse_at
+from moment_calculus.numerics.special import namespace, safe_scale
+
+
+def capped_exp(x: Array, share: float = 1.0) -> Array:
+    """eˣ, held at about a 3000th of the largest finite number, where its gradient is zero.
+
+    Args:
+        x: any array.
+        share: multiplies the logarithm of that limit.
+    """
+    xp = namespace(x)
+    return xp.exp(xp.clip(x, max=share * (math.log(xp.finfo(x.dtype).max) - 8.0)))
+
+
+def _growth(x: Array) -> tuple[Array, Any]:
+    """Split expm1(x) into e^p · g with p = max(x, 0) and |g| ≤ 1: p and g."""
+    xp = namespace(x)
+    zero = xp.zeros_like(x)
+    up, down = xp.where(x > 0, x, zero), xp.where(x > 0, zero, x)
+    return up, xp.expm1(down) - xp.expm1(-up)
+
+
+@dataclass(frozen=True)
+class Exp(Activation):
+    """eˣ, whose image is log-normal; moments beyond the range of the dtype are held finite."""
+
+    name = "exp"
+    bounds = (0.0, math.inf)
+    open_ended = True
+    fast = True
+
+    def __call__(self, x: Array) -> Array:
+        """Evaluate the plain function."""
+        return capped_exp(x)
+
+    def preimages(self, level: Any) -> tuple[tuple[Any, Any], ...]:
+        """The logarithm."""
+        return inverse_at(level, (0.0, math.inf), lambda xp, y: xp.log(y), lambda xp, y: 1 / y)
+
+    def moments(self, mean: Array, variance: Array) -> tuple[Array, Array]:
+        """Exact mean and variance: e^{μ+v/2} and e^{2μ+v}(e^v − 1)."""
+        up, growth = _growth(variance)
+        spread = capped_exp(2 * mean + variance + up) * growth
+        return capped_exp(mean + variance / 2), spread
+
+    def gain(self, mean: Array, variance: Array) -> Array:
+        """Expected derivative, the mean itself."""
+        return capped_exp(mean + variance / 2)
+
+    def hermite(self, mean: Array, variance: Array, order: int) -> list[Array]:
+        """g_n = e^{μ+v/2} σⁿ / √n!, held below the root of the limit: products are finite."""
+        exponent = mean + variance / 2
+        step = namespace(mean).log(safe_scale(variance))
+        return [
+            capped_exp(exponent + n * step - math.lgamma(n + 1) / 2, share=0.5)
+            for n in range(1, order + 1)
+        ]
+
+    def pair_covariance(self, mean: Array, variance: Array, covariance: Array) -> Array:
+        """Exact covariance of every pair: m_i m_j (e^{C_ij} − 1)."""
+        exponent = mean + variance / 2
+        up, growth = _growth(covariance)
+        return capped_exp(exponent[..., :, None] + exponent[..., None, :] + up) * growth
+
+
+@dataclass(frozen=True)
+class Expm1(Exp):
+    """eˣ − 1, whose mean is relatively accurate near zero."""
+
+    name = "expm1"
+    bounds = (-1.0, math.inf)
+
+    def __call__(self, x: Array) -> Array:
+        """Evaluate the plain function."""
+        return _capped_expm1(x)
+
+    def preimages(self, level: Any) -> tuple[tuple[Any, Any], ...]:
+        """log(1 + y)."""
+        return super().preimages(level + 1)
+
+    def moments(self, mean: Array, variance: Array) -> tuple[Array, Array]:
+        """Exact mean and variance."""
+        return _capped_expm1(mean + variance / 2), super().moments(mean, variance)[1]
+
+
+def _capped_expm1(x: Array) -> Array:
+    """eˣ − 1, held where eˣ is."""
+    xp = namespace(x)
+    return xp.where(x < 1, xp.expm1(xp.clip(x, max=1.0)), capped_exp(x) - 1)

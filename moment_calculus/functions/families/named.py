@@ -1,0 +1,139 @@
+"""Named smooth functions, each given by f, f′ and its knots; the universal rule does the rest."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from moment_calculus.functions.base import Array, Surrogate, inverse_at
+from moment_calculus.functions.families.smooth_rectifier import SmoothRectifier
+from moment_calculus.functions.pairs.gated import silu_surrogate
+from moment_calculus.functions.pairs.rectifier import softplus_surrogate
+from moment_calculus.functions.universal import Smooth
+from moment_calculus.numerics.special import expit, namespace
+
+
+def log_1p_exp(x: Array) -> Array:
+    """log(1 + eˣ), without overflow.
+
+    Args:
+        x: any array.
+    """
+    xp = namespace(x)
+    return xp.clip(x, min=0.0) + xp.log1p(xp.exp(-xp.abs(x)))
+
+
+@dataclass(frozen=True)
+class Mish(SmoothRectifier):
+    """x tanh(softplus(x))."""
+
+    name = "mish"
+
+    def __call__(self, x: Array) -> Array:
+        """Evaluate the plain function."""
+        return x * namespace(x).tanh(log_1p_exp(x))
+
+    def derivative(self, x: Array) -> Array:
+        """T + x S(x) (1 − T²) with T = tanh(softplus(x))."""
+        gate = namespace(x).tanh(log_1p_exp(x))
+        return gate + x * expit(x) * (1 - gate * gate)
+
+
+@dataclass(frozen=True)
+class Softsign(Smooth):
+    """x / (1 + |x|)."""
+
+    name = "softsign"
+    bounds = (-1.0, 1.0)
+
+    def __call__(self, x: Array) -> Array:
+        """Evaluate the plain function."""
+        return x / (1 + namespace(x).abs(x))
+
+    def derivative(self, x: Array) -> Array:
+        """1 / (1 + |x|)²."""
+        return (1 + namespace(x).abs(x)) ** -2.0
+
+
+@dataclass(frozen=True)
+class Hardswish(Smooth):
+    """x · clip(x + 3, 0, 6) / 6."""
+
+    name = "hardswish"
+    knots = (-3.0, 3.0)
+
+    def __call__(self, x: Array) -> Array:
+        """Evaluate the plain function."""
+        return x * namespace(x).clip(x + 3, min=0.0, max=6.0) / 6
+
+    def derivative(self, x: Array) -> Array:
+        """(2x + 3) / 6 between −3 and 3; 0 below, 1 above."""
+        xp = namespace(x)
+        outside = xp.where(x > 0, xp.ones_like(x), xp.zeros_like(x))
+        return xp.where(xp.abs(x) < 3, (2 * x + 3) / 6, outside)
+
+
+@dataclass(frozen=True)
+class Tanhshrink(Smooth):
+    """x − tanh x."""
+
+    name = "tanhshrink"
+
+    def __call__(self, x: Array) -> Array:
+        """Evaluate the plain function."""
+        return x - namespace(x).tanh(x)
+
+    def derivative(self, x: Array) -> Array:
+        """tanh² x."""
+        return namespace(x).tanh(x) ** 2
+
+
+@dataclass(frozen=True)
+class Softplus(SmoothRectifier):
+    """log(1 + eˣ)."""
+
+    name = "softplus"
+    width = 2.4
+    bounds = (0.0, float("inf"))
+    open_ended = True
+
+    def __call__(self, x: Array) -> Array:
+        """Evaluate the plain function."""
+        return log_1p_exp(x)
+
+    def preimages(self, level: Any) -> tuple[tuple[Any, Any], ...]:
+        """log(eʸ − 1)."""
+        return inverse_at(
+            level,
+            self.bounds,
+            lambda xp, y: y + xp.log(-xp.expm1(-y)),
+            lambda xp, y: -1 / xp.expm1(-y),
+        )
+
+    def surrogate(self, single: bool) -> Surrogate:
+        """A mixture of few rectifiers."""
+        return softplus_surrogate(single)
+
+    def derivative(self, x: Array) -> Array:
+        """The logistic function."""
+        return expit(x)
+
+
+@dataclass(frozen=True)
+class SiLU(SmoothRectifier):
+    """x S(x) with the logistic function S, also known as swish."""
+
+    name = "silu"
+
+    def __call__(self, x: Array) -> Array:
+        """Evaluate the plain function."""
+        return x * expit(x)
+
+    def surrogate(self, single: bool) -> Surrogate:
+        """A mixture of few gates."""
+        return silu_surrogate(single)
+
+    def derivative(self, x: Array) -> Array:
+        """S (1 + x (1 − S))."""
+        gate = expit(x)
+        return gate * (1 + x * expit(-x))

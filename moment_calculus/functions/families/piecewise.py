@@ -1,0 +1,263 @@
+"""Piecewise linear functions of any knots, with or without jumps: abs, hardtanh, softshrink.
+
+Around its mean a piecewise linear f is a line plus one-sided rectifiers r = (±(x − k))₊ that point
+away from the mean: tails, so that nothing cancels where f is flat at the mean.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from moment_calculus.functions.base import Activation, Array, normal_hermite, over_pairs
+from moment_calculus.functions.universal import in_double
+from moment_calculus.numerics.normal.bivariate import pdf, rectifier_covariance, tail_moments
+from moment_calculus.numerics.special import constants, namespace, safe_scale
+
+
+@dataclass(frozen=True)
+class PiecewiseLinear(Activation):
+    """Straight pieces between knots.
+
+    Accurate to a relative 1e-6 in double precision while neighbouring knots are no closer than
+    1e-3 σ; pairs, a sum of rectifier covariances that are accurate to 4e-9, while they are no
+    closer than 0.1 σ, and absolutely to 1e-8 σ_x σ_y beyond.
+
+    Args:
+        knots: where f bends or jumps, ascending.
+        slopes: of every piece, one more than knots.
+        origin: f at the left end of the first knot; at zero if there is none.
+        jumps: by how much f jumps at every knot; none by default.
+        name: of the function.
+    """
+
+    knots: tuple[float, ...] = ()
+    slopes: tuple[float, ...] = (1.0,)
+    origin: float = 0.0
+    jumps: tuple[float, ...] = ()
+    name: str = "piecewise_linear"
+
+    def __post_init__(self) -> None:
+        """Refuse knots that do not ascend, or slopes and jumps of another number."""
+        counts = {len(self.slopes) - 1, len(self.jumps or self.knots), len(self.knots)}
+        if len(counts) > 1 or list(self.knots) != sorted(set(self.knots)):
+            raise ValueError(
+                f"knots={self.knots} have to ascend, with one slope more ({self.slopes}) and a "
+                f"jump each, or none ({self.jumps})"
+            )
+
+    @property
+    def _corners(self) -> list[tuple[float, float, float]]:
+        """Knot, change of slope and jump."""
+        jumps = self.jumps or (0.0,) * len(self.knots)
+        bends = [
+            after - before for before, after in zip(self.slopes, self.slopes[1:], strict=False)
+        ]
+        return list(zip(self.knots, bends, jumps, strict=True))
+
+    @property
+    def _values(self) -> list[float]:
+        """f at the left end of every knot."""
+        values = [self.origin]
+        for i in range(1, len(self.knots)):
+            jump = self.jumps[i - 1] if self.jumps else 0.0
+            gap = self.knots[i] - self.knots[i - 1]
+            values.append(values[-1] + jump + self.slopes[i] * gap)
+        return values
+
+    @property
+    def bounds(self) -> tuple[float, float]:  # type: ignore[override]
+        """From the values at the knots and the outer slopes."""
+        if not self.knots:
+            return -math.inf, math.inf
+        ends = [
+            value + jump for value, (_, _, jump) in zip(self._values, self._corners, strict=True)
+        ]
+        low, high = min(*self._values, *ends), max(*self._values, *ends)
+        falls = self.slopes[0] > 0 or self.slopes[-1] < 0
+        rises = self.slopes[0] < 0 or self.slopes[-1] > 0
+        return (-math.inf if falls else low), (math.inf if rises else high)
+
+    def preimages(self, level: Any) -> tuple[tuple[Any, Any], ...]:
+        """On every piece that is not flat."""
+        knots, values = (self.knots or (0.0,)), self._values
+        starts = [(knots[0], values[0], self.slopes[0])]
+        for place, value, slope, (_, _, jump) in zip(
+            knots, values, self.slopes[1:], self._corners, strict=False
+        ):
+            starts.append((place, value + jump, slope))
+        return tuple((k + (level - y) / s, 1 / abs(s)) for k, y, s in starts if s)
+
+    def __call__(self, x: Array) -> Array:
+        """Evaluate the plain function."""
+        return self._line(x)[0]
+
+    def _line(self, x: Array) -> tuple[Array, Array]:
+        """f and its slope."""
+        xp = namespace(x)
+        first = self.knots[0] if self.knots else 0.0
+        value, slope = self.origin + self.slopes[0] * (x - first), xp.zeros_like(x) + self.slopes[0]
+        pieces = zip(self._corners, self._values, self.slopes[1:], strict=True)
+        for (knot, _, jump), height, steep in pieces if self.knots else ():
+            beyond = x > knot
+            value = xp.where(beyond, height + jump + steep * (x - knot), value)
+            slope = xp.where(beyond, xp.zeros_like(x) + steep, slope)
+        return value, slope
+
+    def _tails(self, mean: Array, variance: Array) -> list[tuple[Any, ...]]:
+        """Of every corner: its bend times σ, its jump, ±1, distance t, φ(t) and T0, T1, T2."""
+        if not self.knots:
+            return []
+        xp, scale = namespace(mean), safe_scale(variance)
+        knots = constants(np.reshape(self.knots, (-1, *[1] * len(mean.shape))), mean)
+        side = xp.where(knots < mean, -xp.ones_like(mean), xp.ones_like(mean))
+        t = side * (knots - mean) / scale
+        reach, first, second = (xp.where(variance > 0, part, 0 * part) for part in tail_moments(t))
+        density = pdf(t)
+        return [
+            (bend * scale, jump, side[i], t[i], density[i], reach[i], first[i], second[i])
+            for i, (_, bend, jump) in enumerate(self._corners)
+        ]
+
+    def moments(self, mean: Array, variance: Array) -> tuple[Array, Array]:
+        """Exact mean and variance."""
+        return in_double(self._moments)(mean, variance)
+
+    def _moments(self, mean: Array, variance: Array) -> tuple[Array, Array]:
+        value, slope = self._line(mean)
+        slope = slope * safe_scale(variance)
+        tails = self._tails(mean, variance)
+        shift, total = 0.0 * mean, slope * slope
+        for i, (bend, jump, side, _, density, reach, first, _) in enumerate(tails):
+            shift = shift + bend * first + side * jump * reach
+            total = total + 2 * slope * (bend * side * reach + jump * density)
+            total = total + sum(self._product(tails[j], tails[i], i == j) for j in range(i + 1))
+        spread = namespace(mean).clip(total - shift * shift, min=0.0)
+        return value + shift, namespace(mean).where(variance > 0, spread, 0 * spread)
+
+    def _product(self, left: Any, right: Any, same: bool) -> Array:
+        """What two corners add to the second moment; none if they are on different sides."""
+        xp = namespace(right[2])
+        ahead = right[2] > 0  # then the right one is the outer one
+        bend, jump, side, _, _, zeroth, first, second = (
+            xp.where(ahead, far, near)
+            for near, far in zip(_arrays(left), _arrays(right), strict=True)
+        )
+        inner, step = (
+            xp.where(ahead, near, far)
+            for near, far in zip(_arrays(left)[:2], _arrays(right)[:2], strict=True)
+        )
+        gap = xp.abs(right[3] - left[3])
+        smooth = inner * bend * (second + gap * first)
+        mixed = side * (inner * jump * (first + gap * zeroth) + step * bend * first)
+        both = smooth + mixed + step * jump * zeroth
+        return both if same else xp.where(left[2] == right[2], 2 * both, 0 * both)
+
+    def gain(self, mean: Array, variance: Array) -> Array:
+        """Expected derivative, with the density of x at the jumps."""
+        return in_double(self._gain)(mean, variance)[0]
+
+    def _gain(self, mean: Array, variance: Array) -> tuple[Array]:
+        scale, slope = safe_scale(variance), self._line(mean)[1]
+        for bend, jump, side, _, density, reach, *_ in self._tails(mean, variance):
+            slope = slope + (side * bend * reach + jump * density) / scale
+        return (slope,)
+
+    def hermite(self, mean: Array, variance: Array, order: int) -> list[Array]:
+        """A sum over the corners: those of the rectifier and of the step."""
+        return list(in_double(lambda m, v: self._hermite(m, v, order))(mean, variance))
+
+    def _hermite(self, mean: Array, variance: Array, order: int) -> list[Array]:
+        scale = safe_scale(variance)
+        found = [scale * self._gain(mean, variance)[0], *([0 * mean] * (order - 1))]
+        for knot, bend, jump in self._corners:
+            threshold = (mean - knot) / scale
+            terms = normal_hermite(threshold, pdf(threshold), order)
+            for n in range(2, order + 1):
+                bent = bend * scale * terms[n - 2] / math.sqrt(n * (n - 1))
+                sign = (-1) ** n
+                found[n - 1] = found[n - 1] + sign * (bent - jump * terms[n - 1] / math.sqrt(n))
+        return found
+
+    def pair_covariance(self, mean: Array, variance: Array, covariance: Array) -> Array:
+        """Exact covariance of every pair, for a continuous f."""
+        if any(self.jumps):
+            return NotImplemented
+        return in_double(self._pairs)(mean, variance, covariance)[0]
+
+    def _pairs(self, mean: Array, variance: Array, covariance: Array) -> tuple[Array]:
+        return (over_pairs(self._pair, (mean, variance), covariance),)
+
+    def _pair(self, x: tuple[Array, Array], y: tuple[Array, Array], covariance: Array) -> Array:
+        xp = namespace(covariance)
+        rho = covariance / (safe_scale(x[1]) * safe_scale(y[1]))
+        rho = xp.clip(rho, min=-1.0, max=1.0)
+        line_x, line_y = self._line(x[0])[1], self._line(y[0])[1]
+        total = covariance * (line_x * self._gain(*y)[0] + line_y * self._gain(*x)[0])
+        total = total - covariance * line_x * line_y
+        if not self.knots:
+            return total
+        both = list(itertools.product(self._tails(*x), self._tails(*y)))
+        bends = xp.stack([left[0] * right[0] for left, right in both])
+        sides = xp.stack([left[2] * right[2] for left, right in both])
+        near, far = (xp.stack([-pair[i][3] for pair in both]) for i in (0, 1))
+        return total + xp.sum(bends * rectifier_covariance(near, far, sides * rho), axis=0)
+
+
+def _arrays(tail: tuple[Any, ...]) -> list[Array]:
+    """The parts of a corner, its jump as an array."""
+    return [tail[0], tail[1] + 0 * tail[0], *tail[2:]]
+
+
+def clamp(
+    low: float | None = None, high: float | None = None, name: str = "clamp"
+) -> PiecewiseLinear:
+    """x between two bounds.
+
+    Args:
+        low: lower bound, or None.
+        high: upper bound, or None.
+        name: of the function.
+    """
+    if low is None:
+        if high is None:
+            return PiecewiseLinear(name=name)
+        return PiecewiseLinear((high,), (1.0, 0.0), high, name=name)
+    if high is None:
+        return PiecewiseLinear((low,), (0.0, 1.0), low, name=name)
+    if low >= high:  # torch gives the upper bound everywhere
+        return PiecewiseLinear((0.0,), (0.0, 0.0), high, name=name)
+    return PiecewiseLinear((low, high), (0.0, 1.0, 0.0), low, name=name)
+
+
+def softshrink(threshold: float = 0.5) -> PiecewiseLinear:
+    """x ∓ λ beyond ±λ, else 0.
+
+    Args:
+        threshold: λ, not negative.
+    """
+    return PiecewiseLinear((-threshold, threshold), (1.0, 0.0, 1.0), name="softshrink")
+
+
+def hardshrink(threshold: float = 0.5) -> PiecewiseLinear:
+    """x beyond ±λ, else 0.
+
+    Args:
+        threshold: λ, not negative.
+    """
+    knots, jumps = (-threshold, threshold), (threshold, threshold)
+    return PiecewiseLinear(knots, (1.0, 0.0, 1.0), -threshold, jumps, name="hardshrink")
+
+
+def threshold(level: float, value: float) -> PiecewiseLinear:
+    """x above a level, else a value.
+
+    Args:
+        level: the level.
+        value: what replaces x below it.
+    """
+    return PiecewiseLinear((level,), (0.0, 1.0), value, (level - value,), name="threshold")

@@ -1,0 +1,218 @@
+"""Piecewise linear activations: ReLU, leaky ReLU and the Heaviside step."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from moment_calculus.functions.base import (
+    Activation,
+    Array,
+    correlation,
+    normal_hermite,
+    over_pairs,
+)
+from moment_calculus.functions.pairs.dvi import dvi_rectifier, dvi_step
+from moment_calculus.numerics.arrays import outer
+from moment_calculus.numerics.normal.bivariate import (
+    LIMIT,
+    cdf,
+    pdf,
+    rectifier_covariance,
+    step_covariance,
+    tail_moment_values,
+    tail_moments,
+)
+from moment_calculus.numerics.special import TINY_VARIANCE, elementwise, namespace, safe_scale
+
+
+def rectified(mean: Array, variance: Array) -> tuple[Array, Array]:
+    """Mean and variance of max(x, 0), by tail moments: no difference of large terms.
+
+    Args:
+        mean: mean of x.
+        variance: variance of x.
+    """
+    scale, ratio, tails = _standardised(mean, variance, tail_moment_values)
+    return _rectified(mean, variance, scale, ratio, tails)
+
+
+def rectified_slopes(mean: Array, variance: Array) -> Any:
+    """Derivatives of both moments by the mean and by the variance.
+
+    Args:
+        mean: mean of x.
+        variance: variance of x.
+    """
+    slopes = _slopes(variance, *_standardised(mean, variance, tail_moments))
+    return slopes[:2], slopes[2:]
+
+
+def _standardised(mean: Array, variance: Array, tails: Callable) -> tuple[Array, Array, Any]:
+    """σ, μ/σ and the tail moments beyond |μ/σ|."""
+    xp, scale = namespace(mean), safe_scale(variance)
+    ratio = xp.clip(mean / scale, min=-LIMIT, max=LIMIT)
+    return scale, ratio, tails(xp.abs(ratio))
+
+
+def _rectified(mean: Array, variance: Array, scale: Array, ratio: Array, tails: Any) -> Any:
+    xp = namespace(mean)
+    _, first, second = tails
+    share = xp.where(ratio > 0, 1 - second - 2 * xp.abs(ratio) * first, second) - first * first
+    return xp.clip(mean, min=0.0) + scale * first, variance * share
+
+
+def _slopes(variance: Array, scale: Array, ratio: Array, tails: Any) -> tuple[Array, ...]:
+    xp, above = namespace(ratio), ratio > 0
+    beyond, first, _ = tails
+    density = pdf(ratio)
+    reach, rest = xp.where(above, 1 - beyond, beyond), xp.where(above, beyond, 1 - beyond)
+    unit = first + xp.clip(ratio, min=0.0)  # the mean over σ
+    by_scale = xp.where(variance > TINY_VARIANCE, density / (2 * scale), xp.zeros_like(scale))
+    return reach, by_scale, 2 * scale * unit * rest, reach - unit * density
+
+
+def _rectified_together(mean: Array, variance: Array) -> tuple[Array, ...]:
+    scale, ratio, tails = _standardised(mean, variance, tail_moment_values)
+    moments = _rectified(mean, variance, scale, ratio, tails)
+    return *moments, *_slopes(variance, scale, ratio, tails)
+
+
+_relu_moments = elementwise(rectified, rectified_slopes, together=_rectified_together)
+
+
+def _threshold(mean: Array, variance: Array) -> Array:
+    return mean / safe_scale(variance)
+
+
+@dataclass(frozen=True)
+class LeakyReLU(Activation):
+    """max(x, αx) for a slope α < 1; every formula holds for any α.
+
+    Args:
+        negative_slope: α.
+
+    Source: [FUP] eqs. 36 and 38; its summary table misprints the variance.
+    """
+
+    negative_slope: Any = 0.01
+    name = "leaky_relu"
+
+    def __call__(self, x: Array) -> Array:
+        """Evaluate the plain function."""
+        return namespace(x).where(x > 0, x, self.negative_slope * x)
+
+    def preimages(self, level: Any) -> tuple[tuple[Any, Any], ...]:
+        """On the upper branch, and on the lower one if it is not flat."""
+        low = self.negative_slope
+        flat = isinstance(low, int | float) and low == 0
+        return ((level, 1.0),) if flat else ((level, 1.0), (level / low, 1 / abs(low)))
+
+    def moments(self, mean: Array, variance: Array) -> tuple[Array, Array]:
+        """Exact mean and variance."""
+        low, step = self.negative_slope, 1 - self.negative_slope
+        first, second = _relu_moments(mean, variance)
+        share = low * low + 2 * low * step * cdf(_threshold(mean, variance))
+        total = variance * share + step * step * second
+        return low * mean + step * first, namespace(mean).clip(total, min=0.0)
+
+    def gain(self, mean: Array, variance: Array) -> Array:
+        """Expected derivative."""
+        low = self.negative_slope
+        return low + (1 - low) * cdf(_threshold(mean, variance))
+
+    def hermite(self, mean: Array, variance: Array, order: int) -> list[Array]:
+        """g_1 = σ E[f′], g_n = (1 − α) σ (−1)ⁿ He_{n−2}(a) φ(a) / √n!."""
+        scale, threshold = safe_scale(variance), _threshold(mean, variance)
+        jump = (1 - self.negative_slope) * scale * pdf(threshold)
+        curved = [
+            (-1) ** n * term / math.sqrt(n * (n - 1))
+            for n, term in enumerate(normal_hermite(threshold, jump, order - 1), start=2)
+        ]
+        return [scale * self.gain(mean, variance), *curved]
+
+    def pair_covariance(self, mean: Array, variance: Array, covariance: Array) -> Array:
+        """Exact covariance of every pair."""
+        return self._pairs(rectifier_covariance, mean, variance, covariance)
+
+    def dvi_covariance(self, mean: Array, variance: Array, covariance: Array) -> Array:
+        """Approximate covariance of every pair."""
+        return self._pairs(dvi_rectifier, mean, variance, covariance)
+
+    def _pairs(self, rectifier: Any, mean: Array, variance: Array, covariance: Array) -> Array:
+        """Cov of αx + (1 − α)x₊, given the function for the rectified parts."""
+        low, step = self.negative_slope, 1 - self.negative_slope
+        scale, threshold = safe_scale(variance), _threshold(mean, variance)
+        shares = over_pairs(rectifier, threshold, correlation(variance, covariance))
+        curved = step * step * outer(scale, scale) * shares
+        if low == 0:
+            return curved
+        reach = cdf(threshold)
+        crossed = reach[..., :, None] + reach[..., None, :]
+        return curved + covariance * (low * low + low * step * crossed)
+
+
+@dataclass(frozen=True)
+class ReLU(LeakyReLU):
+    """max(x, 0).
+
+    Source: [DVI] appendix A, [FUP] appendix C.5.
+    """
+
+    negative_slope: Any = 0.0
+    name = "relu"
+    bounds = (0.0, math.inf)
+
+    def __call__(self, x: Array) -> Array:
+        """Evaluate the plain function."""
+        return namespace(x).where(x > 0, x, namespace(x).zeros_like(x))
+
+    def moments(self, mean: Array, variance: Array) -> tuple[Array, Array]:
+        """Exact mean and variance."""
+        return _relu_moments(mean, variance)
+
+
+@dataclass(frozen=True)
+class Heaviside(Activation):
+    """The step 1{x > 0}.
+
+    Source: [FUP] section 3; the pairs are bivariate normal probabilities.
+    """
+
+    name = "heaviside"
+    bounds = (0.0, 1.0)
+
+    def __call__(self, x: Array) -> Array:
+        """Evaluate the plain function."""
+        xp = namespace(x)
+        return xp.where(x > 0, xp.ones_like(x), xp.zeros_like(x))
+
+    def moments(self, mean: Array, variance: Array) -> tuple[Array, Array]:
+        """Exact mean and variance."""
+        xp = namespace(mean)
+        threshold = _threshold(mean, variance)
+        reach, random = cdf(threshold), variance > 0
+        spread = xp.where(random, reach * cdf(-threshold), xp.zeros_like(mean))
+        return xp.where(random, reach, self(mean)), spread
+
+    def gain(self, mean: Array, variance: Array) -> Array:
+        """Expected derivative, the density of x at 0."""
+        return pdf(_threshold(mean, variance)) / safe_scale(variance)
+
+    def hermite(self, mean: Array, variance: Array, order: int) -> list[Array]:
+        """g_n = (−1)ⁿ⁻¹ He_{n−1}(a) φ(a) / √n!."""
+        threshold = _threshold(mean, variance)
+        terms = normal_hermite(threshold, pdf(threshold), order)
+        return [(-1) ** (n - 1) * term / math.sqrt(n) for n, term in enumerate(terms, start=1)]
+
+    def pair_covariance(self, mean: Array, variance: Array, covariance: Array) -> Array:
+        """Exact covariance of every pair."""
+        threshold = _threshold(mean, variance)
+        return over_pairs(step_covariance, threshold, correlation(variance, covariance))
+
+    def dvi_covariance(self, mean: Array, variance: Array, covariance: Array) -> Array:
+        """Approximate covariance of every pair."""
+        threshold = _threshold(mean, variance)
+        return over_pairs(dvi_step, threshold, correlation(variance, covariance))

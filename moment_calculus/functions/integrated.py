@@ -1,0 +1,124 @@
+"""Any elementwise function, by quadrature: chains of activations and transforms of a Gaussian."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from moment_calculus.functions.base import Activation, Array, normal_hermite
+from moment_calculus.numerics.quadrature import steps
+from moment_calculus.numerics.special import double, namespace, safe_scale, settled, stop_gradient
+
+NARROW = 1e-3  # below this standard deviation, derivatives are those of the points
+
+
+@dataclass(frozen=True)
+class Integrated(Activation):
+    """An elementwise function without closed form, by the universal rule in double precision.
+
+    The knots of a chain are those of its functions, mapped back through the inner ones. Measured
+    relative errors of mean and variance for |μ/σ| ≤ 8, σ from 1e-3 to 1e2 (10 for powers of what
+    grows exponentially): tanh(tanh x) 1e-11, |tanh x| 1e-12, 1/(0.1 + softplus x) 5e-10,
+    x S(x) 1e-9; relu(mish x − 0.3) 1e-8 while the kink is within 6σ of μ, 4e-5 at 8σ and 2e-3 at
+    11σ, where the mean is 1e-30. Single precision adds the rounding of the arguments. Where a
+    kink is not found (behind the sum or product of two functions, or where an array shifts a
+    function whose inverse is not known) the error is up to 1.4e-3 σ for a change of slope by one,
+    and 4e-2 for a jump by one; the same in the variance, in units of σ² and one.
+
+
+    Args:
+        function: elementwise function of an array.
+        places: places around which it changes, see
+            :func:`moment_calculus.numerics.quadrature.nodes`, or what finds them.
+        constants: numbers by which a chain multiplies and shifts; None if some are arrays.
+    """
+
+    function: Callable[[Array], Array]
+    places: tuple[Any, ...] | Callable[[], tuple[Any, ...]] = field(default=(0.0,), compare=False)
+    constants: frozenset[float] | None = field(default=frozenset(), compare=False)
+    name = "integrated"
+    fast = True  # for all that is known
+
+    @functools.cached_property
+    def knots(self) -> tuple[Any, ...]:  # type: ignore[override]
+        """Places around which the function changes; they are looked for when first needed."""
+        return self.places() if callable(self.places) else self.places
+
+    def __call__(self, x: Array) -> Array:
+        """Evaluate the plain function."""
+        return self.function(x)
+
+    def _values(self, mean: Array, variance: Array) -> tuple[Array, Array, Array, Array]:
+        """Steps, weights, and f at the nodes, less its value at the mean, on a new leading axis."""
+        xp = namespace(mean)
+        mean, scale = double(mean), safe_scale(double(variance))
+        z, weights = steps(mean, scale, self.knots)
+        points, z, weights = _differentiable(mean, scale, z, weights)
+        limit = math.sqrt(float(xp.finfo(mean.dtype).max)) / 1e6
+        centre = xp.clip(double(self(mean)), min=-limit, max=limit)
+        values = xp.clip(double(self(points)), min=-limit, max=limit)
+        return z, weights, values - stop_gradient(centre), stop_gradient(centre)
+
+    def moments(self, mean: Array, variance: Array) -> tuple[Array, Array]:
+        """Mean and variance of f(x); see the class for the error."""
+        xp = namespace(mean)
+        _, weights, rise, centre = self._values(mean, variance)
+        shift = xp.sum(weights * rise, axis=0)
+        spread = xp.sum(weights * (rise - shift) ** 2, axis=0)
+        return settled(centre + shift, mean), settled(spread, mean)
+
+    def hermite(self, mean: Array, variance: Array, order: int) -> list[Array]:
+        """Hermite coefficients; see the class for the error."""
+        z, weights, rise, _ = self._values(mean, variance)
+        basis = normal_hermite(z, weights, order + 1)[1:]
+        xp = namespace(mean)
+        return [settled(xp.sum(polynomial * rise, axis=0), mean) for polynomial in basis]
+
+    def gain(self, mean: Array, variance: Array) -> Array:
+        """Expected derivative; see the class for the error."""
+        xp = namespace(mean)
+        z, weights, rise, _ = self._values(mean, variance)
+        scale = safe_scale(double(variance))
+        return settled(xp.sum(z * weights * rise, axis=0) / scale, mean)
+
+
+@dataclass(frozen=True)
+class Declared(Integrated):
+    """A function without closed form of which more is known than its values.
+
+    Args:
+        name: of the function.
+        bounds: as of an activation.
+        open_ended: as of an activation.
+        inverse: preimages of a level, as :meth:`Activation.preimages`.
+    """
+
+    name: str = "declared"
+    bounds: tuple[float, float] = (-math.inf, math.inf)
+    open_ended: bool = False
+    inverse: Callable[[Any], tuple[tuple[Any, Any], ...]] = field(
+        default=lambda level: (), compare=False
+    )
+
+    def preimages(self, level: Any) -> tuple[tuple[Any, Any], ...]:
+        """As declared."""
+        return self.inverse(level)
+
+
+def _differentiable(mean: Array, scale: Array, z: Array, weights: Array) -> tuple[Array, ...]:
+    """Points, steps and weights that carry the derivatives by the mean and the scale.
+
+    Held points, whose density changes, are right where f jumps, too. For a small σ that cancels:
+    there the points move instead, and what a jump contributes is lost.
+    """
+    xp = namespace(mean)
+    moving = mean + scale * z
+    held = stop_gradient(moving)
+    narrow = scale < NARROW
+    away = (held - mean) / scale
+    exponent = away * away * -0.5 - xp.log(scale)
+    ratio = xp.where(narrow, xp.ones_like(z), xp.exp(exponent - stop_gradient(exponent)))
+    return xp.where(narrow, moving, held), xp.where(narrow, z, away), weights * ratio

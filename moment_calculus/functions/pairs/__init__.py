@@ -1,0 +1,1 @@
+"""Covariances of two functions of correlated Gaussians."""

@@ -1,0 +1,1 @@
+"""Chains of functions recognised by what they compute."""

@@ -1,0 +1,217 @@
+"""Chains of elementwise functions recognised as activations of the table, by their values.
+
+gelu, softplus and clip arrive spelled out in primitives. A chain whose constants are known numbers
+is evaluated at fixed points, tails included, and compared with the functions that have moments in
+closed form: straight pieces between the chain's own knots, and a f(bx) + d for f of the table.
+What matches at all points to the precision of the constants is taken for that function.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from moment_calculus.functions.recognition.probing import values_at
+from moment_calculus.functions.recognition.straight import straight_pieces
+from moment_calculus.functions.table import (
+    ACTIVATIONS,
+    ELU,
+    Activation,
+    Heaviside,
+    Integrated,
+    LeakyReLU,
+    PiecewiseLinear,
+    Power,
+    Rescaled,
+    activation,
+)
+
+SINGLE = 4 * 2.0**-24  # constants of a float32 program are rounded
+DOUBLE = 16 * 2.0**-53
+ROUNDING = 64 * 2.0**-53  # of the chain itself, which is evaluated in double precision
+LARGEST_RATES = 4
+
+# What the others of the table are served by: straight pieces, rates and scales, a fit of its own.
+_ELSEWHERE = (PiecewiseLinear, LeakyReLU, Heaviside, Rescaled, ELU, Power)
+LARGEST_POWER = 8
+_DISTANCES = np.array([71.3, 133.7, 267.1, 619.3, 1.31e3, 1.07e4, 1.03e6])
+FAR = np.concatenate([-_DISTANCES, 1.01 * _DISTANCES])
+
+
+@functools.cache
+def probes() -> np.ndarray:
+    """Points of both signs from 1e-3 to 55, at spacings that no period shares."""
+    steps = np.exp(np.linspace(math.log(1e-3), math.log(50.0), 48))
+    jitter = 1 + 0.1 * np.modf(np.arange(96) * math.sqrt(2))[0]
+    return np.concatenate([-steps * jitter[:48], steps * jitter[48:]])
+
+
+# Points from which the scale and the shift are computed: the function varies between them.
+_FIRST, _SECOND, _THIRD = 30, 48 + 33, 35
+
+
+@dataclass(frozen=True)
+class _Table:
+    """Functions of the table at the probes, and how far rounding may move each value."""
+
+    functions: tuple[Activation, ...]
+    values: np.ndarray
+    sensitivities: np.ndarray
+
+
+@functools.cache
+def _table() -> _Table:
+    found = list(_without_parameters())
+    found += [Power(exponent) for exponent in range(2, LARGEST_POWER + 1)]
+    x, step = probes(), 1e-6
+    values = np.stack([function(x) for function in found])
+    ahead = np.stack([function(x * (1 + step)) for function in found])
+    slopes = np.abs(ahead - values) / step
+    return _Table(tuple(found), values, slopes + np.abs(values) + np.minimum(np.abs(x), 1.0))
+
+
+def _without_parameters() -> Iterator[Activation]:
+    """The smooth functions of the table that need no parameters, whoever registered them."""
+    for name in ACTIVATIONS:
+        with contextlib.suppress(TypeError):  # it has parameters without defaults
+            function = activation(name)
+            if not isinstance(function, _ELSEWHERE):
+                yield function
+
+
+def recognised(function: Any, *, single: bool = False) -> Any:
+    """The activation of the table that a chain computes, or the chain itself.
+
+    Compared at 110 points and, for straight pieces, at 24 in every one; two functions that
+    differ by less than 3e-7 (single precision) or 1e-14 (double) of their scale are one.
+
+    Args:
+        function: an activation; a chain if it is ``Integrated``.
+        single: whether its constants are rounded to single precision.
+    """
+    if not isinstance(function, Integrated) or function.constants is None:
+        return function
+    values = values_at(function, probes())
+    if values is None or not np.isfinite(values).all():
+        return function
+    found = _smooth(function, values, single) or straight_pieces(function)
+    return function if found is None else found
+
+
+def _smooth(function: Integrated, values: np.ndarray, single: bool) -> Activation | None:
+    """a f(bx) + d, with b = ±1 or one of the chain's own factors."""
+    mirrored = values_at(function, -probes())
+    hits = [*_matches(values, 1.0, single), *_matches(mirrored, -1.0, single)]
+    for rate in () if hits else _rates(function):
+        hits += _matches(values_at(function, probes() / rate), rate, single)
+    hits = [hit for hit in hits if _holds_afar(function, hit, single)]
+    return _plain(min(hits, key=_complexity)) if hits else None
+
+
+def _rates(function: Integrated) -> Iterator[float]:
+    sizes = {abs(number) for number in function.constants or () if math.isfinite(number)}
+    others = sorted(sizes - {0.0, 1.0})[:LARGEST_RATES]
+    both = itertools.chain.from_iterable((rate, 1 / rate) for rate in others)
+    return itertools.chain.from_iterable((rate, -rate) for rate in both)
+
+
+def _holds_afar(function: Integrated, found: Rescaled, single: bool) -> bool:
+    """Whether a function also agrees at the chain's own scale, and far away; see :data:`FAR`."""
+    points = np.concatenate([probes(), FAR])
+    with np.errstate(all="ignore"):
+        values, expected = values_at(function, points), found(points)
+    if values is None:
+        return False
+    # what overflows on the way says nothing
+    rest = np.where(np.isfinite(values), np.abs(values - expected), 0.0)
+    slack = 1024 * (SINGLE if single else DOUBLE)
+    allowed = slack * (np.abs(expected) + abs(found.outer) * (1 + np.abs(points)))
+    return bool((rest <= allowed).all())
+
+
+def _plain(found: Rescaled) -> Activation:
+    itself = (found.inner, found.outer, found.shift) == (1, 1, 0)
+    return found.activation if itself else found
+
+
+def _matches(values: np.ndarray | None, rate: float, single: bool) -> Iterator[Rescaled]:
+    if values is None or not np.isfinite(values).all():
+        return
+    table = _table()
+    rise = table.values[:, _SECOND] - table.values[:, _FIRST]
+    scales = (values[_SECOND] - values[_FIRST]) / rise
+    shifts = values[_FIRST] - scales * table.values[:, _FIRST]
+    with np.errstate(over="ignore", invalid="ignore"):
+        rest = np.abs(values - scales[:, None] * table.values - shifts[:, None])
+        near = (rest <= 64 * _allowed(table.sensitivities, scales, shifts, True)).all(axis=-1)
+    for row in np.nonzero(near)[0]:
+        for scale, shift in _candidates(scales[row], shifts[row]):
+            if _equal(values, table.values[row], table.sensitivities[row], scale, shift, single):
+                yield Rescaled(table.functions[row], rate, scale, shift)
+                break
+    yield from _elu(values, rate, single)
+
+
+def _elu(values: np.ndarray, rate: float, single: bool) -> Iterator[Rescaled]:
+    """a x above zero, A (eˣ − 1) below."""
+    x = probes()
+    left, right = np.expm1(np.minimum(x, 0.0)), np.maximum(x, 0.0)
+    shift = values[0] - (values[_THIRD] - values[0]) / (left[_THIRD] - left[0]) * left[0]
+    shift = _round(shift)
+    below, above = (values[_THIRD] - shift) / left[_THIRD], (values[-1] - shift) / right[-1]
+    if not min(abs(above), abs(below)) > 1e-6 * max(abs(above), abs(below)):
+        return
+    scale, share = _round(above), _round(below / above)
+    function = ELU(share)
+    plain = function(x)
+    size = np.abs(plain) + np.minimum(np.abs(x), 1.0) + np.abs(x * np.exp(np.minimum(x, 0.0)))
+    if _equal(values, plain, size, scale, shift, single):
+        yield Rescaled(function, rate, scale, shift)
+
+
+def _candidates(scale: float, shift: float) -> Iterator[tuple[float, float]]:
+    """The simple numbers near the scale and the shift first."""
+    yield _round(scale), _round(shift)
+    yield _round(scale), shift
+    yield scale, shift
+
+
+def _round(number: float) -> float:
+    near = round(float(number) * 8) / 8
+    return near if abs(near - number) < 2e-6 * max(1.0, abs(number)) else float(number)
+
+
+def _equal(
+    values: np.ndarray,
+    plain: np.ndarray,
+    sensitivity: np.ndarray,
+    scale: float,
+    shift: float,
+    single: bool,
+) -> bool:
+    if scale == 0:
+        return False
+    rest = np.abs(values - scale * plain - shift)
+    allowed = _allowed(sensitivity[None], np.array([scale]), np.array([shift]), single)[0]
+    return bool((rest <= allowed).all())
+
+
+def _allowed(
+    sensitivities: np.ndarray, scales: np.ndarray, shifts: np.ndarray, single: bool
+) -> np.ndarray:
+    """What rounding of the constants and of the evaluation may make of equal functions."""
+    sizes, x = np.abs(scales)[:, None], np.abs(probes())
+    constants = SINGLE if single else DOUBLE
+    moved = constants * (sizes * sensitivities + np.abs(shifts)[:, None])
+    return moved + ROUNDING * sizes * (1 + x) * (1 + sensitivities)
+
+
+def _complexity(found: Rescaled) -> tuple[bool, bool, bool]:
+    return found.shift != 0, abs(found.outer) != 1, found.inner != 1

@@ -1,0 +1,99 @@
+"""a f(bx) + c for an activation f: the same formulas in other units."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from moment_calculus.functions.base import Activation, Array, Surrogate
+from moment_calculus.functions.pairs.rescaled import RescaledSurrogate
+
+
+@dataclass(frozen=True)
+class Rescaled(Activation):
+    """a f(bx) + c, under a name of its own.
+
+    Args:
+        activation: f.
+        inner: b, not zero.
+        outer: a.
+        shift: c.
+        name: of the whole.
+    """
+
+    activation: Activation
+    inner: float = 1.0
+    outer: float = 1.0
+    shift: float = 0.0
+    name: str = "rescaled"
+
+    @property
+    def knots(self) -> tuple[Any, ...]:  # type: ignore[override]
+        """Those of f, in units of x."""
+        return tuple(
+            (knot[0] / self.inner, knot[1] / abs(self.inner))
+            if isinstance(knot, tuple)
+            else (knot / self.inner, 1 / abs(self.inner))
+            for knot in self.activation.knots
+        )
+
+    @property
+    def bounds(self) -> tuple[float, float]:  # type: ignore[override]
+        """Those of f, mapped."""
+        low, high = sorted(self.outer * bound + self.shift for bound in self.activation.bounds)
+        return low, high
+
+    @property
+    def open_ended(self) -> bool:  # type: ignore[override]
+        """As of f."""
+        return self.activation.open_ended
+
+    @property
+    def fast(self) -> bool:  # type: ignore[override]
+        """As of f."""
+        return self.activation.fast
+
+    def preimages(self, level: Any) -> tuple[tuple[Any, Any], ...]:
+        """Those of f, in units of x."""
+        found = self.activation.preimages((level - self.shift) / self.outer)
+        by = abs(self.inner * self.outer)
+        return tuple((place / self.inner, stretch / by) for place, stretch in found)
+
+    def __call__(self, x: Array) -> Array:
+        """Evaluate the plain function."""
+        return self.outer * self.activation(self.inner * x) + self.shift
+
+    def _scaled(self, mean: Array, variance: Array) -> tuple[Array, Array]:
+        return self.inner * mean, self.inner * self.inner * variance
+
+    def moments(self, mean: Array, variance: Array) -> tuple[Array, Array]:
+        """Mean and variance, as accurate as those of f."""
+        centre, spread = self.activation.moments(*self._scaled(mean, variance))
+        return self.outer * centre + self.shift, self.outer * self.outer * spread
+
+    def hermite(self, mean: Array, variance: Array, order: int) -> list[Array]:
+        """Hermite coefficients; their sign alternates where b is negative."""
+        sign = 1 if self.inner > 0 else -1
+        terms = self.activation.hermite(*self._scaled(mean, variance), order)
+        return [self.outer * sign**n * term for n, term in enumerate(terms, start=1)]
+
+    def gain(self, mean: Array, variance: Array) -> Array:
+        """Expected derivative."""
+        return self.outer * self.inner * self.activation.gain(*self._scaled(mean, variance))
+
+    def pair_covariance(self, mean: Array, variance: Array, covariance: Array) -> Array:
+        """Covariance of every pair, as f gives it."""
+        return self._pairs(self.activation.pair_covariance, mean, variance, covariance)
+
+    def surrogate(self, single: bool) -> Surrogate | None:
+        """That of f, rescaled alike."""
+        found = self.activation.surrogate(single)
+        return found and RescaledSurrogate(found, self.inner, self.outer)
+
+    def dvi_covariance(self, mean: Array, variance: Array, covariance: Array) -> Array:
+        """Approximate covariance of every pair, as f gives it."""
+        return self._pairs(self.activation.dvi_covariance, mean, variance, covariance)
+
+    def _pairs(self, rule: Any, mean: Array, variance: Array, covariance: Array) -> Array:
+        shares = rule(*self._scaled(mean, variance), self.inner * self.inner * covariance)
+        return shares if shares is NotImplemented else self.outer * self.outer * shares

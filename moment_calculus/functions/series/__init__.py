@@ -1,0 +1,1 @@
+"""Moments by series and fits, where closed forms lose precision."""

@@ -1,0 +1,128 @@
+"""Moments of GELU, xΦ(x), and their derivatives in closed form, up to one integral of Owen's kind.
+
+With h = μ/√(1+v) and s = v/(1+v), Stein's lemma gives every moment from φ(h), Φ(h), Φ(hκ) with
+κ² = (1−s)/(1+s), and Φ₂(h, h; s) − Φ(h)². All is computed for h = −t ≤ 0, where the terms are
+small together, and reflected by xΦ(x) = x + (−x)Φ(−x). What vanishes with v is written as v times
+a sum that does not cancel.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+
+from moment_calculus.functions.series.fitted import reflected
+from moment_calculus.functions.universal import in_double
+from moment_calculus.numerics.arrays import Array
+from moment_calculus.numerics.normal.bivariate import LIMIT, is_single, pdf, tail_moment_values
+from moment_calculus.numerics.special import elementwise, namespace
+
+# Relative errors of the integrals for t ≤ 8: 5e-6 in single (5e-9 for t ≤ 4) and 3e-12 in double
+# precision.
+NODES = {True: 9, False: 16}
+
+
+@functools.cache
+def _legendre(nodes: int) -> tuple[tuple[float, float], ...]:
+    """Nodes and weights on [0, 1]."""
+    points, weights = np.polynomial.legendre.leggauss(nodes)
+    return tuple(zip(((points + 1) / 2).tolist(), (weights / 2).tolist(), strict=True))
+
+
+def _integrals(t: Array, kappa: Array, length: Array) -> tuple[Array, Array]:
+    """Means of e^{−t²(y² − κ²)/2} / (1 + y²) and of the exponential alone over κ ≤ y ≤ 1.
+
+    With φ(t) φ(tκ) and the length 1 − κ they are [Φ₂(h, h; s) − Φ(h)²]/2 and [Φ(hκ) − Φ(h)] φ(t)/t.
+    """
+    xp = namespace(t)
+    square, least = t * t * -0.5, kappa * kappa
+    owen = normal = 0.0
+    for node, weight in _legendre(NODES[is_single(t)]):
+        y = 1 - node * length
+        y = y * y
+        term = weight * xp.exp(square * (y - least))
+        owen, normal = owen + term / (1 + y), normal + term
+    return owen, normal
+
+
+def gelu_statistics(mean: Array, variance: Array) -> tuple[Array, ...]:
+    """Mean, variance, and the derivatives of each by μ and by v.
+
+    Args:
+        mean: mean of x.
+        variance: variance of x.
+
+    Source: Stein's lemma; the bivariate normal probability by Price's theorem.
+    """
+    xp = namespace(mean)
+    wide = 1 + variance
+    s, rest = variance / wide, 1 / wide  # rest = 1 − s
+    inverse = rest**0.5
+    t = xp.clip(xp.abs(mean) * inverse, max=LIMIT)
+    density = pdf(t)
+    tail, first, _ = tail_moment_values(t)
+    centre = (s * first - rest * t * tail) * wide**0.5
+    gain = tail - rest * t * density
+    bend = density * inverse * (1 - 0.5 * (s + t * t * rest))
+    turn = -0.5 * density * rest * t * (t * t * rest + 3 * s - 4)  # derivative of the gain by v
+    spread, by_mean, by_variance = _spread(t, s, rest, density, tail)
+    below = (centre, spread, gain, bend, by_mean * inverse, by_variance)
+    return reflected(mean, variance, below, turn)
+
+
+def _spread(t: Array, s: Array, rest: Array, density: Array, tail: Array) -> tuple[Array, ...]:
+    """Var/v, and its derivatives by μ over v q and by v, at h = −t; q² = 1/(1+v)."""
+    root = (1 + s) ** 0.5
+    kappa = rest**0.5 / root
+    share = 2 / ((1 + s) * (1 + kappa))  # (1 − κ)/s
+    owen, normal = _integrals(t, kappa, s * share)
+    both = density * pdf(t * kappa)
+    owen, normal = 2 * share * owen, share * normal
+    square, crossed, doubled = t * t, density * tail, density * density
+    spread = (
+        both * ((square + s) * owen - 2 * square * s * (2 - s) * normal + 2 * s * kappa)
+        + tail * tail
+        - 2 * t * rest * crossed
+        - s * doubled
+    )
+    by_mean = 2 * t * both * (
+        (square * rest * rest + s * (3 - s)) * normal - owen - kappa * rest * (2 + s) / (1 + s)
+    ) + 2 * ((2 - s - square * rest) * crossed + t * rest * doubled)
+    level = s * (2.5 - s - s / (1 + s))
+    slope = 0.5 - s * (0.5 * rest * (2 + s) + 2 - s - s * rest / (1 + s)) / (1 + s)
+    by_variance = (
+        both
+        * (
+            s * owen
+            + s * square * rest * (square * rest - 4 + 3 * s) * normal
+            + 2 * kappa * (level + square * slope)
+        )
+        + tail * tail
+        + t * (6 * s - 2 - 3 * s * s - square * s * rest) * crossed
+        + s * (square * rest - 2 + s) * doubled
+    )
+    return spread, by_mean, by_variance
+
+
+def _rows(mean: Array, variance: Array) -> Any:
+    found = in_double(gelu_statistics)(mean, variance)
+    return found[2:4], found[4:]
+
+
+_moments = elementwise(
+    in_double(lambda mean, variance: gelu_statistics(mean, variance)[:2]),
+    _rows,
+    together=in_double(gelu_statistics),
+)
+
+
+def gelu_moments(mean: Array, variance: Array) -> tuple[Array, Array]:
+    """Mean and variance, with their derivatives in closed form.
+
+    Args:
+        mean: mean of x.
+        variance: variance of x, of the same shape.
+    """
+    return _moments(mean, variance)

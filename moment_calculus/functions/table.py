@@ -1,0 +1,130 @@
+"""Activations by name; one file per family. To add one: write its class, and list it below."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from moment_calculus.functions.base import Activation
+from moment_calculus.functions.families.elu import ELU
+from moment_calculus.functions.families.exponential import Exp, Expm1
+from moment_calculus.functions.families.gelu import GELU, TanhGELU
+from moment_calculus.functions.families.logistic import Sigmoid, Tanh
+from moment_calculus.functions.families.named import (
+    Hardswish,
+    Mish,
+    SiLU,
+    Softplus,
+    Softsign,
+    Tanhshrink,
+)
+from moment_calculus.functions.families.normal_cdf import Erf, Erfc, NormalCdf
+from moment_calculus.functions.families.piecewise import (
+    PiecewiseLinear,
+    clamp,
+    hardshrink,
+    softshrink,
+    threshold,
+)
+from moment_calculus.functions.families.power import Power
+from moment_calculus.functions.families.relu import Heaviside, LeakyReLU, ReLU
+from moment_calculus.functions.families.trigonometric import Cos, Sin
+from moment_calculus.functions.integrated import Declared, Integrated
+from moment_calculus.functions.rescaled import Rescaled
+from moment_calculus.functions.universal import Smooth
+
+__all__ = [
+    "ACTIVATIONS",
+    "ELU",
+    "GELU",
+    "Activation",
+    "Cos",
+    "Declared",
+    "Erf",
+    "Erfc",
+    "Exp",
+    "Expm1",
+    "Hardswish",
+    "Heaviside",
+    "Integrated",
+    "LeakyReLU",
+    "Mish",
+    "NormalCdf",
+    "PiecewiseLinear",
+    "Power",
+    "ReLU",
+    "Rescaled",
+    "SiLU",
+    "Sigmoid",
+    "Sin",
+    "Smooth",
+    "Softplus",
+    "Softsign",
+    "Tanh",
+    "TanhGELU",
+    "Tanhshrink",
+    "activation",
+]
+
+SELU_ALPHA, SELU_SCALE = 1.6732632423543772, 1.0507009873554805
+
+
+def _softplus(beta: float = 1.0) -> Activation:
+    return Softplus() if beta == 1 else Rescaled(Softplus(), beta, 1 / beta, name="softplus_beta")
+
+
+# What makes each activation, given its parameters.
+ACTIVATIONS: dict[str, Callable[..., Activation]] = {
+    "abs": lambda: PiecewiseLinear((0.0,), (-1.0, 1.0), name="abs"),
+    "celu": lambda alpha=1.0: Rescaled(ELU(), 1 / alpha, alpha, name="celu"),
+    "clamp": clamp,
+    "cos": Cos,
+    "elu": ELU,
+    "erf": Erf,
+    "erfc": Erfc,
+    "exp": Exp,
+    "exp2": lambda: Rescaled(Exp(), math.log(2), name="exp2"),
+    "expm1": Expm1,
+    "gelu": GELU,
+    "gelu_tanh": TanhGELU,
+    "hardshrink": hardshrink,
+    "hardsigmoid": lambda: PiecewiseLinear((-3.0, 3.0), (0.0, 1 / 6, 0.0), name="hardsigmoid"),
+    "hardswish": Hardswish,
+    "hardtanh": lambda low=-1.0, high=1.0: clamp(low, high, "hardtanh"),
+    "heaviside": Heaviside,
+    "identity": lambda: PiecewiseLinear(name="identity"),
+    "leaky_relu": LeakyReLU,
+    "logsigmoid": lambda: Rescaled(Softplus(), -1.0, -1.0, name="logsigmoid"),
+    "mish": Mish,
+    "ndtr": NormalCdf,
+    "power": Power,
+    "relu": ReLU,
+    "relu6": lambda: clamp(0.0, 6.0, "relu6"),
+    "selu": lambda: Rescaled(ELU(SELU_ALPHA), outer=SELU_SCALE, name="selu"),
+    "sigmoid": Sigmoid,
+    "silu": SiLU,
+    "sin": Sin,
+    "softplus": _softplus,
+    "softshrink": softshrink,
+    "softsign": Softsign,
+    "tanh": Tanh,
+    "tanhshrink": Tanhshrink,
+    "threshold": threshold,
+}
+
+
+def activation(name: str, *arguments: Any, **parameters: Any) -> Activation:
+    """Look an activation up by its name.
+
+    Args:
+        name: a key of :data:`ACTIVATIONS`.
+        *arguments: of the activation, in order.
+        **parameters: of the activation, such as ``negative_slope``.
+
+    Raises:
+        ValueError: if there is no such activation; the message lists the candidates.
+    """
+    if name not in ACTIVATIONS:
+        raise ValueError(f"activation {name!r} is not one of {', '.join(sorted(ACTIVATIONS))}")
+    return ACTIVATIONS[name](*arguments, **parameters)

@@ -1,0 +1,93 @@
+"""Moments: what a user passes in and gets out, outside any model."""
+
+from __future__ import annotations
+
+from moment_calculus.numerics.arrays import Array, diagonal, diagonal_matrix, positive_part
+from moment_calculus.numerics.rulebook import Propagation
+from moment_calculus.numerics.special import namespace
+from moment_calculus.values import Gaussian, Value, features_last
+
+
+class Moments:
+    """Mean and variance, or mean and covariance over the trailing axis, of an uncertain array.
+
+    Args:
+        mean: [..., d].
+        variance: [..., d], non-negative; exactly one of variance and covariance is given.
+        covariance: [..., d, d], symmetric positive semi-definite.
+
+    Raises:
+        ValueError: if neither or both are given, or a shape does not fit.
+
+    Example:
+        >>> import numpy as np
+        >>> Moments(np.zeros(2), covariance=np.eye(2)).variance
+        array([1., 1.])
+    """
+
+    __slots__ = ("covariance", "mean", "variance")
+
+    def __init__(
+        self, mean: Array, *, variance: Array | None = None, covariance: Array | None = None
+    ) -> None:
+        if (variance is None) == (covariance is None):
+            raise ValueError("give exactly one of variance= and covariance=")
+        shape = tuple(mean.shape)
+        if variance is not None and tuple(variance.shape) != shape:
+            raise ValueError(f"variance has shape {tuple(variance.shape)}, mean has {shape}")
+        if covariance is not None and tuple(covariance.shape) != (*shape, *shape[-1:]):
+            raise ValueError(
+                f"covariance has shape {tuple(covariance.shape)}, a mean of shape {shape} needs "
+                f"{(*shape, *shape[-1:])}"
+            )
+        self.mean, self.covariance = mean, covariance
+        self.variance = positive_part(diagonal(covariance)) if variance is None else variance
+
+    def __repr__(self) -> str:
+        """Shape and kind."""
+        kind = "variance" if self.covariance is None else "covariance"
+        return f"Moments(shape={tuple(self.mean.shape)}, {kind})"
+
+
+def as_value(moments: Moments, name: str, propagation: Propagation) -> Gaussian:
+    """The live value of uncertain inputs.
+
+    Args:
+        moments: what is known of the inputs.
+        name: the name under which messages report them.
+        propagation: how randomness flows; in full mode a vector carries a covariance, so that
+            it is not taken for the weights of a linear map.
+    """
+    covariance, variance = moments.covariance, moments.variance
+    if covariance is None and len(moments.mean.shape) == 1:
+        covariance = lambda: diagonal_matrix(variance)  # noqa: E731
+    return Gaussian(
+        moments.mean,
+        variance,
+        covariance if propagation.full else None,
+        axis=-1 if len(moments.mean.shape) else None,
+        sites=frozenset([name]),
+        propagation=propagation,
+        independent=moments.covariance is None,
+    )
+
+
+def as_moments(value: Value | Array) -> Moments:
+    """The moments of a live value; a certain array has variance zero.
+
+    In full mode a value whose trailing axis is its feature axis has its covariance.
+
+    Args:
+        value: live value or array.
+    """
+    if not hasattr(value, "gaussian"):
+        return Moments(value, variance=namespace(value).zeros_like(value))
+    gaussian = value.gaussian()
+    if gaussian.propagation.full and gaussian.axis == -1:
+        last = features_last(gaussian.mean, gaussian.axis)
+        covariance = gaussian.joint_covariance()
+        shape = (*last.shape, last.shape[-1])
+        return Moments(
+            gaussian.mean, covariance=namespace(covariance).broadcast_to(covariance, shape)
+        )
+    return Moments(gaussian.mean, variance=gaussian.variance)

@@ -1,0 +1,220 @@
+"""Refusals that every front end words alike: of guide sites, likelihoods and predictions.
+
+Host is the name of the probabilistic language as its users write it: ``"Pyro"``, ``"NumPyro"``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Any
+
+from moment_calculus.refusals.errors import UnsupportedMoments
+
+MEAN_FIELD_GUIDES = "use DVIGuide, AutoNormal or AutoDiagonalNormal"
+_BY_DRAWING = "naming them in DeterministicELBO(sample_sites=...)"
+_SAMPLE_REMEDY = "name it in DeterministicELBO(sample_sites=...) to draw it by reparameterisation"
+
+
+def no_expected_log_prob(
+    name: str, fn: Any, known: Iterable[type], *, host: str, sites: Iterable[str] = ()
+) -> UnsupportedMoments:
+    """A distribution that has no rule for its expected log-probability.
+
+    Args:
+        name: the site.
+        fn: its distribution.
+        known: classes that have one.
+        host: see the module.
+        sites: the latent sites that its parameters depend on, if known.
+    """
+    names = sorted({kind.__name__ for kind in known})
+    return UnsupportedMoments(
+        f"site '{name}': no expected log-probability for {type(fn).__name__} with random "
+        f"parameters or value; there is one for {', '.join(names)}, and for every univariate "
+        "distribution",
+        sites=sites,
+        remedy=f"register one with @{host.lower()}_moments.expected_log_prob, or draw the latent "
+        f"sites by {_BY_DRAWING}",
+    )
+
+
+def no_predictive_moments(
+    name: str, fn: Any, known: Iterable[type], *, host: str
+) -> UnsupportedMoments:
+    """A distribution that has no predictive moments.
+
+    Args:
+        name: the site.
+        fn: its distribution.
+        known: classes that have some.
+        host: see the module.
+    """
+    return UnsupportedMoments(
+        f"site '{name}': no predictive moments for {type(fn).__name__}; there are some "
+        f"for {', '.join(kind.__name__ for kind in known)}, and for every univariate distribution",
+        remedy=predictive_remedy(host),
+    )
+
+
+def predictive_remedy(host: str) -> str:
+    """What to do where there are no predictive moments.
+
+    Args:
+        host: see the module.
+    """
+    return (
+        f"register some with @{host.lower()}_moments.predictive_moments, or use "
+        f"{host.lower()}.infer.Predictive with the guide to sample predictions"
+    )
+
+
+def not_univariate(fn: Any, sites: Iterable[str]) -> UnsupportedMoments:
+    """Random parameters that are not one for each element of a distribution's batch.
+
+    Args:
+        fn: the distribution.
+        sites: the latent sites that they depend on.
+    """
+    return UnsupportedMoments(
+        f"the random parameters of a {type(fn).__name__} are not those of a univariate "
+        "distribution, one for each element of its batch",
+        sites=sites,
+        remedy=f"draw the latent sites by {_BY_DRAWING}",
+    )
+
+
+def not_confined(
+    parameter: str, fn: Any, constraint: Any, *, sites: Iterable[str], links: str
+) -> UnsupportedMoments:
+    """A Gaussian as a parameter that has to stay in an interval.
+
+    Args:
+        parameter: its name.
+        fn: the distribution.
+        constraint: the interval.
+        sites: the latent sites that the Gaussian depends on.
+        links: the host's spelling of functions whose values are confined.
+    """
+    return UnsupportedMoments(
+        f"the parameter {parameter} of {type(fn).__name__} is a Gaussian value, which is not "
+        f"confined to {constraint}",
+        sites=sites,
+        remedy=f"make it a function of one Gaussian with such values, e.g. {links}, or draw its "
+        "sites by naming them in sample_sites=",
+    )
+
+
+def dependent_posterior(name: str, parameter: str, sites: Collection[str]) -> UnsupportedMoments:
+    """A guide site whose moments are not known, because it depends on other latent sites.
+
+    Args:
+        name: the guide site.
+        parameter: what of it depends on others.
+        sites: those others.
+    """
+    others = sorted(sites)
+    return UnsupportedMoments(
+        f"guide site '{name}' has a {parameter} that depends on other latent sites "
+        f"({', '.join(others)}): the guide is neither mean-field nor linear and Gaussian",
+        sites=[name, *others],
+        remedy="make the scales of guide sites certain and their locations certain or linear in "
+        f"other sites, or draw the sites by {_BY_DRAWING}",
+    )
+
+
+def ignored_correlations(name: str, posterior: Any) -> UnsupportedMoments:
+    """A multivariate Normal where only variances are propagated.
+
+    Args:
+        name: the guide site.
+        posterior: its distribution, without expansions and the like.
+    """
+    return UnsupportedMoments(
+        f"guide site '{name}' has a {type(posterior).__name__} posterior: covariance='diagonal' "
+        "would ignore its correlations",
+        sites=[name],
+        remedy=f"use DeterministicELBO(covariance='full'), or {MEAN_FIELD_GUIDES}",
+    )
+
+
+def discrete_site(name: str, posterior: Any, *, host: str) -> UnsupportedMoments:
+    """A latent site that is discrete.
+
+    Args:
+        name: the site.
+        posterior: its distribution in the guide, without expansions and the like.
+        host: see the module.
+    """
+    return UnsupportedMoments(
+        f"latent site '{name}' is discrete ({type(posterior).__name__}): it has no "
+        "reparameterised samples and no Gaussian moments",
+        sites=[name],
+        remedy=_discrete_remedy(host),
+    )
+
+
+def no_posterior_moments(name: str, posterior: Any, remedy: str = "") -> UnsupportedMoments:
+    """A posterior that is neither Gaussian nor an elementwise transform of a Gaussian.
+
+    Args:
+        name: the guide site.
+        posterior: its distribution, without expansions and the like.
+        remedy: what to do about it; by default to draw the site.
+    """
+    return UnsupportedMoments(
+        f"guide site '{name}' has a {type(posterior).__name__} posterior; analytic moments need "
+        "independent Normal components, elementwise transforms of them, or a multivariate Normal",
+        sites=[name],
+        remedy=remedy or _SAMPLE_REMEDY,
+    )
+
+
+def not_reparameterised(name: str, posterior: Any, *, host: str) -> UnsupportedMoments:
+    """A site of ``sample_sites`` that cannot be drawn by reparameterisation.
+
+    Args:
+        name: the site.
+        posterior: its distribution in the guide, without expansions and the like.
+        host: see the module.
+    """
+    return UnsupportedMoments(
+        f"site '{name}' of sample_sites cannot be drawn by reparameterisation: "
+        f"{type(posterior).__name__} has no reparameterised samples",
+        sites=[name],
+        remedy=_discrete_remedy(host),
+    )
+
+
+def not_in_guide(name: str) -> UnsupportedMoments:
+    """A latent site of the model that the guide does not have.
+
+    Args:
+        name: the site.
+    """
+    return UnsupportedMoments(
+        f"latent site '{name}' of the model is not in the guide",
+        sites=[name],
+        remedy="add it to the guide, or observe it",
+    )
+
+
+def unknown_sample_sites(unknown: Iterable[str], latent: list[str]) -> UnsupportedMoments:
+    """Names in ``sample_sites`` that are not those of latent sites.
+
+    Args:
+        unknown: these names.
+        latent: the guide's latent sites, in the order of the program.
+    """
+    return UnsupportedMoments(
+        f"sample_sites names {', '.join(map(repr, sorted(unknown)))}, not a latent site of the "
+        f"guide; its latent sites are {', '.join(map(repr, latent)) or 'none'}",
+        sites=latent,
+        remedy="name sites as the model does",
+    )
+
+
+def _discrete_remedy(host: str) -> str:
+    return (
+        f"sum it out in the model, e.g. by a mixture distribution, or use {host}'s "
+        "TraceEnum_ELBO; hide it from an automatic guide only if the model enumerates it"
+    )

@@ -1,0 +1,133 @@
+"""Laplace, Student and Cauchy likelihoods: densities of a residual in units of a scale."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from moment_calculus.functions.table import activation
+from moment_calculus.likelihoods.expectations import check_certain, expected_value
+from moment_calculus.likelihoods.links import log
+from moment_calculus.likelihoods.residual import scaled_expectation
+from moment_calculus.numerics.arrays import Array
+from moment_calculus.numerics.special import (
+    constants,
+    double,
+    gammaln,
+    namespace,
+    settled,
+    stop_gradient,
+)
+from moment_calculus.values import Deferred, Gaussian
+
+STEPS, DECADES, CEILING = 100, 23.0, 3.7  # trapezoidal rule of _expected_log1p, see there
+
+
+def laplace(value: Any, loc: Any, scale: Any) -> Array:
+    """E[log Laplace(value; loc, scale)], any of the three random.
+
+    Exact: closed form for a certain scale, one-dimensional quadrature over a random one
+    (measured relative error 2e-8 at standard deviations of its Gaussian up to 5). A location
+    that is itself a function of a Gaussian is integrated, see :func:`expectation`.
+
+    Args:
+        value: observation, array or value.
+        loc: location, array or value.
+        scale: array, number or positive function of a Gaussian.
+
+    Returns:
+        Array of the broadcast shape.
+
+    Raises:
+        UnsupportedMoments: if the scale may be negative, or depends on the location in an unknown
+            way.
+
+    Source: the mean of |x| for Gaussian x.
+    """
+    distance = scaled_expectation(_expected_abs, _abs, value, loc, scale)
+    return -distance - math.log(2) - expected_value(log(scale))
+
+
+def _abs(x: Array) -> Array:
+    return namespace(x).abs(x)
+
+
+def _expected_abs(mean: Array, variance: Array) -> Array:
+    return activation("abs").moments(mean, variance)[0]
+
+
+def student_t(value: Any, df: Any, loc: Any, scale: Any) -> Array:
+    """E[log StudentT(value; df, loc, scale)], location and scale random, degrees certain.
+
+    By a one-dimensional integral, exact at every location and spread (measured relative error
+    4e-10 for |μ/σ| ≤ 8, σ from 1e-3 to 1e2); a random scale is integrated around it (2e-7 at
+    standard deviations of its Gaussian up to 5), and a location that is itself a function of a
+    Gaussian by :func:`expectation`.
+
+    Args:
+        value: observation, array or value.
+        df: degrees of freedom, array or number.
+        loc: location, array or value.
+        scale: array, number or positive function of a Gaussian.
+
+    Returns:
+        Array of the broadcast shape.
+
+    Raises:
+        UnsupportedMoments: if the degrees are random, the scale may be negative, or it depends on
+            the location in an unknown way.
+
+    Source: log(1 + z) = ∫ (1 − e^{−tz}) e^{−t} dt/t, with E[e^{−tx²}] of Gaussian x.
+    """
+    check_certain(df=df)
+    like = next(array for array in map(_array, (value, loc, scale)) if hasattr(array, "shape"))
+    xp = namespace(like)
+    df = constants(df, like) if isinstance(df, int | float) else df
+    root = df**0.5
+
+    def expected(mean: Array, variance: Array) -> Array:
+        return _expected_log1p(mean / root, variance / df)
+
+    def plain(x: Array) -> Array:
+        return xp.log1p(x * x / df)
+
+    tail = scaled_expectation(expected, plain, value, loc, scale)
+    constant = gammaln((df + 1) / 2) - gammaln(df / 2) - 0.5 * xp.log(df * math.pi)
+    return constant - expected_value(log(scale)) - (df + 1) / 2 * tail
+
+
+def cauchy(value: Any, loc: Any, scale: Any) -> Array:
+    """E[log Cauchy(value; loc, scale)]: :func:`student_t` with one degree of freedom.
+
+    Args:
+        value: observation, array or value.
+        loc: location, array or value.
+        scale: array, number or positive function of a Gaussian.
+    """
+    return student_t(value, 1.0, loc, scale)
+
+
+def _array(operand: Any) -> Any:
+    """The array behind an operand."""
+    if isinstance(operand, Gaussian):
+        return operand.mean
+    return operand.base.mean if isinstance(operand, Deferred) else operand
+
+
+def _expected_log1p(mean: Array, variance: Array) -> Array:
+    """E[log(1 + x²)] by the trapezoidal rule in s = log t, from where the integrand is linear.
+
+    The integrand is analytic within π/2 of the real axis and vanishes at both ends, so that the
+    rule is accurate to exp(−π²/step); below the first node it is e^s E[x²], under 1e-10 in sum.
+    """
+    xp = namespace(mean)
+    wide, spread = double(mean), double(variance)
+    start = -xp.log1p(stop_gradient(wide * wide + spread)) - DECADES
+    step = (CEILING - start) / (STEPS - 1)
+    ramp = constants(np.arange(STEPS).reshape((-1,) + (1,) * len(start.shape)), wide)
+    rate = xp.exp(start + step * ramp)
+    blur = 1 + 2 * rate * spread
+    damped = -0.5 * xp.log1p(2 * rate * spread) - rate * wide * wide / blur
+    return settled(xp.sum(-xp.expm1(damped) * xp.exp(-rate), axis=0) * step, mean)

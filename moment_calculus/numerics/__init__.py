@@ -1,0 +1,1 @@
+"""Arrays of any framework, special functions, derivatives, quadrature, the normal distribution."""

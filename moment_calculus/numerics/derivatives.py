@@ -1,0 +1,242 @@
+"""Elementwise functions with derivatives in closed form, on NumPy, torch and JAX arrays.
+
+A framework is imported only when one of its arrays arrives.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import array_api_compat
+
+from moment_calculus.numerics import derivatives_jax
+from moment_calculus.numerics.partials import Array, Partials, as_tuple, directional
+
+PIECE = 1 << 16  # elements; the intermediate results of a piece stay in a processor's cache
+
+
+def elementwise(
+    function: Callable[..., Any],
+    partials: Partials,
+    *,
+    together: Callable[..., tuple[Array, ...]] | None = None,
+    piece: int = PIECE * 8,
+) -> Callable[..., Any]:
+    """Give an elementwise function its derivatives in closed form.
+
+    Differentiable as often as ``partials`` is, under torch autograd, torch.func and JAX alike.
+
+    Args:
+        function: elementwise function of k broadcastable arrays, to one array or a tuple.
+        partials: function of the same arrays; for each output a row with its k partial
+            derivatives, which must be finite.
+        together: function of the same arrays, to the outputs (two or more) and after them the
+            partial derivatives row by row, if one is cheaper than both. It is computed once for
+            both passes.
+        piece: bytes of a large torch tensor that are computed together.
+
+    Returns:
+        The differentiable function, of k positional arrays.
+    """
+
+    @functools.cache
+    def for_torch() -> Callable[..., Any]:
+        return _torch_elementwise(function, partials, piece)
+
+    @functools.cache
+    def for_torch_together() -> Callable[..., Any]:
+        return _torch_together(together, partials, piece)
+
+    @functools.cache
+    def for_jax() -> Callable[..., Any]:
+        return derivatives_jax.differentiable(function, partials, together)
+
+    @functools.wraps(function)
+    def differentiable(*arrays: Array) -> Any:
+        if any(array_api_compat.is_torch_array(array) for array in arrays):
+            if together is not None and not _is_transformed():
+                return for_torch_together()(*arrays)
+            return for_torch()(*arrays)
+        if any(array_api_compat.is_jax_array(array) for array in arrays):
+            return for_jax()(*arrays)
+        return function(*arrays)
+
+    return differentiable
+
+
+def _torch_elementwise(
+    function: Callable[..., Any], partials: Partials, piece: int
+) -> Callable[..., Any]:
+    import torch
+
+    class Elementwise(torch.autograd.Function):
+        generate_vmap_rule = True
+
+        @staticmethod
+        def forward(*arrays: Array) -> Any:
+            return _in_pieces(function, arrays, piece)
+
+        @staticmethod
+        def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+            ctx.save_for_backward(*inputs)
+            ctx.save_for_forward(*inputs)
+
+        @staticmethod
+        def backward(ctx: Any, *gradients: Array) -> tuple[Array | None, ...]:
+            needed = ctx.needs_input_grad
+
+            def pulled_back(*parts: Array) -> tuple[Array, ...]:
+                arrays, slopes = parts[: len(needed)], parts[len(needed) :]
+                columns = zip(*partials(*arrays), strict=True)
+                return tuple(
+                    directional([column], slopes)[0]
+                    for column, wanted in zip(columns, needed, strict=True)
+                    if wanted
+                )
+
+            arrays = ctx.saved_tensors
+            results = iter(_in_pieces(pulled_back, (*arrays, *gradients), piece))
+            return tuple(
+                next(results).sum_to_size(array.shape) if wanted else None
+                for array, wanted in zip(arrays, needed, strict=True)
+            )
+
+        @staticmethod
+        def jvp(ctx: Any, *tangents: Array | None) -> Any:
+            results = directional(partials(*ctx.saved_tensors), tangents)
+            return results[0] if len(results) == 1 else tuple(results)
+
+    # torch inspects the signature at every call unless it is written down.
+    arrays = inspect.Parameter("arrays", inspect.Parameter.VAR_POSITIONAL)
+    Elementwise.forward.__signature__ = inspect.Signature([arrays])  # type: ignore[attr-defined]
+    return Elementwise.apply
+
+
+def _is_transformed() -> bool:
+    """Whether torch.func or vmap is at work."""
+    import torch
+
+    return torch._C._functorch.peek_interpreter_stack() is not None
+
+
+def _torch_together(together: Any, partials: Partials, piece: int) -> Callable[..., Any]:
+    """As :func:`_torch_elementwise`, with the partial derivatives kept for the backward pass."""
+    import torch
+
+    class Together(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, *arrays: Array) -> tuple[Array, ...]:
+            found = _in_pieces(together, arrays, piece)
+            count = len(found) // (1 + len(arrays))
+            ctx.save_for_backward(*arrays, *found[count:])
+            ctx.save_for_forward(*arrays)
+            return found[:count]
+
+        @staticmethod
+        def backward(ctx: Any, *gradients: Array) -> tuple[Array | None, ...]:
+            count = len(ctx.needs_input_grad)
+            saved = ctx.saved_tensors  # to be read once only, under torch.utils.checkpoint
+            arrays, slopes = saved[:count], saved[count:]
+            if torch.is_grad_enabled():  # the gradient is to be differentiated itself
+                slopes = [slope for row in partials(*arrays) for slope in row]
+            return tuple(
+                directional([slopes[i::count]], gradients)[0].sum_to_size(array.shape)
+                if wanted
+                else None
+                for i, (array, wanted) in enumerate(zip(arrays, ctx.needs_input_grad, strict=True))
+            )
+
+        @staticmethod
+        def jvp(ctx: Any, *tangents: Array | None) -> tuple[Array, ...]:
+            return tuple(directional(partials(*ctx.saved_tensors), tangents))
+
+    return Together.apply
+
+
+def economical(function: Callable[..., Array]) -> Callable[..., Array]:
+    """Let an elementwise function keep none of its steps for its gradient, if arrays are large.
+
+    Large torch tensors are computed piece by piece, and once more in the backward pass. All other
+    arrays are passed through.
+
+    Args:
+        function: elementwise function of k arrays of one shape.
+    """
+
+    @functools.cache
+    def for_torch() -> Callable[..., Array]:
+        return _torch_economical(function)
+
+    @functools.wraps(function)
+    def wrapped(*arrays: Array) -> Array:
+        if not array_api_compat.is_torch_array(arrays[0]):
+            return function(*arrays)
+        large = arrays[0].numel() > 2 * PIECE and _are_plain(arrays)
+        return for_torch()(*arrays) if large else function(*arrays)
+
+    return wrapped
+
+
+def _torch_economical(function: Callable[..., Array]) -> Callable[..., Array]:
+    import torch
+
+    def pulled_back(*parts: Array) -> tuple[Array, ...]:
+        *arrays, slope = parts
+        with torch.enable_grad():
+            arrays = [array.detach().requires_grad_() for array in arrays]
+            return torch.autograd.grad(function(*arrays), arrays, slope)
+
+    class Economical(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, *arrays: Array) -> Array:
+            ctx.save_for_backward(*arrays)
+            return _in_pieces(function, arrays)
+
+        @staticmethod
+        def backward(ctx: Any, gradient: Array) -> tuple[Array, ...]:
+            arrays = ctx.saved_tensors
+            if torch.is_grad_enabled():  # the gradient is to be differentiated itself
+                return torch.autograd.grad(function(*arrays), arrays, gradient, create_graph=True)
+            return _in_pieces(pulled_back, (*arrays, gradient))
+
+    return Economical.apply
+
+
+def _in_pieces(function: Callable[..., Any], tensors: Sequence[Any], room: int = PIECE * 8) -> Any:
+    """An elementwise function of torch tensors, of large ones piece by piece to save memory."""
+    shape, size = tensors[0].shape, min(room // tensors[0].element_size(), PIECE)
+    if not _may_be_cut(tensors, size):
+        return function(*tensors)
+    results: list[Any] = []
+    pieces = zip(*(tensor.view(-1).split(size) for tensor in tensors), strict=True)
+    single = False
+    for place, piece in enumerate(pieces):
+        outputs = function(*piece)
+        single = not isinstance(outputs, tuple)
+        for i, output in enumerate(as_tuple(outputs)):
+            if place == 0:
+                results.append(output.new_empty(shape))
+            results[i].view(-1)[place * size : place * size + len(output)] = output
+    return results[0] if single else tuple(results)
+
+
+def _may_be_cut(tensors: Sequence[Any], size: int) -> bool:
+    """Whether tensors are large, and no graph is made of what is done with them."""
+    import torch
+
+    return tensors[0].numel() > 2 * size and not torch.is_grad_enabled() and _are_plain(tensors)
+
+
+def _are_plain(tensors: Sequence[Any]) -> bool:
+    """Whether all tensors are alike in shape and layout, and plain eager execution goes on."""
+    import torch
+
+    first = tensors[0]
+    return (
+        torch._C._len_torch_dispatch_stack() == 0
+        and torch._C._functorch.peek_interpreter_stack() is None
+        and all(t is not None and t.shape == first.shape and t.is_contiguous() for t in tensors)
+    )

@@ -1,0 +1,76 @@
+"""Derivatives in closed form under JAX."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from moment_calculus.numerics.partials import Array, Partials, as_tuple, directional
+
+
+def differentiable(
+    function: Callable[..., Any], partials: Partials, together: Any = None
+) -> Callable[..., Any]:
+    """As :func:`moment_calculus.numerics.derivatives.elementwise`, of JAX arrays.
+
+    Args:
+        function: as there.
+        partials: as there.
+        together: as there.
+    """
+    return _apart(function, partials) if together is None else _together(together, partials)
+
+
+def _apart(function: Callable[..., Any], partials: Partials) -> Callable[..., Any]:
+    import jax
+
+    wrapped = jax.custom_jvp(lambda *arrays: function(*arrays))
+
+    @wrapped.defjvp
+    def rule(primals: Any, tangents: Any) -> Any:
+        outputs = wrapped(*primals)
+        slopes = _alike(directional(partials(*primals), tangents), as_tuple(outputs))
+        return outputs, (slopes if isinstance(outputs, tuple) else slopes[0])
+
+    return wrapped
+
+
+def _alike(slopes: Sequence[Array], outputs: Sequence[Array]) -> tuple[Array, ...]:
+    """JAX arrays brought to the shapes and dtypes of others."""
+    from jax.numpy import broadcast_to
+
+    pairs = zip(slopes, outputs, strict=True)
+    return tuple(broadcast_to(slope, like.shape).astype(like.dtype) for slope, like in pairs)
+
+
+def _together(together: Any, partials: Partials) -> Callable[..., Any]:
+    """Values and partial derivatives from one computation."""
+    import jax
+
+    both = jax.custom_jvp(lambda *arrays: together(*arrays))
+
+    def tangents_of(slopes: Any, tangents: Any) -> list[Array]:
+        count = len(tangents)
+        rows = [slopes[i : i + count] for i in range(0, len(slopes), count)]
+        return directional(rows, tangents)
+
+    @both.defjvp
+    def second_order(primals: Any, tangents: Any) -> Any:
+        """The gradient is to be differentiated itself."""
+        flat = lambda *arrays: [slope for row in partials(*arrays) for slope in row]  # noqa: E731
+        slopes, bends = jax.jvp(flat, primals, tangents)
+        outputs = both(*primals)
+        return outputs, _alike([*tangents_of(slopes, tangents), *bends], outputs)
+
+    @jax.custom_jvp
+    def values(*arrays: Array) -> tuple[Array, ...]:
+        found = both(*arrays)
+        return tuple(found[: len(found) // (1 + len(arrays))])
+
+    @values.defjvp
+    def first_order(primals: Any, tangents: Any) -> Any:
+        found = both(*primals)
+        count = len(found) // (1 + len(primals))
+        return tuple(found[:count]), _alike(tangents_of(found[count:], tangents), found[:count])
+
+    return values

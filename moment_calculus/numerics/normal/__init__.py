@@ -1,0 +1,1 @@
+"""The normal distribution in one and two dimensions."""

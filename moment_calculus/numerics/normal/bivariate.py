@@ -1,0 +1,279 @@
+"""The normal distribution in one and two dimensions, relatively accurate in the tails."""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from moment_calculus.numerics.arrays import Array
+from moment_calculus.numerics.execution import summed
+from moment_calculus.numerics.normal.univariate import (
+    LIMIT,
+    cdf,
+    is_single,
+    pdf,
+    tail_moment_values,
+    tail_moments,
+)
+from moment_calculus.numerics.special import elementwise, namespace
+
+__all__ = [
+    "LIMIT",
+    "bivariate_cdf",
+    "bivariate_pdf",
+    "cdf",
+    "conditional_cdf",
+    "is_single",
+    "mixed_covariance",
+    "pdf",
+    "rectifier_covariance",
+    "step_covariance",
+    "tail_moment_values",
+    "tail_moments",
+]
+
+
+# ---------------------------------------------------------------------------------------------
+# Pairs. With ρ ≥ 0, e = exp(−atanh r), s = a + b, d = a − b, Price's theorem
+#     Cov = ∫₀^ρ (…) φ₂(a, b; r) dr
+# becomes ∫ 2/(1 + e²) exp(−s²e²/8 − d²/(8e²) − (a² + b²)/4) de/2π over √((1−ρ)/(1+ρ)) ≤ e ≤ 1:
+# every term of the exponent has one sign, and its minimum is known, so that Gauss–Legendre nodes
+# go only where the integrand lives, spaced in a root of e to resolve e → 0 (|ρ| → 1).
+
+
+@dataclass(frozen=True)
+class _Rule:
+    """Gauss–Legendre nodes in e^(1/2^halvings), over the range where the integrand > e^(−depth)."""
+
+    halvings: int
+    nodes: int
+    depth: float
+
+
+# Largest relative error over |a|, |b| ≤ 8, |ρ| ≤ 1: 2e-5 in single, 1e-8 in double precision.
+_STEP_RULES = {True: _Rule(2, 14, 16.0), False: _Rule(3, 32, 24.0)}
+_RECTIFIER_RULES = {True: _Rule(1, 12, 16.0), False: _Rule(1, 24, 24.0)}
+
+
+@functools.cache
+def _legendre(nodes: int) -> tuple[tuple[float, float], ...]:
+    """Nodes and weights on [0, 1]."""
+    points, weights = np.polynomial.legendre.leggauss(nodes)
+    return tuple(zip(((points + 1) / 2).tolist(), (weights / 2).tolist(), strict=True))
+
+
+def _range(total: Array, gap: Array, rho: Array, rule: _Rule) -> tuple[Array, Array]:
+    """Ends of the range of integration as 1 − e^(1/2^halvings), the larger first."""
+    xp = namespace(rho)
+    least = ((1 - rho) / (1 + rho)) ** 0.5
+    slope_at_one, slope_at_least = total - gap, total * least - gap / (least + 1e-15)
+    outside = xp.clip(xp.maximum(slope_at_least, -slope_at_one), min=0.0)
+    reach = (8 * rule.depth + outside * outside) ** 0.5
+    width = reach + (reach * reach + 4 * total * gap) ** 0.5
+    far = xp.minimum(2 * rho / ((1 + rho) * (1 + least)), 1 - 2 * gap / width)
+    near = xp.clip(1 - width / (2 * total + 1e-15), min=0.0)
+    for _ in range(rule.halvings):
+        far, near = (u / (1 + xp.clip(1 - u, min=0.0) ** 0.5) for u in (far, near))
+    return far, near
+
+
+def _integrate(a: Array, b: Array, rho: Array, rule: _Rule, *, rectified: bool) -> Array:
+    """∫₀^ρ w(r) φ₂(a, b; r) dr for ρ ≥ 0, with w = ρ − r if rectified, else 1."""
+    xp = namespace(rho)
+    total, gap = xp.abs(a + b), xp.abs(a - b)
+    far, near = _range(total, gap, rho, rule)
+    start, length = 1 - near, far - near
+    rising, falling = total * total * -0.125, gap * gap * -0.125
+
+    def term(node: Any, weight: Any) -> Array:
+        root = start - length * node
+        jacobian, e = root, root * root
+        for _ in range(rule.halvings - 1):
+            jacobian, e = jacobian * e, e * e
+        square = e * e
+        share = 2 / (1 + square)
+        found = xp.exp(rising * square + falling / square) * jacobian * share
+        return (found * (1 + rho - share) if rectified else found) * weight
+
+    result = summed(term, _legendre(rule.nodes), rising + rho)
+    return result * length * xp.exp((a * a + b * b) * -0.25) * (2**rule.halvings / (2 * math.pi))
+
+
+def _folded(a: Array, b: Array, rho: Array) -> tuple[Array, Array, Array, Array]:
+    """Clip, and flip the sign of y where ρ < 0: a, b, |ρ| and the sign of ρ."""
+    xp = namespace(rho)
+    sign = xp.where(rho < 0, -xp.ones_like(rho), xp.ones_like(rho))
+    a, b = (xp.clip(threshold, min=-LIMIT, max=LIMIT) for threshold in (a, b))
+    # ρ · sign, whose derivative at ρ = 0 is 1 unlike that of abs(ρ)
+    return a, b * sign, xp.clip(rho * sign, max=1.0), sign
+
+
+def _conditional(a: Array, b: Array, rho: Array) -> tuple[Array, Array]:
+    """(a − ρb)/r and (b − ρa)/r for ρ ≥ 0, without cancellation for ρ → 1."""
+    ratio = ((1 - rho) / (1 + rho)) ** 0.5
+    gap = (a - b) / _residual(rho) ** 0.5
+    return gap + b * ratio, a * ratio - gap
+
+
+def _residual(rho: Array) -> Array:
+    """r² = 1 − ρ², kept above 1e-18."""
+    return namespace(rho).clip((1 - rho) * (1 + rho), min=1e-18)
+
+
+def _bivariate_pdf(a: Array, b: Array, rho: Array) -> Array:
+    """φ₂(a, b; ρ) for ρ ≥ 0, finite at ρ = 1."""
+    residual, gap = _residual(rho), a - b
+    exponent = gap * gap / (2 * residual) + a * b / (1 + rho)
+    xp = namespace(rho)
+    return xp.exp(-xp.clip(exponent, min=0.0)) / (2 * math.pi * residual**0.5)
+
+
+def _step_covariance_values(a: Array, b: Array, rho: Array) -> Array:
+    a, b, rho, sign = _folded(a, b, rho)
+    return sign * _integrate(a, b, rho, _STEP_RULES[is_single(rho)], rectified=False)
+
+
+def _step_slopes(a: Array, b: Array, rho: Array) -> Any:
+    a, b, rho, sign = _folded(a, b, rho)
+    a_given_b, b_given_a = _conditional(a, b, rho)
+    slope_a = sign * pdf(a) * (cdf(b_given_a) - cdf(b))
+    slope_b = pdf(b) * (cdf(a_given_b) - cdf(a))
+    return ((slope_a, slope_b, _bivariate_pdf(a, b, rho)),)
+
+
+_step_covariance = elementwise(_step_covariance_values, _step_slopes)
+
+
+def step_covariance(a: Array, b: Array, rho: Array) -> Array:
+    """Cov(1{x > −a}, 1{y > −b}) = Φ₂(a, b; ρ) − Φ(a)Φ(b).
+
+    Args:
+        a: threshold of the standard normal x.
+        b: threshold of the standard normal y.
+        rho: their correlation, in [−1, 1].
+
+    Returns:
+        The covariance, of the broadcast shape; it has the sign of ρ.
+
+    Source: Price's theorem, ∂/∂ρ = φ₂(a, b; ρ).
+    """
+    return _step_covariance(a, b, rho)
+
+
+def _rectifier_covariance_values(a: Array, b: Array, rho: Array) -> Array:
+    linear = rho * cdf(a) * cdf(b)
+    a, b, rho, _ = _folded(a, b, rho)
+    return linear + _integrate(a, b, rho, _RECTIFIER_RULES[is_single(rho)], rectified=True)
+
+
+def _rectifier_slopes(a: Array, b: Array, rho: Array) -> Any:
+    both = step_covariance(a, b, rho)
+    x, y, size, sign = _folded(a, b, rho)
+    x_given_y, y_given_x = _conditional(x, y, size)
+    density_a, density_b = pdf(a), pdf(b)
+    reach_a, reach_b = cdf(x_given_y), cdf(sign * y_given_x)
+    mass_a, mass_b = cdf(a), cdf(b)
+    slope_a = y * sign * both + density_b * (reach_a - mass_a) + rho * density_a * reach_b
+    slope_b = x * both + density_a * (reach_b - mass_b) + rho * density_b * reach_a
+    return ((slope_a, slope_b, mass_a * mass_b + both),)
+
+
+_rectifier_covariance = elementwise(_rectifier_covariance_values, _rectifier_slopes)
+
+
+def rectifier_covariance(a: Array, b: Array, rho: Array) -> Array:
+    """Cov((x + a)₊, (y + b)₊) of standard normals x, y with correlation ρ.
+
+    Args:
+        a: shift of x.
+        b: shift of y.
+        rho: correlation, in [−1, 1].
+
+    Returns:
+        The covariance, of the broadcast shape; relatively accurate for ρ ≥ 0 in both tails.
+
+    Source: Price's theorem, ∂/∂ρ = Φ₂(a, b; ρ).
+    """
+    return _rectifier_covariance(a, b, rho)
+
+
+def bivariate_cdf(a: Array, b: Array, rho: Array) -> Array:
+    """Φ₂(a, b; ρ), the bivariate normal distribution function.
+
+    Args:
+        a: first threshold.
+        b: second threshold.
+        rho: correlation, in [−1, 1].
+
+    Returns:
+        Probabilities of the broadcast shape, relatively accurate for ρ ≥ 0.
+    """
+    probability = cdf(a) * cdf(b) + step_covariance(a, b, rho)
+    return namespace(probability).clip(probability, min=0.0, max=1.0)
+
+
+def bivariate_pdf(a: Array, b: Array, rho: Array) -> Array:
+    """φ₂(a, b; ρ), the bivariate normal density, held finite at |ρ| = 1.
+
+    Args:
+        a: first argument.
+        b: second argument.
+        rho: correlation, in [−1, 1].
+    """
+    a, b, rho, _ = _folded(a, b, rho)
+    return _bivariate_pdf(a, b, rho)
+
+
+def conditional_cdf(a: Array, b: Array, rho: Array) -> Array:
+    """P(x > −a | y = −b) = Φ((a − ρb)/√(1 − ρ²)) of standard normals with correlation ρ.
+
+    Args:
+        a: threshold of x.
+        b: where y is.
+        rho: correlation, in [−1, 1].
+    """
+    a, b, rho, _ = _folded(a, b, rho)
+    return cdf(_conditional(a, b, rho)[0])
+
+
+def _mixed_covariance_values(a: Array, b: Array, rho: Array) -> Array:
+    xp = namespace(rho)
+    a, b, rho, sign = _folded(a, b, rho)
+    a_given_b, b_given_a = _conditional(a, b, rho)
+    both = _integrate(a, b, rho, _STEP_RULES[is_single(rho)], rectified=False)
+    # a difference of the tails, whichever is small
+    rise = xp.where(b > 0, cdf(-b) - cdf(-b_given_a), cdf(b_given_a) - cdf(b))
+    return sign * (a * both + pdf(a) * rise + rho * pdf(b) * cdf(a_given_b))
+
+
+def _mixed_slopes(a: Array, b: Array, rho: Array) -> Any:
+    both = step_covariance(a, b, rho)
+    a, b, size, _ = _folded(a, b, rho)
+    centre, density = _conditional(a, b, size)[0], pdf(b)
+    width = _residual(size) ** 0.5
+    shifted = (a - size * b) * cdf(centre) + width * pdf(centre)
+    slope_b = density * (shifted - a * cdf(a) - pdf(a))
+    return ((both, slope_b, density * cdf(centre)),)
+
+
+_mixed_covariance = elementwise(_mixed_covariance_values, _mixed_slopes)
+
+
+def mixed_covariance(a: Array, b: Array, rho: Array) -> Array:
+    """Cov((x + a)₊, 1{y > −b}) of standard normals x, y with correlation ρ.
+
+    Args:
+        a: shift of x.
+        b: threshold of y.
+        rho: correlation, in [−1, 1].
+
+    Returns:
+        The covariance, of the broadcast shape; it has the sign of ρ.
+
+    Source: the derivative of :func:`rectifier_covariance` by b.
+    """
+    return _mixed_covariance(a, b, rho)

@@ -1,0 +1,241 @@
+"""Special functions that the array API standard lacks, on NumPy, torch and JAX arrays.
+
+A framework is imported only when one of its arrays arrives.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import math
+from collections.abc import Callable
+from typing import Any
+
+import array_api_compat
+import numpy as np
+import scipy.special
+
+from moment_calculus.numerics.derivatives import elementwise
+
+Array = Any
+
+__all__ = [
+    "TINY_VARIANCE",
+    "constants",
+    "elementwise",
+    "erf",
+    "erfc",
+    "erfcx",
+    "expit",
+    "log_softmax",
+    "logsumexp",
+    "namespace",
+    "ndtr",
+    "safe_scale",
+    "stop_gradient",
+]
+
+TINY_VARIANCE = 1e-30  # its root and the inverse of its root are normal float32 numbers
+
+
+def namespace(*arrays: Array) -> Any:
+    """Array API namespace of the arrays; Python numbers are ignored.
+
+    Args:
+        arrays: arrays of one framework.
+
+    Raises:
+        TypeError: if no argument is an array, or if frameworks are mixed.
+    """
+    if len(arrays) == 1:
+        kind: Any = type(arrays[0])
+        return _namespace_of(kind) or array_api_compat.array_namespace(arrays[0])
+    return array_api_compat.array_namespace(*arrays)
+
+
+@functools.cache
+def _namespace_of(kind: type) -> Any:
+    """The namespace of torch tensors and NumPy arrays: the look-up is a cost in eager programs."""
+    module = kind.__module__.partition(".")[0]
+    known = module in ("numpy", "torch")
+    return importlib.import_module(f"array_api_compat.{module}") if known else None
+
+
+def constants(values: Any, like: Array) -> Array:
+    """Copy fixed numbers into the framework, the dtype and the device of another array.
+
+    Args:
+        values: numbers that NumPy understands.
+        like: the array to imitate.
+
+    Returns:
+        The array of the shape of ``values``.
+    """
+    xp = namespace(like)
+    values = np.asarray(values)
+    if array_api_compat.is_torch_array(like):
+        return xp.asarray(values, dtype=like.dtype, device=like.device)
+    return xp.asarray(values, dtype=like.dtype)
+
+
+def safe_scale(variance: Array) -> Array:
+    """Standard deviation, kept above 1e-15 so that quotients and gradients stay finite.
+
+    Args:
+        variance: variances, zero allowed; there the gradient is zero.
+    """
+    return namespace(variance).clip(variance, min=TINY_VARIANCE) ** 0.5
+
+
+def has_double(array: Array) -> bool:
+    """Whether double precision exists where an array lives: not in JAX without ``jax_enable_x64``.
+
+    Args:
+        array: any array.
+    """
+    if array_api_compat.is_jax_array(array):
+        import jax
+
+        return jax.dtypes.canonicalize_dtype(np.float64) == np.float64
+    return getattr(array_api_compat.device(array), "type", "") != "mps"
+
+
+def double(array: Array) -> Array:
+    """The same numbers in double precision, where the framework and the device have it.
+
+    Args:
+        array: floating-point numbers.
+    """
+    xp = namespace(array)
+    return xp.astype(array, xp.float64, copy=False) if has_double(array) else array
+
+
+def settled(array: Array, like: Array) -> Array:
+    """The same numbers in the precision of another array, held within its finite range.
+
+    Args:
+        array: floating-point numbers.
+        like: the array to imitate; beyond a quarter of its range the gradient is zero.
+    """
+    xp = namespace(array)
+    largest = float(xp.finfo(like.dtype).max) / 4
+    return xp.astype(xp.clip(array, min=-largest, max=largest), like.dtype, copy=False)
+
+
+def stop_gradient(array: Array) -> Array:
+    """The same numbers, held fixed by differentiation.
+
+    Args:
+        array: any array.
+    """
+    if array_api_compat.is_torch_array(array):
+        return array.detach()
+    if array_api_compat.is_jax_array(array):
+        import jax
+
+        return jax.lax.stop_gradient(array)
+    return array
+
+
+def is_traced_once(array: Array) -> bool:
+    """Whether programs on such arrays are traced once and run often.
+
+    A look at what they compute then costs nothing when they run.
+
+    Args:
+        array: any array.
+    """
+    return array_api_compat.is_jax_array(array)
+
+
+def _dispatch(of_scipy: str, of_torch: str, of_jax: str) -> Callable[[Array], Array]:
+    """Function of one array that looks its implementation up by the array's framework."""
+
+    def function(x: Array) -> Array:
+        if array_api_compat.is_torch_array(x):
+            return _torch_special(of_torch)(x)
+        if array_api_compat.is_jax_array(x):
+            return _jax_special(of_jax)(x)
+        return getattr(scipy.special, of_scipy)(x)
+
+    function.__name__ = function.__qualname__ = of_scipy
+    return function
+
+
+@functools.cache
+def _torch_special(name: str) -> Callable[[Array], Array]:
+    import torch
+
+    return getattr(torch.special, name)
+
+
+@functools.cache
+def _jax_special(name: str) -> Callable[[Array], Array]:
+    import jax.scipy.special
+
+    return _jax_erfcx if name == "erfcx" else getattr(jax.scipy.special, name)
+
+
+erf = _dispatch("erf", "erf", "erf")
+erfc = _dispatch("erfc", "erfc", "erfc")
+erfcx = _dispatch("erfcx", "erfcx", "erfcx")
+expit = _dispatch("expit", "expit", "expit")
+digamma = _dispatch("digamma", "digamma", "digamma")
+gammaln = _dispatch("gammaln", "gammaln", "gammaln")
+log_ndtr = _dispatch("log_ndtr", "log_ndtr", "log_ndtr")
+
+
+def ndtr(x: Array) -> Array:
+    """Standard normal distribution function, relatively accurate in the lower tail.
+
+    Args:
+        x: any array.
+    """
+    return 0.5 * erfc(x * -math.sqrt(0.5))
+
+
+def logsumexp(x: Array, *, axis: int = -1) -> Array:
+    """log Σ eˣ over one axis, without overflow.
+
+    Args:
+        x: finite values.
+        axis: the axis that is summed over.
+    """
+    xp = namespace(x)
+    largest = stop_gradient(xp.max(x, axis=axis, keepdims=True))  # its gradient would cancel
+    total = xp.log(xp.sum(xp.exp(x - largest), axis=axis, keepdims=True))
+    return xp.squeeze(largest + total, axis=axis)
+
+
+def log_softmax(x: Array, *, axis: int = -1) -> Array:
+    """Logarithm of the softmax over one axis.
+
+    Args:
+        x: finite logits.
+        axis: the axis of the classes.
+    """
+    return x - namespace(x).expand_dims(logsumexp(x, axis=axis), axis=axis)
+
+
+@functools.cache
+def _erfcx_series(degree: int = 29, centre: float = 3.0) -> np.ndarray:
+    """Chebyshev coefficients of erfcx in (t - c)/(t + c), after the factor 1/(1 + t)."""
+
+    def target(u: np.ndarray) -> np.ndarray:
+        t = centre * (1 + u) / (1 - u)
+        return (1 + t) * scipy.special.erfcx(t)
+
+    return np.polynomial.chebyshev.chebinterpolate(target, degree)
+
+
+def _jax_erfcx(x: Array) -> Array:
+    """exp(x²) erfc(x) for JAX, which has none; overflows for x below about -9 in float32."""
+    xp = namespace(x)
+    t = xp.abs(x)
+    u = 1 - 6.0 / (t + 3.0)
+    ahead, behind = xp.zeros_like(u), xp.zeros_like(u)
+    for coefficient in _erfcx_series()[:0:-1]:
+        ahead, behind = float(coefficient) + 2 * u * ahead - behind, ahead
+    right = (float(_erfcx_series()[0]) + u * ahead - behind) / (1 + t)
+    negative = xp.where(x < 0, x, xp.zeros_like(x))
+    return xp.where(x < 0, 2 * xp.exp(negative * negative) - right, right)

@@ -1,0 +1,1 @@
+"""Operations on live values; each file holds the operation and what it remembers."""

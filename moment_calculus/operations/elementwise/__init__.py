@@ -1,0 +1,1 @@
+"""Operations component by component."""

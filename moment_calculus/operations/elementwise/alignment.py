@@ -1,0 +1,67 @@
+"""Two operands of a sum or product, side by side: their shape, feature axis and dependence."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from moment_calculus.operations.shapes.moves import broadcast
+from moment_calculus.values import Gaussian
+from moment_calculus.values.entries import is_rearranged
+from moment_calculus.values.layout import broadcast_shape
+from moment_calculus.values.support import overlap
+
+
+def aligned(left: Gaussian, right: Gaussian) -> tuple[Gaussian, Gaussian, int | None]:
+    """Broadcast two values to one shape and one feature axis.
+
+    Args:
+        left: a value.
+        right: another one.
+
+    Returns:
+        Both on that axis, and the axis: that of the value with all axes, of two such values the
+        one whose components are dependent.
+    """
+    shape = broadcast_shape(left.shape, right.shape)
+    wide, narrow = (left, right) if len(left.shape) == len(shape) else (right, left)
+    if len(narrow.shape) == len(shape) and wide.independent and not narrow.independent:
+        wide, narrow = narrow, wide
+    axis = narrow.axis if wide.axis is None else wide.axis
+    return broadcast(left, shape, axis), broadcast(right, shape, axis), axis
+
+
+def is_dense(left: Gaussian, right: Gaussian, shared: bool) -> bool:
+    """Whether a sum or product has dependent components that full mode has to carry.
+
+    Args:
+        left: a value.
+        right: a value aligned with it.
+        shared: whether they depend on each other.
+    """
+    if left.has_covariance or right.has_covariance:
+        return True
+    if left.axis is None:
+        return False  # scalars: their variance is all there is
+    return shared and left.propagation.full and left.origin is not right.origin
+
+
+def provenance(left: Gaussian, right: Gaussian) -> dict[str, Any]:
+    """What is known of the components of a sum or product.
+
+    The elements of the batch are apart if the dependent ones are aligned, element by element: not
+    in the difference of neighbours.
+
+    Args:
+        left: a value.
+        right: a value aligned with it.
+
+    Returns:
+        Arguments of the Gaussian.
+    """
+    same = left.origin is right.origin
+    unrelated = same or not overlap(left, right)
+    return {
+        "independent": left.independent and right.independent and unrelated,
+        "apart": left.apart and right.apart and not is_rearranged(left, right),
+        "origin": left.origin if same else None,
+    }

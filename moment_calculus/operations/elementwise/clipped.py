@@ -1,0 +1,71 @@
+"""Refuse singular functions of clipped moments.
+
+A sum of squares, of absolute values or of exponentials is positive. The Gaussian with its moments
+is not: what it has below zero, a clip gathers at the level ε, where ε^(−½), 1/ε and log ε are huge.
+E (max(q, 0) + 1e-6)^(−½) of the sum q of two squares was 110 standard deviations off.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from moment_calculus.functions.families.piecewise import PiecewiseLinear
+from moment_calculus.functions.table import ReLU
+from moment_calculus.refusals.errors import UnsupportedMoments
+from moment_calculus.values.composed import ComposedDeferred, FusedDeferred
+from moment_calculus.values.deferred import root_of
+from moment_calculus.values.gaussian import Gaussian
+
+HARMLESS = 1.0  # from here on the functions x^(−p), √x and log x are as gentle as the clip itself
+
+
+def refuse_clipped(value: Any, what: str) -> None:
+    """Refuse a power or logarithm of a clip of what is a Gaussian by its moments alone.
+
+    Clips of values that are linear in the latent sites are exact, and so are clips at one or above
+    harmless.
+
+    Args:
+        value: a Deferred.
+        what: the power or logarithm, for the message.
+
+    Raises:
+        UnsupportedMoments: if the value is such a clip.
+    """
+    if value.bounds.low >= HARMLESS or not _is_clipped(value) or _is_linear(value.base):
+        return
+    raise UnsupportedMoments(
+        f"{what} of a value that is clipped at {value.bounds.low:g} and known by its mean and "
+        "variance only: its distribution is not Gaussian, and a Gaussian is far off close to the "
+        "clip, where the function is steep",
+        sites=value.sites,
+        remedy="make one latent Gaussian, or a linear map of some, positive by exp or softplus, or "
+        "draw the sites by naming them in sample_sites=",
+    )
+
+
+def _is_clipped(value: Any) -> bool:
+    """Whether a chain is constant below some value of its base, with a corner there."""
+    root = root_of(value)
+    if isinstance(root, ComposedDeferred):
+        return _is_clip(root.outer) or _is_clipped(root.source)
+    if isinstance(root, FusedDeferred) and root.settled is root.activation:
+        return any(_is_clipped(part) for part in root.parts if not isinstance(part, Gaussian))
+    return _is_clip(root.settled)
+
+
+def _is_clip(function: Any) -> bool:
+    flat = isinstance(function, PiecewiseLinear) and function.slopes[0] == 0
+    return flat or isinstance(function, ReLU)
+
+
+def _is_linear(value: Gaussian) -> bool:
+    """Whether a value is a linear map of latent sites, or of the user's own inputs."""
+    waiting, seen = [value], set()
+    while waiting:
+        current = waiting.pop()
+        if current.function or current.factors:
+            return False
+        seen.add(current.serial)
+        waiting += [parent for parent, _ in current.parents if parent.serial not in seen]
+    return True

@@ -1,0 +1,293 @@
+"""Conditions on a random value, and choices by them: functions of one Gaussian like any other.
+
+``where(h > 0, h, 0.1 * h)`` is a function of h that bends at zero. A condition is carried as the
+number 0 or 1 that it stands for, with the places where it changes.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+import numpy as np
+
+from moment_calculus.functions.chains import Bounds
+from moment_calculus.functions.table import Declared, activation
+from moment_calculus.numerics.arrays import Array
+from moment_calculus.numerics.special import namespace
+from moment_calculus.operations.elementwise.arithmetic import is_value, scale_shift, subtract
+from moment_calculus.operations.elementwise.fusion import fused, of_one_gaussian
+from moment_calculus.operations.elementwise.unary import apply
+from moment_calculus.operations.normalised.composites import Composite
+from moment_calculus.refusals.errors import UnsupportedMoments
+from moment_calculus.values import Deferred, Gaussian, Value
+
+OPERATORS: dict[str, Callable] = {
+    name: getattr(operator, name) for name in ("gt", "ge", "lt", "le", "eq", "ne")
+}
+_MIRRORED = {"gt": "lt", "ge": "le", "lt": "gt", "le": "ge", "eq": "eq", "ne": "ne"}
+REMEDY = (
+    "compare functions of one latent value with numbers and choose between functions of that "
+    "value, use an activation such as relu, or draw the sites by naming them in sample_sites="
+)
+
+
+class Condition(Composite):
+    """A boolean function of one Gaussian.
+
+    Args:
+        number: the 0 or 1 that it stands for.
+    """
+
+    __slots__ = ("number",)
+    name = "condition"
+
+    def __init__(self, number: Any) -> None:
+        super().__init__(number.base)
+        self.number: Deferred = number
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the condition."""
+        return self.number.shape
+
+    @property
+    def at_mean(self) -> Array:
+        """The condition at the mean of its Gaussian."""
+        return self.number.at_mean > 0.5
+
+    def gaussian(self) -> NoReturn:
+        """Refuse: a boolean has no moments before it is a number."""
+        raise UnsupportedMoments(
+            "the outcome of a comparison with a random value is random, and this operation does "
+            "not take it",
+            sites=self.sites,
+            remedy=REMEDY,
+        )
+
+
+def compare(kind: str, left: Any, right: Any) -> Any:
+    """A comparison of which at least one side is random.
+
+    Args:
+        kind: a key of :data:`OPERATORS`.
+        left: value, array or number.
+        right: likewise.
+
+    Returns:
+        A :class:`Condition`, or certain booleans where the outcome is certain: a value is equal
+        to itself, and a Gaussian to no number.
+
+    Raises:
+        UnsupportedMoments: if both sides are random and no functions of one Gaussian, or a
+            function of one is compared with an array.
+    """
+    if not is_value(left):
+        kind, left, right = _MIRRORED[kind], right, left
+    if left is right:
+        return _everywhere(left, OPERATORS[kind](0, 0))
+    if is_value(right):
+        left, right = _difference(left, right), 0.0
+    if not isinstance(right, int | float):
+        left, right = _above(left, right), 0.0
+    return _with_level(kind, left, float(right))
+
+
+def _difference(left: Value, right: Value) -> Value:
+    if of_one_gaussian(left, right, product=True):
+        return fused(operator.sub, left, right)
+    if isinstance(left, Gaussian) and isinstance(right, Gaussian):
+        return subtract(left, right)
+    raise UnsupportedMoments(
+        "a comparison of functions of different random values",
+        sites=left.sites | right.sites,
+        remedy=REMEDY,
+    )
+
+
+def _above(value: Value, level: Array) -> Value:
+    """x − c, so that the place of the change is a number, and the array gets its gradient."""
+    if not isinstance(value, Gaussian):
+        raise UnsupportedMoments(
+            f"a function of a random value is compared with an array of shape {level.shape}",
+            sites=value.sites,
+            remedy="compare it with a number, or the latent value itself with the array",
+        )
+    shifted = subtract(value, level)
+    if shifted.shape != value.shape:
+        raise UnsupportedMoments(
+            f"a comparison of shapes {value.shape} and {level.shape}",
+            sites=value.sites,
+            remedy="broadcast the random value first",
+        )
+    return shifted
+
+
+def _with_level(kind: str, value: Value, level: float) -> Any:
+    if not math.isfinite(level):
+        return _everywhere(value, OPERATORS[kind](0.0, level))
+    if isinstance(value, Gaussian) and kind in ("eq", "ne"):
+        return _everywhere(value, kind == "ne")
+    holds = OPERATORS[kind]
+    step = Declared(
+        lambda x: _as_number(holds(x, level), x), (level,), name=kind, bounds=(0.0, 1.0)
+    )
+    if isinstance(value, Gaussian):
+        return Condition(Deferred(value, step))
+    return Condition(apply(step, value))
+
+
+def _everywhere(value: Value, outcome: bool) -> np.ndarray:
+    return np.full(value.shape, bool(outcome))
+
+
+def _as_number(holds: Array, like: Array) -> Array:
+    xp = namespace(like)
+    return xp.where(holds, xp.ones_like(like), xp.zeros_like(like))
+
+
+def negated(condition: Condition) -> Condition:
+    """Not.
+
+    Args:
+        condition: what does not hold.
+    """
+    return Condition(scale_shift(condition.number, -1.0, 1.0))
+
+
+def both(left: Any, right: Any) -> Any:
+    """And.
+
+    Args:
+        left: condition, or certain booleans.
+        right: likewise; at least one is a condition.
+
+    Raises:
+        UnsupportedMoments: if they depend on different Gaussians.
+    """
+    left, right = (left, right) if isinstance(left, Condition) else (right, left)
+    if isinstance(right, Condition):
+        return _combined(operator.mul, left, right)
+    return Condition(scale_shift(left.number, _as_number(right, _example(left.number))))
+
+
+def either(left: Any, right: Any) -> Any:
+    """Or; see :func:`both`."""
+    parts = (negated(p) if isinstance(p, Condition) else ~p for p in (left, right))
+    return negated(both(*parts))
+
+
+def exclusive(left: Any, right: Any) -> Any:
+    """Exclusive or; see :func:`both`."""
+    left, right = (left, right) if isinstance(left, Condition) else (right, left)
+    if isinstance(right, Condition):
+        return _combined(lambda x, y: (x - y) ** 2, left, right)
+    flip = _as_number(right, _example(left.number))
+    return Condition(scale_shift(left.number, 1 - 2 * flip, flip))
+
+
+def _combined(combine: Callable, left: Condition, right: Condition) -> Condition:
+    _require_one_gaussian(left.number, right.number)
+    levels = {id(c.source) for c in (left, right) if _has_array_level(c)}
+    if len(levels) > 1:
+        raise UnsupportedMoments(
+            "a random value is compared with two arrays at once",
+            sites=left.sites,
+            remedy="compare it with numbers, or use jnp.clip with the arrays for bounds",
+        )
+    return Condition(fused(combine, left.number, right.number, bounds=lambda: Bounds(0.0, 1.0)))
+
+
+def _has_array_level(condition: Condition) -> bool:
+    affine = condition.source.affine
+    return affine is not None and not isinstance(affine[2], int | float)
+
+
+def _require_one_gaussian(condition: Value, value: Value) -> None:
+    if not of_one_gaussian(condition, value, product=True):
+        raise UnsupportedMoments(
+            "a choice that depends on one random value, between functions of another",
+            sites=condition.sites | value.sites,
+            remedy=REMEDY,
+        )
+
+
+def _example(value: Deferred) -> Array:
+    return value.base.mean
+
+
+def select(condition: Condition, chosen: Any, other: Any) -> Value:
+    """``chosen`` where a condition holds and ``other`` elsewhere: one function of one Gaussian.
+
+    Args:
+        condition: the condition.
+        chosen: function of the same Gaussian, array or number.
+        other: likewise.
+
+    Raises:
+        UnsupportedMoments: if a choice depends on another Gaussian, or is infinite.
+    """
+    number, values = condition.number, (chosen, other)
+    if not any(map(is_value, values)):
+        return scale_shift(number, chosen - other, other)
+    parts = [_part(number, value) for value in values]
+    return fused(_choose, number, *parts, bounds=lambda: _hull(*parts))
+
+
+def _choose(number: Array, chosen: Array, other: Array) -> Array:
+    return namespace(number).where(number > 0.5, chosen, other)
+
+
+def _part(number: Deferred, value: Any) -> Value:
+    if is_value(value):
+        _require_one_gaussian(number, value)
+        return value
+    if isinstance(value, int | float) and not math.isfinite(value):
+        raise UnsupportedMoments(
+            f"a choice by a random value that may be {value}",
+            sites=number.sites,
+            remedy="choose a finite number: an infinite one leaves no moments",
+        )
+    return scale_shift(number, 0.0, value)
+
+
+def _hull(*parts: Value) -> Bounds:
+    """Bounds of a value that is one of several."""
+    known = [part.bounds if isinstance(part, Deferred) else Bounds() for part in parts]
+    low, high = min(b.low for b in known), max(b.high for b in known)
+    ends = [
+        (b, (b.low > low or low == -math.inf) and (b.high < high or high == math.inf))
+        for b in known
+    ]
+    return Bounds(low, high, all(b.open_ended or inside for b, inside in ends))
+
+
+def larger(left: Value, right: Value) -> Value:
+    """The larger of two functions of one Gaussian.
+
+    Args:
+        left: value that :func:`.of_one_gaussian` finds to be a function of the same Gaussian.
+        right: as the right one.
+    """
+    condition = compare("gt", left, right)
+    return select(condition, left, right) if isinstance(condition, Condition) else left
+
+
+def smaller(left: Value, right: Value) -> Value:
+    """The smaller of two functions of one Gaussian; see :func:`larger`."""
+    condition = compare("lt", left, right)
+    return select(condition, left, right) if isinstance(condition, Condition) else left
+
+
+def sign(value: Value) -> Value:
+    """−1, 0 or 1.
+
+    Args:
+        value: x.
+    """
+    positive, negative = (compare(kind, value, 0.0).number for kind in ("gt", "lt"))
+    if isinstance(value, Gaussian):
+        return scale_shift(apply(activation("heaviside"), value), 2.0, -1.0)
+    return fused(operator.sub, positive, negative, bounds=lambda: Bounds(-1.0, 1.0))

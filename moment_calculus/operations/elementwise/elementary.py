@@ -1,0 +1,141 @@
+"""Elementary functions beside the table of activations: integrated, or refused with the reason."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NoReturn
+
+from moment_calculus.functions.table import Declared, Integrated
+from moment_calculus.numerics.special import digamma, gammaln, log_ndtr, namespace
+from moment_calculus.operations.elementwise.positive import OfPositive
+from moment_calculus.operations.elementwise.unary import apply as _apply
+from moment_calculus.refusals.errors import UnsupportedMoments
+from moment_calculus.values import ComposedDeferred, Deferred, Value
+
+INFINITE = math.inf
+
+
+def _numeric(inverse: Any, stretch: Any, low: float = -INFINITE, high: float = INFINITE) -> Any:
+    """Preimages of numbers under an increasing function."""
+
+    def preimages(level: Any) -> tuple[tuple[Any, Any], ...]:
+        inside = isinstance(level, int | float) and low < level < high
+        return ((inverse(level), stretch(level)),) if inside else ()
+
+    return preimages
+
+
+def _cosh_preimages(level: Any) -> tuple[tuple[Any, Any], ...]:
+    if not isinstance(level, int | float) or level <= 1:
+        return ()
+    place = math.acosh(level)
+    stretch = 1 / math.sqrt(level * level - 1)
+    return (place, stretch), (-place, stretch)
+
+
+# Functions of any number: their moments exist, and come by quadrature.
+_ANYWHERE = {
+    "asinh": Declared(
+        lambda x: namespace(x).asinh(x), name="asinh", inverse=_numeric(math.sinh, math.cosh)
+    ),
+    "atan": Declared(
+        lambda x: namespace(x).atan(x),
+        name="atan",
+        bounds=(-math.pi / 2, math.pi / 2),
+        inverse=_numeric(
+            math.tan, lambda y: 1 + math.tan(y) ** 2, low=-math.pi / 2, high=math.pi / 2
+        ),
+    ),
+    "cosh": Declared(
+        lambda x: namespace(x).cosh(x),
+        name="cosh",
+        bounds=(1.0, INFINITE),
+        inverse=_cosh_preimages,
+    ),
+    "sinh": Declared(
+        lambda x: namespace(x).sinh(x),
+        name="sinh",
+        inverse=_numeric(math.asinh, lambda y: 1 / math.sqrt(1 + y * y)),
+    ),
+}
+# Functions of a part of the line only: of values that stay within it, ends included or not.
+_WITHIN: dict[str, tuple[OfPositive, float, float, bool]] = {
+    "acos": (OfPositive(lambda x: namespace(x).acos(x), (0.0, math.pi)), -1.0, 1.0, True),
+    "acosh": (OfPositive(lambda x: namespace(x).acosh(x), (0.0, INFINITE)), 1.0, INFINITE, True),
+    "asin": (
+        OfPositive(lambda x: namespace(x).asin(x), (-math.pi / 2, math.pi / 2)),
+        -1.0,
+        1.0,
+        True,
+    ),
+    "digamma": (OfPositive(digamma), 0.0, INFINITE, False),
+    "lgamma": (OfPositive(gammaln), 0.0, INFINITE, False),
+}
+LOG_NDTR = Declared(log_ndtr, name="log_ndtr", bounds=(-INFINITE, 0.0))
+FUNCTIONS = (*_ANYWHERE, *_WITHIN)
+
+_JUMPS = "it jumps at infinitely many places"
+_ENDS = "it is infinite at the ends of the interval on which it is defined"
+# Primitives that have no moments, with the reason and what to do.
+REFUSED = {
+    "atan2": ("it is a function of the direction of two values", "use jnp.arctan of one value"),
+    "atanh": (_ENDS, "parametrise the result itself"),
+    "bessel_i0e": ("no rule integrates it", "use exp or softplus to make a value positive"),
+    "bessel_i1e": ("no rule integrates it", "use tanh to bound a value"),
+    "ceil": (_JUMPS, "use jnp.heaviside or comparisons for single steps"),
+    "erf_inv": (_ENDS, "use the Gaussian itself: jax.scipy.special.ndtr undoes it"),
+    "floor": (_JUMPS, "use jnp.heaviside or comparisons for single steps"),
+    "nextafter": ("it depends on the rounding of single numbers", "drop it"),
+    "rem": (_JUMPS, "use sin and cos for periodic functions"),
+    "round": (_JUMPS, "use jnp.heaviside or comparisons for single steps"),
+    "tan": ("its poles leave no moments", "use tanh, or sin and cos"),
+}
+
+
+def apply(name: str, value: Value) -> Value:
+    """An elementary function of a value.
+
+    Moments by the universal rule, see :class:`moment_calculus.functions.table.Integrated`.
+
+    Args:
+        name: one of :data:`FUNCTIONS`.
+        value: its argument.
+
+    Raises:
+        UnsupportedMoments: if the function is not defined for all that the value may be.
+    """
+    if name in _ANYWHERE:
+        return _apply(_ANYWHERE[name], value)
+    function, low, high, ends = _WITHIN[name]
+    if isinstance(value, Deferred) and _is_within(value.bounds, low, high, ends):
+        return ComposedDeferred(function, value, Integrated)
+    where = f"[{low:g}, {high:g}]" if ends else f"({low:g}, {high:g})"
+    raise UnsupportedMoments(
+        f"{name} of a value that may leave {where}, where it is defined",
+        sites=value.sites,
+        remedy="keep the value in the interval first, e.g. by exp, softplus or tanh",
+    )
+
+
+def _is_within(bounds: Any, low: float, high: float, ends: bool) -> bool:
+    if ends:
+        return low <= bounds.low and bounds.high <= high
+    return bounds.positive
+
+
+def refuse(name: str, *operands: Any) -> NoReturn:
+    """Refuse a primitive of :data:`REFUSED`.
+
+    Args:
+        name: of the primitive.
+        *operands: values, arrays or numbers.
+
+    Raises:
+        UnsupportedMoments: always.
+    """
+    reason, remedy = REFUSED[name]
+    raise UnsupportedMoments(
+        f"{name} of a random value is not supported: {reason}",
+        sites=[site for operand in operands for site in getattr(operand, "sites", ())],
+        remedy=f"{remedy}, or draw the sites by naming them in sample_sites=",
+    )

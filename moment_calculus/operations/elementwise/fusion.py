@@ -1,0 +1,139 @@
+"""Functions of affine images of one Gaussian, seen as functions of that Gaussian itself.
+
+``h * sigmoid(1.7 * h)`` and ``exp(-h * h)`` are functions of h alone: so they are integrated once,
+and not as if 1.7 h were another variable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from moment_calculus.functions.chains import Bounds
+from moment_calculus.functions.table import Integrated, activation
+from moment_calculus.numerics.special import is_traced_once
+from moment_calculus.operations.elementwise.unary import scale_shift
+from moment_calculus.values.composed import ComposedDeferred, FusedDeferred
+from moment_calculus.values.deferred import AffineDeferred, Deferred, base_of, root_of
+from moment_calculus.values.gaussian import Gaussian
+
+Value = Gaussian | Deferred
+
+
+def fused(
+    combine: Callable,
+    *parts: Value,
+    matched: Callable[[Gaussian], Gaussian] | None = None,
+    otherwise: Callable[[], Gaussian] | None = None,
+    bounds: Callable[[], Bounds] = Bounds,
+) -> FusedDeferred:
+    """Combine functions of one Gaussian to one.
+
+    Args:
+        combine: elementwise function of as many arrays.
+        *parts: values that :func:`of_one_gaussian` finds to be functions of the same Gaussian.
+        matched: computes the moments of the result, where there is a closed form.
+        otherwise: likewise, where the result is not recognised as a function of the table.
+        bounds: finds those of the result, where they are known.
+    """
+    bases = [base_of(part) for part in parts]
+    if any(base is not bases[0] for base in bases):
+        variable = _variable(bases)
+        parts = tuple(_in_terms_of(part, variable) for part in parts)
+    return FusedDeferred(
+        combine, parts, Integrated, matched=matched, otherwise=otherwise, bounds=bounds
+    )
+
+
+def of_one_gaussian(left: Value, right: Value, *, product: bool = False) -> bool:
+    """Whether two operands are functions of one Gaussian whose joint moments need their fusion.
+
+    A sum of affine images, or of multiples of the same function, is exact without it.
+
+    Args:
+        left: a value.
+        right: another.
+        product: whether they are multiplied, not added.
+    """
+    if left.shape != right.shape or _line(base_of(left))[-1] is not _line(base_of(right))[-1]:
+        return False
+    if product:
+        return True
+    return len({_function(value) for value in (left, right) if isinstance(value, Deferred)}) == 2
+
+
+def is_chain(left: Value, right: Value) -> bool:
+    """Whether a sum is to stay a function of one Gaussian, for what the program does with it next.
+
+    In programs that are traced once, of which the functions of the table are recognised.
+
+    Args:
+        left: a value.
+        right: another.
+    """
+    functions = isinstance(left, Deferred) or isinstance(right, Deferred)
+    if not functions or not is_traced_once(base_of(left).mean):
+        return False
+    return of_one_gaussian(left, right, product=True)
+
+
+def _function(value: Deferred) -> tuple[int, Any]:
+    return id(value.base), root_of(value).activation
+
+
+def _line(value: Gaussian) -> list[Gaussian]:
+    """A Gaussian, and those of which it is an affine image, the nearest first."""
+    found = [value]
+    while found[-1].affine is not None:
+        found.append(found[-1].affine[0])
+    return found
+
+
+def _variable(bases: Sequence[Gaussian]) -> Gaussian:
+    """The Gaussian that is integrated over: the nearest of which all bases are affine images.
+
+    But if one of them is shifted by an array, it is that one: where the function jumps is then
+    a number, and the array gets its gradient.
+    """
+    lines = [_line(base) for base in bases]
+    others = [{id(value) for value in line} for line in lines[1:]]
+    common = next(value for value in lines[0] if all(id(value) in line for line in others))
+    shifted = {id(base): base for base in bases if base is not common and _is_shifted(base)}
+    if len(shifted) != 1:
+        return common
+    (base,) = shifted.values()
+    return base if base.affine is not None and base.affine[0] is common else common
+
+
+def _is_shifted(base: Gaussian) -> bool:
+    """Whether a Gaussian is x + c for an array c."""
+    if base.affine is None:
+        return False
+    _, scale, shift = base.affine
+    return isinstance(scale, int | float) and scale == 1 and not isinstance(shift, int | float)
+
+
+def _in_terms_of(value: Value, variable: Gaussian) -> Any:
+    """The same function, of another Gaussian on the line of its base."""
+    base = base_of(value)
+    if base is variable:
+        return value
+    inner = _image(base, variable)
+    if isinstance(value, Gaussian):
+        return inner
+    if isinstance(value, AffineDeferred):
+        source = _in_terms_of(value.source, variable)
+        return AffineDeferred(source, value.scale, value.shift, value.match)
+    return ComposedDeferred(value.activation, inner, Integrated)
+
+
+def _image(value: Gaussian, variable: Gaussian) -> Any:
+    """A Gaussian as a function of the variable: its affine image, or what it is a shift of."""
+    if value is variable:
+        return Deferred(value, activation("identity"))
+    if variable.affine is not None and value is variable.affine[0]:
+        return scale_shift(Deferred(variable, activation("identity")), 1.0, -variable.affine[2])
+    if value.affine is None:
+        raise AssertionError("a base that is not on the line of the variable")
+    source, scale, shift = value.affine
+    return scale_shift(_image(source, variable), scale, shift)

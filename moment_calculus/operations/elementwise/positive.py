@@ -1,0 +1,267 @@
+"""Logarithms and powers of positive functions of a Gaussian: chains, integrated once.
+
+Of a Gaussian itself they are refused: they are not defined for the negative values it takes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from moment_calculus.functions.chains import extremes
+from moment_calculus.functions.table import Exp, Integrated, Power, Rescaled, Sigmoid, activation
+from moment_calculus.numerics.arrays import Array
+from moment_calculus.numerics.special import namespace
+from moment_calculus.operations.elementwise.clipped import refuse_clipped
+from moment_calculus.operations.elementwise.unary import apply, scale_shift
+from moment_calculus.refusals.errors import UnsupportedMoments
+from moment_calculus.values import AffineDeferred, ComposedDeferred, Deferred, Gaussian, Value
+
+LARGEST_POWER = 32
+
+
+@dataclass(frozen=True)
+class OfPositive:
+    """What a chain applies to a positive function; it has no moments of its own.
+
+    Args:
+        function: elementwise function of positive arrays.
+        bounds: as of an activation.
+        open_ended: as of an activation.
+    """
+
+    function: Callable[[Array], Array]
+    bounds: tuple[float, float] = (-math.inf, math.inf)
+    open_ended: bool = False
+    knots = ()
+
+    def __call__(self, x: Array) -> Array:
+        """Evaluate the plain function."""
+        return self.function(x)
+
+    def preimages(self, level: Any) -> tuple[tuple[Any, Any], ...]:
+        """None: the functions of this file are smooth, and what follows them hardly bends."""
+        return ()
+
+
+def log(value: Value) -> Value:
+    """Logarithm of a positive function of a Gaussian.
+
+    log eˣ, log S(x) and log(1 + eˣ) are recognised; the rest is integrated.
+
+    Args:
+        value: a positive Deferred.
+
+    Raises:
+        UnsupportedMoments: if the value may be zero or negative.
+    """
+    found = exponential_parts(value)
+    if found is not None:
+        base, rate, factor = found
+        shift = math.log(factor) if isinstance(factor, float | int) else _log(factor)
+        return scale_shift(base, rate, shift)
+    source = _require(value, "log")
+    if type(source) is Deferred and isinstance(source.activation, Sigmoid):
+        return Deferred(source.base, activation("logsigmoid"))
+    if _is_one_plus_exp(source):
+        return Deferred(source.base, activation("softplus"))
+    ends = _end(source.bounds.low, math.log), _end(source.bounds.high, math.log)
+    return ComposedDeferred(OfPositive(_log, ends), source, Integrated)
+
+
+def log1p(value: Value) -> Value:
+    """Logarithm of one plus a function of a Gaussian that is above −1.
+
+    log(1 + eˣ) is recognised as the softplus.
+
+    Args:
+        value: a Deferred.
+
+    Raises:
+        UnsupportedMoments: if one plus the value may be zero or negative.
+    """
+    if type(value) is Deferred and type(value.activation) is Exp:
+        return Deferred(value.base, activation("softplus"))
+    source = value if isinstance(value, Deferred) else _refuse(value, "log1p")
+    bounds = source.bounds.affine(1.0, 1.0)
+    if not bounds.positive:
+        _refuse(value, "log1p")
+    ends = _end(bounds.low, math.log), _end(bounds.high, math.log)
+    return ComposedDeferred(OfPositive(lambda x: namespace(x).log1p(x), ends), source, Integrated)
+
+
+def _end(bound: float, function: Callable[[float], float]) -> float:
+    """A bound under an increasing function of positive numbers, −∞ or ∞ where it is infinite."""
+    if bound == math.inf:
+        return bound
+    return function(bound) if bound > 0 else -math.inf
+
+
+def power(value: Value, exponent: float) -> Value:
+    """A certain power of a value: any of a positive one, natural ones of any.
+
+    Powers of eˣ are exponentials.
+
+    Args:
+        value: a value; positive, unless the exponent is natural.
+        exponent: a number but zero.
+
+    Raises:
+        UnsupportedMoments: if the value may be negative (or zero, for a negative exponent).
+    """
+    if exponent == 1:
+        return value
+    found = exponential_parts(value)
+    if found is not None:
+        base, rate, factor = found
+        result = Deferred(base, _exponential_of(rate * exponent))
+        unscaled = isinstance(factor, int | float) and factor == 1
+        return result if unscaled else scale_shift(result, factor**exponent)
+    if exponent > 0 and float(exponent).is_integer() and exponent <= LARGEST_POWER:
+        return apply(Power(int(exponent)), value)
+    source = _require(value, f"the power {exponent:g}", zero=exponent > 0)
+    bounds = source.bounds
+    low, high = sorted(_end_of_power(end, exponent) for end in (bounds.low, bounds.high))
+    plain = OfPositive(lambda x: x**exponent, (low, high), bounds.positive)
+    return ComposedDeferred(plain, source, Integrated)
+
+
+def array_power(value: Value, exponent: Array) -> Value:
+    """A power of c eʳˣ by an array, or by a number known only when the program runs: exponentials.
+
+    Args:
+        value: an exponential of a Gaussian, up to a positive factor.
+        exponent: broadcastable with the value.
+
+    Raises:
+        UnsupportedMoments: if the value is anything else.
+    """
+    found = exponential_parts(value)
+    if found is None:
+        raise UnsupportedMoments(
+            "a power by an exponent that is no number known when the program is traced, of shape "
+            f"{tuple(exponent.shape)}",
+            sites=value.sites,
+            remedy="write the base as an exponential of a Gaussian, whose powers are exponentials "
+            "(a positive latent site is one), or use one known number for all elements",
+        )
+    base, rate, factor = found
+    result = apply(Exp(), scale_shift(base, rate * exponent))
+    unscaled = isinstance(factor, int | float) and factor == 1
+    return result if unscaled else scale_shift(result, factor**exponent)
+
+
+def _end_of_power(bound: float, exponent: float) -> float:
+    if bound in (0.0, math.inf):
+        return 0.0 if (bound == 0) == (exponent > 0) else math.inf
+    return bound**exponent
+
+
+def exponential(base: Any, value: Value) -> Value:
+    """A certain positive base to the power of a value.
+
+    Args:
+        base: number or array, positive.
+        value: the exponent.
+
+    Raises:
+        UnsupportedMoments: if the base is random, not positive, or not known to be.
+    """
+    if hasattr(base, "sites"):
+        raise UnsupportedMoments(
+            "a random power of a random value",
+            sites=base.sites | value.sites,
+            remedy="make the base or the exponent certain",
+        )
+    number, known = isinstance(base, int | float), extremes(base)
+    if known is None:
+        raise UnsupportedMoments(
+            "a random power of an array that is known only when the program runs: it may be "
+            "negative",
+            sites=value.sites,
+            remedy="write it as exp(log(base) * exponent)",
+        )
+    if not known[0] > 0:
+        raise UnsupportedMoments(
+            "a random power of a number that is not positive",
+            sites=value.sites,
+            remedy="use a positive base",
+        )
+    if number and base == 1:
+        return scale_shift(value, 0.0, 1.0)
+    if number:  # a function of the same Gaussian, so that it fuses with others
+        return apply(_exponential_of(math.log(base)), value)
+    return apply(Exp(), scale_shift(value, _log(base)))
+
+
+def is_positive(value: Any) -> bool:
+    """Whether a value is known to be positive, and its reciprocal to have moments.
+
+    Args:
+        value: anything.
+    """
+    return isinstance(value, Deferred) and value.bounds.positive
+
+
+def _log(x: Array) -> Array:
+    return namespace(x).log(x)
+
+
+def _exponential_of(rate: float) -> Any:
+    return Exp() if rate == 1 else Rescaled(Exp(), rate, name="exponential")
+
+
+def exponential_parts(value: Value) -> tuple[Gaussian, float, Any] | None:
+    """The base x, the rate r and the factor c > 0 of c e^{rx}, if the value is one.
+
+    Args:
+        value: a value.
+    """
+    factor: Any = 1.0
+    while isinstance(value, AffineDeferred):
+        zero_shift = isinstance(value.shift, int | float) and value.shift == 0
+        if not (zero_shift and value.bounds.positive):
+            return None
+        factor, value = factor * value.scale, value.source
+    if type(value) is not Deferred:
+        return None
+    kind = value.activation
+    if type(kind) is Rescaled and type(kind.activation) is Exp and kind.shift == 0 < kind.outer:
+        return value.base, kind.inner, factor * kind.outer
+    return (value.base, 1.0, factor) if type(kind) is Exp else None
+
+
+def _is_one_plus_exp(value: Value) -> bool:
+    if not isinstance(value, AffineDeferred) or type(value.source) is not Deferred:
+        return False
+    parts = [part for part in (value.scale, value.shift) if isinstance(part, int | float)]
+    return parts == [1, 1] and type(value.source.activation) is Exp
+
+
+def _require(value: Value, what: str, *, zero: bool = False) -> Deferred:
+    """The value, which has to be positive; or zero, where that is allowed."""
+    if isinstance(value, Deferred) and (value.bounds.positive or (zero and value.bounds.low >= 0)):
+        refuse_clipped(value, what)
+        return value
+    return _refuse(value, what)
+
+
+def _refuse(value: Value, what: str) -> NoReturn:
+    if isinstance(value, Deferred):
+        low = value.bounds.low
+        cause = f"{what} of a function that may be negative or close to zero (it is ≥ {low:g})"
+    elif value.factors:
+        cause = (
+            f"{what} of a product of functions of different Gaussians, which is matched by a "
+            "Gaussian and so takes negative values (only of exponentials the product is one)"
+        )
+    else:
+        cause = f"{what} of a Gaussian is not defined: it takes negative values"
+    raise UnsupportedMoments(
+        cause,
+        sites=value.sites,
+        remedy="make it positive first, e.g. by exp or softplus, parametrise the result itself, or "
+        "draw the sites by naming them in sample_sites=",
+    )

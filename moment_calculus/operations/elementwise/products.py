@@ -1,0 +1,158 @@
+"""Variance of a product of two elementwise functions of jointly Gaussian values.
+
+With d = f − E f and e = g − E g, the variance of f g = (E f + d)(E g + e) takes, beside the moments
+of f and g, Cov(d, e²), Cov(d², e) and Cov(d², e²): covariances of two functions, as any.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from moment_calculus.functions.base import Activation, Array, normal_hermite
+from moment_calculus.functions.chains import extremes
+from moment_calculus.functions.pairs.completion import Operand, alike, integrated
+from moment_calculus.functions.table import activation
+from moment_calculus.numerics.arrays import outer
+from moment_calculus.numerics.quadrature import nodes
+from moment_calculus.numerics.special import TINY_VARIANCE, namespace, safe_scale
+from moment_calculus.values.covariances import elementwise_covariance
+from moment_calculus.values.gaussian import Gaussian
+from moment_calculus.values.layout import features_last, gain_map
+from moment_calculus.values.support import overlap
+
+ORDER = 8  # terms of the series to begin with
+
+
+@dataclass(frozen=True, eq=False)
+class _SquaredDeviation(Activation):
+    """(f(x) − E f)², by the universal rule."""
+
+    function: Activation
+    centre: Array
+    name = "squared deviation"
+
+    def __call__(self, x: Array) -> Array:
+        """Evaluate the plain function."""
+        return (self.function(x) - self.centre) ** 2
+
+    @property
+    def knots(self) -> tuple[Any, ...]:  # type: ignore[override]
+        """Those of f."""
+        return getattr(self.function, "knots", (0.0,))
+
+    def _values(self, mean: Array, variance: Array) -> tuple[Array, Array, Array]:
+        points, weights = nodes(mean, variance, self.knots)
+        return (points - mean) / safe_scale(variance), self(points), weights
+
+    def moments(self, mean: Array, variance: Array) -> tuple[Array, Array]:
+        """Mean and variance by quadrature."""
+        _, values, weights = self._values(mean, variance)
+        xp = namespace(mean)
+        centre = xp.sum(weights * values, axis=0)
+        return centre, xp.sum(weights * (values - centre) ** 2, axis=0)
+
+    def hermite(self, mean: Array, variance: Array, order: int) -> list[Array]:
+        """Hermite coefficients by quadrature."""
+        steps, values, weights = self._values(mean, variance)
+        polynomials = normal_hermite(steps, weights, order + 1)[1:]
+        return [namespace(mean).sum(polynomial * values, axis=0) for polynomial in polynomials]
+
+    def gain(self, mean: Array, variance: Array) -> Array:
+        """Expected derivative by quadrature."""
+        return self.hermite(mean, variance, 1)[0] / safe_scale(variance)
+
+
+def matched_product(product: Gaussian, first: Gaussian, second: Gaussian) -> Gaussian:
+    """The product with its exact variance, where its factors are functions of Gaussians.
+
+    Its covariances with other values are those of the product of jointly Gaussian factors, in the
+    proportion of the standard deviations: an approximation. For relu(Ah) ⊙ sigmoid(Bh),
+    tanh(Ah) ⊙ sigmoid(Bh) and Ah ⊙ sigmoid(Bh), variances of 1, it is off by at most 0.07, 0.18 and
+    0.06 of the deviations from relu(Ah), Bh and Ah.
+
+    Args:
+        product: the product, with the moments of jointly Gaussian factors.
+        first: a factor of its shape and feature axis.
+        second: the other factor.
+    """
+    if not (first.function or second.function) or not overlap(first, second):
+        return product
+    variance = _variance(first, second)
+    if variance is None:
+        return product
+    xp = namespace(variance)
+    ratio = safe_scale(variance) / safe_scale(product.variance)
+    ratio = xp.where(product.variance > TINY_VARIANCE, ratio, xp.ones_like(ratio))
+    last = features_last(ratio, product.axis)
+    spread = lambda covariance: outer(last, last) * covariance  # noqa: E731
+    return Gaussian(
+        product.mean,
+        variance,
+        (lambda: spread(product.covariance)) if product.has_covariance else None,
+        joint=lambda: spread(product.joint_covariance()),
+        axis=product.axis,
+        sites=product.sites,
+        parents=((product, gain_map(ratio, product.axis)),),
+        propagation=product.propagation,
+        independent=product.independent,
+        apart=product.apart,
+        origin=None if product.origin is product else product.origin,
+    )
+
+
+def multiplies_again(first: Gaussian, second: Gaussian) -> bool:
+    """Whether one factor comes from products with what the other factor depends on alike.
+
+    Args:
+        first: a factor.
+        second: the other factor.
+    """
+    if not overlap(first, second):
+        return False
+    return _comes_from(first, second) or _comes_from(second, first)
+
+
+def _comes_from(value: Gaussian, factor: Gaussian) -> bool:
+    waiting, seen = [value], set()
+    while waiting:
+        current = waiting.pop()
+        if any(_alike(part, factor) for part in current.factors or ()):
+            return True
+        seen.add(current.serial)
+        waiting += [parent for parent, _ in current.parents if parent.serial not in seen]
+    return False
+
+
+def _alike(first: Gaussian, second: Gaussian) -> bool:
+    """Whether two values depend on the same sites and, as far as values can tell, on each other."""
+    if first.sites != second.sites or first.shape != second.shape:
+        return False
+    covariance = elementwise_covariance(first, second)
+    return covariance is not None and extremes(covariance) not in (None, (0.0, 0.0))
+
+
+def _function(value: Gaussian) -> tuple[Gaussian, Activation]:
+    return value.function or (value, activation("identity"))
+
+
+def _variance(first: Gaussian, second: Gaussian) -> Array | None:
+    """Exact variance of the product of two functions of jointly Gaussian x and y."""
+    (x, f), (y, g) = _function(first), _function(second)
+    between = elementwise_covariance(x, y)
+    if between is None:
+        return None
+    one, two = Operand(f, x.mean, x.variance), Operand(g, y.mean, y.variance)
+    bends = [
+        Operand(_SquaredDeviation(part.activation, value.mean), part.mean, part.variance)
+        for part, value in ((one, first), (two, second))
+    ]
+    plain, second_bent, first_bent, both = (
+        integrated(left, right, between, ORDER, alike)
+        for left, right in ((one, two), (one, bends[1]), (bends[0], two), (bends[0], bends[1]))
+    )
+    mean_x, mean_y = first.mean, second.mean
+    linear = mean_x**2 * second.variance + mean_y**2 * first.variance
+    crossed = mean_x * mean_y * plain + mean_x * second_bent + mean_y * first_bent
+    total = linear + 2 * crossed + first.variance * second.variance + both - plain**2
+    return namespace(total).clip(total, min=0.0)

@@ -1,0 +1,1 @@
+"""Linear maps, contractions and sums."""

@@ -1,0 +1,274 @@
+"""Linear maps of live values with certain or Gaussian weights.
+
+Source: Wu et al. 2019 (DVI), eqs. 3-5, and Shekhovtsov et al. 2018, eq. 7 (certain weights).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from moment_calculus.numerics.arrays import Array, contract, diagonal_matrix
+from moment_calculus.numerics.matrices import affine, affine_squared, squared
+from moment_calculus.numerics.special import namespace
+from moment_calculus.operations.elementwise.arithmetic import DEPENDENCE_REMEDY, add
+from moment_calculus.operations.linear.vectors import as_vector
+from moment_calculus.operations.shapes.moves import (
+    move_axis,
+    moved,
+    reshape,
+    swap_last,
+    warn_dropped,
+)
+from moment_calculus.refusals.errors import UnsupportedMoments
+from moment_calculus.values import Gaussian, Jacobian, Value, identity_map, share_sites
+
+
+def linear(inputs: Any, weight: Any, bias: Any = None) -> Value:
+    """weight · x + bias over the trailing axis of x, exact in mean and covariance.
+
+    E[y] = M μ + c and Cov[y] = M C Mᵀ + diag(S (diag C + μ∘μ) + t) for independent weights
+    N(M, S) and biases N(c, t). In diagonal mode only diag C enters.
+
+    Args:
+        inputs: x [..., in], value or array.
+        weight: [out, in], value or array; a random weight has independent components. A batch of
+            weights [..., out, in] maps inputs [..., n, in], element by element.
+        bias: [out], value or array, or None.
+
+    Returns:
+        Value [..., out].
+
+    Raises:
+        UnsupportedMoments: if the shapes do not fit, the components of the weight are dependent,
+            or operands share a latent site.
+
+    Source: Wu et al. 2019, eqs. 3-5.
+    """
+    x, w, b = _matched(inputs), _matched(weight), _matched(bias)
+    _check(x, w, b)
+    if isinstance(b, Gaussian) and not _is_plain_bias(b, w):
+        return add(linear(x, w), b)
+    mean = affine(_mean(x), _mean(w), _mean(b))
+    if isinstance(x, Gaussian):
+        return _random_input(x, w, b, mean)
+    return _certain_input(x, w, b, mean)
+
+
+def _is_plain_bias(bias: Gaussian, weight: Any) -> bool:
+    """Whether a bias has one independent component for each output."""
+    return bias.axis == -1 and bias.shape == tuple(weight.shape[:1]) and bias.independent
+
+
+def _matched(operand: Any) -> Any:
+    return operand.gaussian() if hasattr(operand, "gaussian") else operand
+
+
+def _mean(operand: Any) -> Array:
+    return operand.mean if isinstance(operand, Gaussian) else operand
+
+
+def _certain_input(x: Array, w: Any, b: Any, mean: Array) -> Gaussian:
+    """Rows of the weight are independent, so the outputs are: no covariance is needed."""
+    weights = [operand for operand in (w, b) if isinstance(operand, Gaussian)]
+    variance = _noise(squared(x), w, b)
+    return Gaussian(
+        mean,
+        namespace(mean).broadcast_to(variance, tuple(mean.shape)),
+        sites=frozenset().union(*(operand.sites for operand in weights)),
+        parents=_weight_parents(w, b),
+        propagation=weights[0].propagation,
+        independent=math.prod(mean.shape[:-1]) == 1,
+    )
+
+
+def _noise(second_moment: Array, w: Any, b: Any) -> Array | None:
+    """S (v + μ∘μ) + t: what the variances of the weights and biases add to the outputs'."""
+    shift = b.variance if isinstance(b, Gaussian) else None
+    return affine(second_moment, w.variance, shift) if isinstance(w, Gaussian) else shift
+
+
+def _weight_parents(w: Any, b: Any) -> tuple:
+    from_weight = ((w, None),) if isinstance(w, Gaussian) else ()
+    return (*from_weight, (b, identity_map)) if isinstance(b, Gaussian) else from_weight
+
+
+def _random_input(x: Gaussian, w: Any, b: Any, mean: Array) -> Gaussian:
+    x = _with_trailing_features(x)
+    mean_w, full = _mean(w), x.propagation.full
+    noise = _noise(x.variance + squared(x.mean), w, b)
+    each = mean_w[..., None, :, :] if len(mean_w.shape) > 2 and len(x.shape) > 1 else mean_w
+
+    def joint() -> Array:
+        covariance = _mapped(x, each)
+        return covariance if noise is None else covariance + diagonal_matrix(noise)
+
+    return Gaussian(
+        mean,
+        None if full and x.has_covariance else _variance(x, mean_w, noise),
+        joint if full else None,
+        joint=joint,
+        sites=frozenset().union(*(o.sites for o in (x, w, b) if isinstance(o, Gaussian))),
+        parents=((x, lambda cross: each @ cross), *_weight_parents(w, b)),
+        propagation=x.propagation,
+        apart=x.apart and not isinstance(w, Gaussian) and not isinstance(b, Gaussian),
+        mixes=not full,
+    )
+
+
+def _with_trailing_features(x: Gaussian) -> Gaussian:
+    """Contracting another axis than the features' mixes elements of the batch.
+
+    Where these are independent of each other, as the units of a layer that maps columns, they are
+    features without a covariance, and what were features is a batch.
+    """
+    if x.axis == -1:
+        return x
+    kept = x.independent or (x.apart and _has_independent_sites(x))
+    if not kept and x.shape[-1] > 1:
+        if x.propagation.full and (vector := as_vector(x)) is not None:
+            return vector
+        warn_dropped(x, "a linear map over an axis of the batch")
+    return moved(x, lambda a: a, -1, parents=((x, None),))
+
+
+def _has_independent_sites(value: Gaussian) -> bool:
+    """Whether every covariance of a value comes from a map, and none from the user."""
+    waiting, seen = [value], set()
+    while waiting:
+        current = waiting.pop()
+        seen.add(current.serial)
+        if not current.parents and not current.independent:
+            return False
+        waiting += [parent for parent, _ in current.parents if parent.serial not in seen]
+    return True
+
+
+def _mapped(x: Gaussian, matrix: Array) -> Array:
+    """M C Mᵀ, without forming C where the components of x are independent."""
+    if x.has_covariance:
+        return contract(matrix, x.covariance)
+    return (matrix * x.variance[..., None, :]) @ matrix.mT
+
+
+def _variance(x: Gaussian, matrix: Array, noise: Array | None) -> Array:
+    if x.has_covariance:  # a softmax has one in diagonal mode too
+        variance = namespace(matrix).sum((matrix @ x.covariance) * matrix, axis=-1)
+    else:
+        variance = affine_squared(x.variance, matrix)
+    return variance if noise is None else variance + noise
+
+
+def _check(x: Any, w: Any, b: Any) -> None:
+    random = [operand for operand in (x, w, b) if isinstance(operand, Gaussian)]
+    shape_x, shape_w = tuple(x.shape), tuple(w.shape)
+    if len(shape_w) < 2 or not shape_x or shape_x[-1] != shape_w[-1]:
+        raise UnsupportedMoments(
+            f"a linear map of inputs of shape {shape_x} with a weight of shape {shape_w} is not "
+            "supported: weights are [out, in] and inputs [..., in]",
+            sites=frozenset().union(*(operand.sites for operand in random)),
+            remedy="apply one matrix, to inputs whose trailing axis is the contracted one",
+        )
+    shared = share_sites(*random)
+    if shared:
+        raise UnsupportedMoments(
+            "the inputs, the weight and the bias of a linear map depend on the same latent "
+            f"site(s) {', '.join(sorted(shared))}: the moments of a product of dependent values "
+            "inside a sum are not known",
+            sites=shared,
+            remedy=DEPENDENCE_REMEDY,
+        )
+    if isinstance(w, Gaussian) and not w.independent:
+        raise UnsupportedMoments(
+            "the weight of a linear map has dependent components",
+            sites=w.sites,
+            remedy="use latent weights with independent components; apply a factor or shift that "
+            "they share to the output of the map instead",
+        )
+
+
+def map_features(value: Gaussian, matrix: Array) -> Gaussian:
+    """Multiply the features, wherever their axis is, by a certain matrix.
+
+    Args:
+        value: a value with features d.
+        matrix: [e, d].
+    """
+    last, place = len(value.shape) - 1, len(value.shape) + (value.axis or 0)
+    return move_axis(linear(move_axis(value, place, last), matrix), last, place)
+
+
+def matmul(left: Any, right: Any) -> Value:
+    """left @ right for matrices and vectors in either order, at least one operand random.
+
+    The random operand that carries covariance, or the one computed from other values, is taken
+    as the input and the other as the weight.
+
+    Args:
+        left: value or array, [..., n, k], or [k].
+        right: value or array, [..., k, m], or [k].
+
+    Raises:
+        UnsupportedMoments: if neither operand is a matrix or vector, or see :func:`linear`.
+    """
+    x, y = _matched(left), _matched(right)
+    if len(y.shape) == 1:
+        return _times_vector(x, y)
+    if len(x.shape) == 1:
+        return _times_vector(swap_last(y), x)
+    if _is_input(x) and _is_input(y):
+        raise UnsupportedMoments(
+            "a product of two matrices of which neither has independent components",
+            sites=x.sites | y.sites,
+            remedy="use latent weights with independent components on one side; for attention, "
+            "draw the sites of its queries and keys by naming them in sample_sites=",
+        )
+    if not (_is_input(y) if len(y.shape) > 2 else _maps_columns(x, y)):
+        return linear(x, swap_last(y))
+    return swap_last(linear(swap_last(y), x))
+
+
+def _maps_columns(x: Any, y: Any) -> bool:
+    """Whether x @ y is a weight times data in columns, rather than data in rows times a weight."""
+    if len(x.shape) != 2 or _is_input(x):
+        return False
+    latent = isinstance(x, Gaussian) and x.weight
+    return _is_input(y) or (latent and not isinstance(y, Gaussian))
+
+
+def _is_input(operand: Any) -> bool:
+    """Whether a value is an input rather than a weight: its components are dependent, or may be."""
+    return isinstance(operand, Gaussian) and (operand.has_covariance or not operand.independent)
+
+
+def _times_vector(x: Any, vector: Any) -> Value:
+    """x [..., k] times a vector [k]."""
+    if not isinstance(vector, Gaussian):
+        return reshape(linear(x, vector[None, :]), x.shape[:-1])
+    if _is_input(vector) and (not isinstance(x, Gaussian) or x.independent):
+        return linear(vector, x)
+    _check(x, reshape(vector, (1, *vector.shape)), None)
+    return _scalar_products(x, vector)
+
+
+def _scalar_products(x: Any, vector: Gaussian) -> Gaussian:
+    """Scalar products with a latent vector, whose Jacobian E[x] ties all of them together."""
+    x = _with_trailing_features(x) if isinstance(x, Gaussian) else x
+    vector, mean_x = _with_trailing_features(vector), _mean(x)
+    variance = (mean_x * mean_x) @ vector.variance
+    parents: list[tuple[Gaussian, Jacobian | None]]
+    parents = [(vector, lambda cross: mean_x[..., None, :] @ cross)]
+    if isinstance(x, Gaussian):
+        parents = [(vector, None)]  # products that share x and the vector are dependent in both
+        row = vector.mean[None, :]
+        parents.append((x, lambda cross: row @ cross))
+        variance = variance + _mapped(x, row)[..., 0, 0] + x.variance @ vector.variance
+    return Gaussian(
+        mean_x @ vector.mean,
+        variance,
+        axis=None,
+        sites=vector.sites | (x.sites if isinstance(x, Gaussian) else frozenset()),
+        parents=tuple(parents),
+        propagation=vector.propagation,
+        mixes=not vector.propagation.full,
+    )

@@ -1,0 +1,250 @@
+"""Sums along axes of live values: exact over the features, and over independent components."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import reduce
+from typing import Any
+
+from moment_calculus.numerics.arrays import Array, device, positive_part
+from moment_calculus.numerics.special import namespace
+from moment_calculus.operations.elementwise.arithmetic import DEPENDENCE_REMEDY, multiply, subtract
+from moment_calculus.operations.elementwise.unary import scale_shift
+from moment_calculus.operations.linear.maps import map_features
+from moment_calculus.operations.linear.vectors import as_vector
+from moment_calculus.operations.shapes.indexing import ALL, take, unstack
+from moment_calculus.operations.shapes.moves import moved, reshape
+from moment_calculus.operations.windows.pooling import sum_of_dependent
+from moment_calculus.refusals.errors import UnsupportedMoments
+from moment_calculus.values import Gaussian, Value
+from moment_calculus.values.layout import batch_shape
+
+
+def total(value: Any, axes: Sequence[int] | None = None, *, keepdims: bool = False) -> Any:
+    """Sum over axes.
+
+    Over the feature axis it is a linear map, exact in full mode; in diagonal mode the components
+    enter as independent, as in a linear map. Over axes of the batch it is exact for independent
+    components, and as a sum over windows where the covariance of different elements is known
+    (positions of a convolution); it is refused where it is not. The trailing axis of a batch of
+    scalars becomes the feature axis, see :func:`.vectors.as_vector`.
+
+    Args:
+        value: value or array.
+        axes: non-negative axes; by default all.
+        keepdims: whether the axes stay, with size one.
+
+    Raises:
+        UnsupportedMoments: if an axis of the batch has dependent elements.
+    """
+    axes = range(len(value.shape)) if axes is None else axes
+    if not hasattr(value, "gaussian"):
+        return namespace(value).sum(value, axis=tuple(axes), keepdims=keepdims)
+    result = value.gaussian()
+    rank = len(result.shape)
+    features = [axis for axis in axes if axis - rank == result.axis]
+    result = _over_batch(result, [axis for axis in axes if axis not in features])
+    if features:
+        result = _over_features(result)
+    if keepdims:
+        return result
+    return reshape(result, [n for axis, n in enumerate(result.shape) if axis not in axes])
+
+
+def average(value: Any, axes: Sequence[int] | None = None, *, keepdims: bool = False) -> Any:
+    """Mean over axes; see :func:`total`.
+
+    Args:
+        value: value or array.
+        axes: non-negative axes; by default all.
+        keepdims: whether the axes stay, with size one.
+
+    Raises:
+        UnsupportedMoments: as :func:`total`, or if there are no elements.
+    """
+    axes = range(len(value.shape)) if axes is None else axes
+    count = math.prod(value.shape[axis] for axis in axes)
+    if not count:
+        raise UnsupportedMoments(
+            "a mean over no elements", sites=value.sites, remedy="leave the empty axis out"
+        )
+    summed = total(value, axes, keepdims=keepdims)
+    return scale_shift(summed, 1.0 / count) if hasattr(summed, "sites") else summed / count
+
+
+def _over_features(value: Gaussian) -> Gaussian:
+    full, axis = value.propagation.full, value.axis
+    xp = namespace(value.mean)
+    if value.has_covariance:
+        lead = batch_shape(value.shape, axis)
+        place = len(value.shape) + (axis or 0)
+        shape = (*lead[:place], 1, *lead[place:])
+        variance = xp.reshape(positive_part(xp.sum(value.covariance, axis=(-2, -1))), shape)
+    else:
+        variance = xp.sum(value.variance, axis=axis, keepdims=True)
+    return Gaussian(
+        xp.sum(value.mean, axis=axis, keepdims=True),
+        variance,
+        axis=axis,
+        sites=value.sites,
+        parents=((value, lambda cross: xp.sum(cross, axis=-2, keepdims=True)),),
+        propagation=value.propagation,
+        independent=value.independent,
+        apart=value.apart,
+        mixes=not full,
+    )
+
+
+def _over_batch(value: Gaussian, axes: Sequence[int]) -> Gaussian:
+    axes = [axis for axis in axes if value.shape[axis] > 1]
+    if not axes:
+        return value
+    if not value.apart:
+        known = sum_of_dependent(value, axes)
+        if known is not None:
+            return known
+        if (vector := _as_vector_along(value, axes)) is not None:
+            return _over_features(
+                _over_batch(vector, [a for a in axes if a + 1 < len(value.shape)])
+            )
+        _require_independence(value, axes[0], "a sum")
+    xp = namespace(value.mean)
+    move = lambda a: xp.sum(a, axis=tuple(axes), keepdims=True)  # noqa: E731
+    feature = len(value.shape) + (value.axis or 0)
+    places = tuple(axis - (value.axis is not None and axis > feature) for axis in axes)
+    spread = lambda: xp.sum(value.joint_covariance(), axis=places, keepdims=True)  # noqa: E731
+    return moved(
+        value,
+        move,
+        value.axis,
+        covariance=spread if value.has_covariance else None,
+        joint=None if value.axis is None else spread,
+        parents=((value, None),),
+        apart=value.apart,
+        components=None,
+    )
+
+
+def _as_vector_along(value: Gaussian, axes: Sequence[int]) -> Gaussian | None:
+    """The value with features on the trailing axis, if that is summed and full mode knows them."""
+    if not value.propagation.full or len(value.shape) - 1 not in axes:
+        return None
+    return as_vector(value)
+
+
+def _require_independence(value: Gaussian, axis: int, what: str) -> None:
+    if value.independent or value.shape[axis] == 1:
+        return
+    raise UnsupportedMoments(
+        f"{what} over axis {axis} of a value of shape {value.shape}: elements of the batch that "
+        f"depend on the same latent site(s) {', '.join(sorted(value.sites))} are dependent, and "
+        "their covariance is not known",
+        sites=value.sites,
+        remedy="sum the inputs of the layer instead, where it is linear; give a factor its terms "
+        "without summing them; otherwise " + DEPENDENCE_REMEDY,
+    )
+
+
+def cumulative_sum(value: Any, axis: int, *, reverse: bool = False) -> Any:
+    """Cumulative sum along an axis; see :func:`total`.
+
+    Args:
+        value: value or array.
+        axis: non-negative axis.
+        reverse: whether the sums begin at the end.
+
+    Raises:
+        UnsupportedMoments: if an axis of the batch has dependent elements.
+    """
+
+    def move(array: Array) -> Array:
+        xp = namespace(array)
+        if not reverse:
+            return xp.cumulative_sum(array, axis=axis)
+        return xp.flip(xp.cumulative_sum(xp.flip(array, axis=axis), axis=axis), axis=axis)
+
+    if not hasattr(value, "gaussian"):
+        return move(value)
+    value = value.gaussian()
+    if value.axis is not None and axis == len(value.shape) + value.axis:
+        triangle = _triangle(value.mean, value.shape[axis])
+        return map_features(value, triangle.mT if reverse else triangle)
+    _require_independence(value, axis, "a cumulative sum")
+    last = axis == len(value.shape) - 1
+    return moved(
+        value,
+        move,
+        value.axis,
+        parents=((value, None),),
+        independent=False,
+        apart=False,
+        components=None,
+        trailing=(lambda: _sums_of_vector(value, axis, reverse)) if last else None,
+    )
+
+
+def _sums_of_vector(value: Gaussian, axis: int, reverse: bool) -> Value | None:
+    vector = as_vector(value)
+    return None if vector is None else cumulative_sum(vector, axis, reverse=reverse)
+
+
+def _triangle(like: Array, size: int) -> Array:
+    xp = namespace(like)
+    return xp.tril(xp.ones((size, size), dtype=like.dtype, device=device(like)))
+
+
+def difference(value: Any, axis: int) -> Value:
+    """Differences of neighbours along an axis.
+
+    Args:
+        value: the value.
+        axis: non-negative axis.
+
+    Raises:
+        UnsupportedMoments: along an axis of the batch, whose joint moments are not known.
+    """
+    return subtract(take(value, slice(1, None), axis), take(value, slice(None, -1), axis))
+
+
+def product(value: Any, axis: int) -> Value:
+    """Product along an axis of independent components, or of two components.
+
+    Args:
+        value: the value.
+        axis: non-negative axis.
+
+    Raises:
+        UnsupportedMoments: if more than two components are dependent.
+    """
+    gaussian = value.gaussian()
+    if not gaussian.independent and gaussian.shape[axis] > 2:
+        raise UnsupportedMoments(
+            "a product of more than two dependent components",
+            sites=gaussian.sites,
+            remedy=DEPENDENCE_REMEDY,
+        )
+    if gaussian.axis is None or axis != len(gaussian.shape) + gaussian.axis:
+        return _product_over_batch(gaussian, axis)
+    return reduce(multiply, unstack(gaussian, axis))
+
+
+def _product_over_batch(value: Gaussian, axis: int) -> Gaussian:
+    """Π m and Π (m² + v) − Π m², factor by factor, as a sum of positive terms."""
+    _require_independence(value, axis, "a product")
+    mean, variance = 1.0, 0.0
+    for i in range(value.shape[axis]):
+        slot = (*(ALL,) * axis, slice(i, i + 1))
+        own, spread = value.mean[slot], value.variance[slot]
+        variance = variance * (spread + own * own) + mean * mean * spread
+        mean = mean * own
+    result = Gaussian(
+        mean,
+        variance,
+        axis=value.axis,
+        sites=value.sites,
+        parents=((value, None),),
+        propagation=value.propagation,
+        independent=True,
+    )
+    return reshape(result, (*value.shape[:axis], *value.shape[axis + 1 :]))

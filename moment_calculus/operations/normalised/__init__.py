@@ -1,0 +1,1 @@
+"""Operations that normalise features: softmax, layer normalisation."""

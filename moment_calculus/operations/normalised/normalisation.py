@@ -1,0 +1,235 @@
+"""Normalisation of features by their own mean and standard deviation, with moments of its own.
+
+The centred features c = x − x̄ are Gaussian, q = Σ c²/d + ε is a quadratic form with known mean and
+variance, and both are dependent: a normalisation put together from moments of the parts is far off.
+Expectations under c·q^(−p) are those of a Gaussian with mean (I + 2pC/(d E q))⁻¹ E c, and q is
+matched by a log-normal variable. As Σ y² = d (1 − ε/q), the sum of the variances is known too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from moment_calculus.numerics.arrays import Array, diagonal, diagonal_matrix, outer
+from moment_calculus.numerics.special import namespace
+from moment_calculus.operations.elementwise.arithmetic import DEPENDENCE_REMEDY
+from moment_calculus.operations.shapes.moves import moved
+from moment_calculus.refusals.errors import UnsupportedMoments
+from moment_calculus.values import Gaussian, Value
+
+TINY = 1e-30
+
+
+def normalise(value: Value, *, eps: float, centred: bool = True) -> Gaussian:
+    """(x − x̄)/√(Var x + ε) over the trailing axis, or x/√(Σ x²/d + ε) if not centred.
+
+    An approximation, better the more features there are. Largest errors measured against samples,
+    for input variances of 0.1, 1 and 4 (random means of order 1, random covariances); the last
+    two columns are in the Frobenius norm, of Cov[y] and of Cov[y, x]:
+
+    ===  =====================  =====================  ================  ================
+    d    of a mean              of a variance, of the  covariance        with the input
+                                mean variance
+    4    0.02, 0.05, 0.08       0.3, 0.4, 0.6          0.2, 0.4, 0.4     0.15, 0.5, 1
+    8    0.01, 0.02, 0.02       0.1, 0.2, 0.4          0.1, 0.2, 0.3     0.05, 0.08, 0.12
+    32   0.004, 0.005, 0.007    0.02, 0.07, 0.06       0.02, 0.04, 0.05  0.02, 0.02, 0.03
+    ===  =====================  =====================  ================  ================
+
+    The mean variance is off by 0.2 of itself for d = 4, 0.03 for d = 8 and 0.002 for d = 32. For
+    d ≤ 3 variances may be off by themselves. In diagonal mode the features of x enter as
+    independent: the errors are the same if they are, and else those of that assumption.
+
+    Args:
+        value: x, with its features on the trailing axis.
+        eps: ε ≥ 0, positive if d is 1 or all features may be equal.
+        centred: whether the mean of the features is removed first.
+
+    Returns:
+        Gaussian of the same shape, with the expected Jacobian to x.
+
+    Raises:
+        UnsupportedMoments: if the trailing axis is not the feature axis and its components are
+            dependent.
+    """
+    x = trailing_features(value.gaussian(), "a normalisation")
+    step = _Step.of(x, eps, centred)
+    joint = lambda: step.covariance(x)  # noqa: E731
+    return Gaussian(
+        step.mean,
+        step.variance,
+        joint if x.propagation.full else None,
+        joint=joint,
+        sites=x.sites,
+        parents=((x, step.jacobian),),
+        propagation=x.propagation,
+        mixes=not x.propagation.full,
+    )
+
+
+def trailing_features(value: Gaussian, what: str) -> Gaussian:
+    """The value with its feature axis at the end.
+
+    Args:
+        value: any value with at least one axis.
+        what: the operation, for the message.
+
+    Raises:
+        UnsupportedMoments: if this would leave dependence out.
+    """
+    if value.axis == -1:
+        return value
+    if value.shape and (value.independent or value.shape[-1] == 1):
+        return moved(value, lambda a: a, -1, parents=((value, None),))
+    raise UnsupportedMoments(
+        f"{what} over an axis of a value of shape {value.shape} whose components depend on the "
+        f"same latent site(s) {', '.join(sorted(value.sites))} in an unknown way",
+        sites=value.sites,
+        remedy="put the outputs of the layer on the trailing axis, or " + DEPENDENCE_REMEDY,
+    )
+
+
+@dataclass(frozen=True)
+class _Step:
+    """y = √d c/√q in units of √(d E q), and G = E ∂y/∂c = gain − pull · tilted tiltedᵀ.
+
+    Cov[y] = G Cov[c] Gᵀ + R: what is beyond the linear term has the form that the second and third
+    derivatives give it (Mehler's formula), with the sum that the known sum of the variances leaves.
+    """
+
+    centred: bool
+    unit: Array  # 1/√(d E q)
+    root: float  # √d
+    mean: Array
+    gain: Array
+    pull: Array
+    tilted: Array  # the mean of c under the weight q^(−3/2)
+    images: tuple[Array, Array]  # Cov[c] tilted, and Cov[c]² tilted
+    third: Array  # weight of Cov[c] in R by the third derivatives
+    frobenius: Array  # Σ Cov[c]²
+    share: Array  # of G Cov[c] Gᵀ, 1 unless it exceeds the sum of the variances
+    rest: Array  # weight of R
+    variance: Array
+
+    @classmethod
+    def of(cls, x: Gaussian, eps: float, centred: bool) -> _Step:
+        xp = namespace(x.mean)
+        size = x.shape[-1]
+        centre = _centre if centred else (lambda a: a)
+        mean, (spread, frobenius) = centre(x.mean), _invariants(x, centred)
+        second = _sum(mean * mean) + _sum(spread) + size * eps
+        unit = xp.clip(second, min=TINY) ** -0.5
+        mean, spread, frobenius = mean * unit, spread * unit**2, frobenius * unit**4
+        times = lambda vector: centre(_times(x, centre(vector))) * unit**2  # noqa: E731
+        image = times(mean)
+        quadratic, trace = xp.clip(_sum(mean * image), min=0.0), _sum(spread)
+        log = xp.log1p(2 * frobenius + 4 * quadratic)  # log(1 + Var q/(E q)²)
+        along = _sum(image * image) / xp.clip(quadratic, min=TINY)
+        turn = image / (1 + along)
+        tilted = mean - 3 * image / (1 + 3 * along)
+        typical = frobenius / xp.clip(trace, min=TINY)
+        pull = xp.exp(1.875 * log)
+        gain = xp.exp(0.375 * log) - pull * typical / (1 + 3 * typical)
+        images = (once := times(tilted), times(once))
+        linear = _linear(gain, pull, tilted, images[0], spread)
+        third = frobenius / 2 + typical * typical
+        curved = _curved(tilted, images, third, frobenius, spread)
+        lost = xp.expm1(-0.75 * log) - size * eps * unit**2 * xp.expm1(0.25 * log)
+        share = trace + lost + _sum((2 * mean - turn) * turn)
+        known = xp.clip(xp.exp(0.75 * log) * share, min=0.0)
+        explained = _sum(linear)
+        share = xp.clip(known / xp.clip(explained, min=TINY), max=1.0)
+        rest = xp.clip(known - explained, min=0.0) / xp.clip(_sum(curved), min=TINY)
+        return cls(
+            centred,
+            unit,
+            size**0.5,
+            size**0.5 * xp.exp(0.375 * log) * (mean - turn),
+            gain,
+            pull,
+            tilted,
+            images,
+            third,
+            frobenius,
+            share,
+            rest,
+            size * (share * linear + rest * curved),
+        )
+
+    def covariance(self, x: Gaussian) -> Array:
+        """Covariance of the result."""
+        matrix = x.covariance if x.has_covariance else diagonal_matrix(x.variance)
+        matrix = (_centre_both(matrix) if self.centred else matrix) * self.unit[..., None] ** 2
+        gain, pull = self.gain[..., None], self.pull[..., None]
+        tilted, (once, twice) = self.tilted, self.images
+        square, mixed = outer(tilted, tilted), outer(tilted, once)
+        strength, length = _sum(tilted * once)[..., None], _sum(once * once)[..., None]
+        mixed = mixed + mixed.mT
+        linear = gain**2 * matrix - gain * pull * mixed + pull**2 * strength * square
+        far = outer(tilted, twice)
+        curved = (strength + self.third[..., None]) * matrix + outer(once, once) + far + far.mT
+        curved = curved - 3 * strength * mixed
+        weight = self.frobenius[..., None] / 2 - 3 * length + 4.5 * strength**2
+        curved = curved + weight * square
+        share, rest = self.share[..., None], self.rest[..., None]
+        return self.root**2 * (share * linear + rest * curved)
+
+    def jacobian(self, cross: Array) -> Array:
+        """The map of Cov(x, ·) to Cov(y, ·)."""
+        xp = namespace(cross)
+        if self.centred:
+            cross = cross - xp.mean(cross, axis=-2, keepdims=True)
+        column = self.tilted[..., :, None]
+        pulled = self.pull[..., None] * column * (column.mT @ cross)
+        return self.root * self.unit[..., None] * (self.gain[..., None] * cross - pulled)
+
+
+def _sum(array: Array) -> Array:
+    return namespace(array).sum(array, axis=-1, keepdims=True)
+
+
+def _centre(array: Array) -> Array:
+    return array - namespace(array).mean(array, axis=-1, keepdims=True)
+
+
+def _centre_both(matrix: Array) -> Array:
+    return _centre(_centre(matrix).mT)
+
+
+def _times(x: Gaussian, vector: Array) -> Array:
+    if x.has_covariance:
+        return (x.covariance @ vector[..., None])[..., 0]
+    return x.variance * vector
+
+
+def _linear(gain: Array, pull: Array, tilted: Array, image: Array, spread: Array) -> Array:
+    """Diagonal of G Cov[c] Gᵀ."""
+    through = pull * pull * _sum(tilted * image) * tilted * tilted
+    whole = gain * gain * spread - 2 * gain * pull * tilted * image + through
+    return namespace(whole).clip(whole, min=0.0)
+
+
+def _curved(
+    tilted: Array, images: tuple[Array, Array], third: Array, frobenius: Array, spread: Array
+) -> Array:
+    """Diagonal of R up to its weight: ½ tr(H_i C H_j C) for the second derivatives H of y."""
+    once, twice = images
+    strength, length = _sum(tilted * once), _sum(once * once)
+    weight = frobenius / 2 - 3 * length + 4.5 * strength * strength
+    whole = (strength + third) * spread + once * once + 2 * tilted * twice
+    whole = whole - 6 * strength * tilted * once + weight * tilted * tilted
+    return namespace(whole).clip(whole, min=0.0)
+
+
+def _invariants(x: Gaussian, centred: bool) -> tuple[Array, Array]:
+    """Diagonal and squared Frobenius norm of the covariance of the centred features."""
+    if x.has_covariance:
+        matrix: Array = x.covariance
+        matrix = _centre_both(matrix) if centred else matrix
+        return diagonal(matrix), _sum(_sum(matrix * matrix)[..., 0])
+    variance: Array = x.variance
+    squares, size = _sum(variance * variance), variance.shape[-1]
+    if not centred:
+        return variance, squares
+    total: Array = _sum(variance)
+    spread = variance * (1 - 2 / size) + total / size**2
+    return spread, squares * (1 - 2 / size) + total * total / size**2

@@ -1,0 +1,1 @@
+"""Operations that put elements elsewhere."""

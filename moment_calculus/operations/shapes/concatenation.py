@@ -1,0 +1,180 @@
+"""Concatenation of live values, with the cross-covariances of the parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from moment_calculus.numerics.arrays import Array, device
+from moment_calculus.numerics.rulebook import Propagation
+from moment_calculus.numerics.special import namespace
+from moment_calculus.operations.shapes.indexing import take
+from moment_calculus.operations.shapes.moves import broadcast, reshape
+from moment_calculus.refusals.errors import UnsupportedMoments
+from moment_calculus.values import Gaussian
+from moment_calculus.values.covariances import (
+    cross_covariances,
+    elementwise_covariance,
+    share_sites,
+)
+from moment_calculus.values.layout import batch_shape
+
+
+def concatenate(values: Sequence[Any], axis: int) -> Gaussian:
+    """Concatenate values and arrays; along the feature axis the cross-covariances enter.
+
+    Args:
+        values: at least one of them random.
+        axis: negative axis along which to concatenate.
+
+    Raises:
+        UnsupportedMoments: if parts share a latent site and their joint moments are not known.
+    """
+    live = [value.gaussian() for value in values if hasattr(value, "gaussian")]
+    features = live[0].axis if len({part.axis for part in live}) == 1 else -1
+    if features is None and all(value.shape[axis] == 1 for value in values):
+        features = axis  # scalars side by side become the features of a vector
+    parts = [on_features(value, features, live[0].propagation) for value in values]
+    along = axis == features
+    joint = None
+    if features is not None:
+        joint = (lambda: _joined(parts)) if along else (lambda: _stacked(parts, axis, features))
+    shared = _share(parts)
+    dense = any(part.has_covariance for part in parts) or (along and shared)
+    return Gaussian(
+        _concat([part.mean for part in parts], axis),
+        _concat([part.variance for part in parts], axis),
+        joint if dense and live[0].propagation.full else None,
+        joint=joint,
+        axis=features,
+        sites=frozenset().union(*(part.sites for part in parts)),
+        parents=_placed(parts) if along else _placed_in_batch(parts, axis, features),
+        propagation=live[0].propagation,
+        independent=not shared and all(part.independent for part in parts),
+        apart=not shared and all(part.apart for part in parts),
+        each=lambda other: _each(parts, other, axis),
+    )
+
+
+def stack(values: Sequence[Any], axis: int) -> Gaussian:
+    """Stack values and arrays along a new axis; scalars become the features of a vector.
+
+    Args:
+        values: of one shape, at least one of them random.
+        axis: negative place of the new axis in the result.
+
+    Raises:
+        UnsupportedMoments: if parts share a latent site and their joint moments are not known.
+    """
+    shape = tuple(values[0].shape)
+    place = len(shape) + 1 + axis
+    wide = (*shape[:place], 1, *shape[place:])
+    return concatenate([reshape(value, wide) for value in values], axis)
+
+
+def _concat(arrays: Sequence[Array], axis: int) -> Array:
+    return namespace(arrays[0]).concat(list(arrays), axis=axis)
+
+
+def on_features(part: Any, axis: int | None, propagation: Propagation) -> Gaussian:
+    """A value on a given feature axis; a certain one has variance zero.
+
+    Args:
+        part: value or array.
+        axis: negative feature axis, or None.
+        propagation: how randomness flows.
+    """
+    if hasattr(part, "gaussian"):
+        return broadcast(part.gaussian(), part.shape, axis)
+    zeros = namespace(part).zeros_like(part)
+    return Gaussian(part, zeros, axis=axis, propagation=propagation)
+
+
+def _share(parts: Sequence[Gaussian]) -> bool:
+    named = sum(len(p.sites) for p in parts) > len(frozenset().union(*(p.sites for p in parts)))
+    return named and bool(share_sites(*parts))
+
+
+def _stacked(parts: Sequence[Gaussian], axis: int, features: int) -> Array:
+    """Covariance of parts concatenated along an axis of the batch."""
+    rank = len(parts[0].shape)
+    return _concat([part.joint_covariance() for part in parts], axis % rank - (axis > features))
+
+
+def _joined(parts: Sequence[Gaussian]) -> Array:
+    known = cross_covariances()
+    return _concat([_concat([_block(p, q, known) for q in parts], -1) for p in parts], -2)
+
+
+def _block(left: Gaussian, right: Gaussian, known: Callable) -> Array:
+    if left is right:
+        return left.joint_covariance()
+    cross = known(left, right)
+    if cross is None:
+        raise UnsupportedMoments(
+            "concatenation of values whose joint moments are not known",
+            sites=left.sites & right.sites,
+            remedy="use covariance='diagonal', or draw the shared site by naming it in "
+            "sample_sites=",
+        )
+    batch = batch_shape(left.shape, left.axis)
+    return namespace(cross).broadcast_to(cross, (*batch, _size(left), _size(right)))
+
+
+def _size(part: Gaussian) -> int:
+    return 1 if part.axis is None else part.shape[part.axis]
+
+
+def _placed(parts: Sequence[Gaussian]):
+    sizes = [_size(part) for part in parts]
+    placed = []
+    for i, part in enumerate(parts):
+        if part.sites:
+            before, after = sum(sizes[:i]), sum(sizes[i + 1 :])
+            placed.append((part, lambda c, b=before, a=after: _pad_rows(c, b, a)))
+    return tuple(placed)
+
+
+def _pad_rows(cross: Array, before: int, after: int) -> Array:
+    xp = namespace(cross)
+    above, below = (
+        xp.zeros((*cross.shape[:-2], n, cross.shape[-1]), dtype=cross.dtype, device=device(cross))
+        for n in (before, after)
+    )
+    return xp.concat([above, cross, below], axis=-2)
+
+
+def _placed_in_batch(parts: Sequence[Gaussian], axis: int, features: int | None):
+    """Parts of one element each keep their covariance with what has all of the elements."""
+    alone = all(part.shape[axis] == 1 for part in parts)
+    place = axis + (features is not None and axis < features)
+    placed = []
+    for i, part in enumerate(parts):
+        if part.sites:
+            only = lambda c, i=i: _only(c, i, len(parts), place)  # noqa: E731
+            placed.append((part, only if alone else None))
+    return tuple(placed)
+
+
+def _only(cross: Array, chosen: int, count: int, place: int) -> Array:
+    """One element along a negative axis of the batch, and zeros for the others."""
+    xp = namespace(cross)
+    numbers = xp.reshape(xp.arange(count, device=device(cross)), (count,) + (1,) * (1 - place))
+    return xp.where(numbers == chosen, cross, xp.zeros_like(cross))
+
+
+def _each(parts: Sequence[Gaussian], other: Gaussian, axis: int) -> Array | float | None:
+    """Covariance of each component of the parts with that of another value, piece by piece."""
+    known, start = [], 0
+    for part in parts:
+        end = start + part.shape[axis]
+        piece = take(other, slice(start, end), len(other.shape) + axis)
+        known.append(elementwise_covariance(part, piece))
+        start = end
+    if any(covariance is None for covariance in known):
+        return None
+    if all(isinstance(covariance, float) for covariance in known):
+        return 0.0
+    xp = namespace(other.mean)
+    pairs = zip(parts, known, strict=True)
+    return _concat([xp.broadcast_to(c + 0 * part.variance, part.shape) for part, c in pairs], axis)

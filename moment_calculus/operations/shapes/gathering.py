@@ -1,0 +1,107 @@
+"""Elements picked by index arrays on some axes, as gather primitives do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from moment_calculus.functions.chains import extremes
+from moment_calculus.numerics.arrays import Array
+from moment_calculus.numerics.special import namespace
+from moment_calculus.operations.shapes.indexing import index_batch, index_features
+from moment_calculus.operations.shapes.moves import (
+    may_lose_dependence,
+    move_axis,
+    moved,
+    permute,
+    reshape,
+    warn_dropped,
+)
+from moment_calculus.values import Deferred, Gaussian
+from moment_calculus.values.layout import batch_shape
+
+
+def pick(value: Any, chosen: Mapping[int, Array], *, distinct: bool = False) -> Any:
+    """Elements at index arrays of some axes; the other axes stay whole.
+
+    The covariance follows where features are picked alone, or elements of the batch alone, or one
+    known feature of them, as in ``x[rows, 0]``.
+
+    Args:
+        value: value or array.
+        chosen: at least one non-negative axis, with integers [...] of one common shape that are
+            within its bounds.
+        distinct: whether no element is known to be picked twice.
+
+    Returns:
+        Value of the shape of the index arrays, followed by the other axes in order.
+
+    Warns:
+        CovarianceDroppedWarning: if dependent features are mixed with elements of the batch.
+    """
+    axes = sorted(chosen)
+    if isinstance(value, Deferred):
+        return value.moved(lambda v: pick(v, chosen, distinct=distinct))
+    if not isinstance(value, Gaussian):
+        return _of_array(value, axes, chosen)
+    features = None if value.axis is None else len(value.shape) + value.axis
+    if features not in axes:
+        return _of_batch(value, axes, chosen, features, distinct)
+    if axes == [features]:
+        return _of_features(value, chosen[features], distinct)
+    return _of_both(value, axes, chosen, distinct)
+
+
+def _of_array(array: Array, axes: list[int], chosen: Mapping[int, Array]) -> Array:
+    rest = [axis for axis in range(len(array.shape)) if axis not in axes]
+    front = namespace(array).permute_dims(array, (*axes, *rest))
+    return front[tuple(chosen[axis] for axis in axes)]
+
+
+def _of_batch(
+    value: Gaussian, axes: list[int], chosen: Mapping[int, Array], features: Any, distinct: bool
+) -> Gaussian:
+    rest = [axis for axis in range(len(value.shape)) if axis not in axes]
+    last = [axis for axis in rest if axis != features]
+    front = permute(value, (*axes, *last, *([] if features is None else [features])))
+    result = index_batch(front, tuple(chosen[axis] for axis in axes), distinct=distinct)
+    if features is None:
+        return result
+    rank = len(result.shape)
+    return move_axis(result, rank - 1, rank - len(rest) + rest.index(features))
+
+
+def _of_features(value: Gaussian, places: Array, distinct: bool) -> Gaussian:
+    last = move_axis(value, len(value.shape) + (value.axis or 0), len(value.shape) - 1)
+    batch = batch_shape(value.shape, value.axis)
+    if not places.shape:
+        return index_features(last, places)
+    flat = index_features(last, namespace(places).reshape(places, (-1,)), distinct=distinct)
+    return reshape(move_axis(flat, len(batch), 0), (*places.shape, *batch))
+
+
+def _of_both(
+    value: Gaussian, axes: list[int], chosen: Mapping[int, Array], distinct: bool
+) -> Gaussian:
+    """One known feature of elements keeps its dependence; of others, variances only.
+
+    Of independent components nothing is lost: they become scalars.
+    """
+    features = len(value.shape) + (value.axis or 0)
+    known = extremes(chosen[features])
+    if known is not None and known[0] == known[1]:
+        last = move_axis(value, features, len(value.shape) - 1)
+        left = {axis - (axis > features): chosen[axis] for axis in axes if axis != features}
+        return pick(index_features(last, int(known[0])), left, distinct=distinct)
+    shape = tuple(_of_array(value.mean, axes, chosen).shape)
+    scalars = not shape or (value.independent and not distinct)
+    result = moved(
+        value,
+        lambda a: _of_array(a, axes, chosen),
+        None if scalars else -1,
+        parents=((value, None),),
+        independent=value.independent and distinct,
+    )
+    if may_lose_dependence(value):
+        warn_dropped(value, "an index of features and batch together")
+    return result

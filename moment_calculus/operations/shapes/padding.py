@@ -1,0 +1,83 @@
+"""Padding of live values with certain entries, between the entries too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from moment_calculus.numerics.arrays import Array, device
+from moment_calculus.numerics.special import namespace
+from moment_calculus.operations.shapes.moves import moved
+from moment_calculus.refusals.errors import UnsupportedMoments
+from moment_calculus.values import Gaussian, Value
+from moment_calculus.values.lags import lag_covariance
+
+Config = Sequence[tuple[int, int, int]]
+PadKernel = Callable[[Array, Config, Any], Array]
+
+
+def pad(value: Value, kernel: PadKernel, config: Config, fill: Any = 0.0) -> Gaussian:
+    """A value with certain entries around and between its own: exact.
+
+    Args:
+        value: of rank n.
+        kernel: ``kernel(array, config, fill)`` pads an array of any rank.
+        config: for each of the n axes how many entries come before, after and between the
+            value's; negative numbers before and after remove entries.
+        fill: certain scalar.
+
+    Raises:
+        UnsupportedMoments: if ``fill`` is random.
+    """
+    if hasattr(fill, "sites"):
+        raise UnsupportedMoments(
+            "padding with a random value",
+            sites=fill.sites | value.sites,
+            remedy="pad with a certain number, and add the random value by concatenation",
+        )
+    value = value.gaussian()
+    config = tuple((int(low), int(high), int(between)) for low, high, between in config)
+    if value.axis is None:
+        return _padded(value, kernel, config, fill, None, None)
+    features = config[value.axis]
+    place = len(config) + value.axis
+    batch = (*config[:place], *config[place + 1 :])
+    joint = lambda: kernel(value.joint_covariance(), (*batch, features, features), 0.0)  # noqa: E731
+    rows = lambda cross: _padded_rows(cross, kernel, features)  # noqa: E731
+    return _padded(value, kernel, config, fill, joint, None if _pads(batch) else rows)
+
+
+def _padded(value, kernel, config, fill, joint, jacobian) -> Gaussian:
+    result = moved(
+        value,
+        lambda array: kernel(array, config, 0.0),
+        value.axis,
+        covariance=joint if value.has_covariance else None,
+        joint=joint,
+        parents=((value, jacobian),),
+        components=None,
+        lags=lambda offset: _lags(value, kernel, config, offset),
+    )
+    result.mean = kernel(value.mean, config, fill)
+    return result
+
+
+def _pads(config: Any) -> bool:
+    return any(any(entry) for entry in config)
+
+
+def _padded_rows(cross: Array, kernel: PadKernel, features: tuple[int, int, int]) -> Array:
+    still = ((0, 0, 0),)
+    return kernel(cross, (*still * (cross.ndim - 2), features, *still), 0.0)
+
+
+def _lags(value: Gaussian, kernel: PadKernel, config: Any, offset: Any) -> Array | None:
+    """Certain entries have no covariance; the value's own keep theirs."""
+    steps = [divmod(o, between + 1) for o, (_, _, between) in zip(offset, config, strict=True)]
+    reach = zip(steps, value.shape, strict=True)
+    if any(rest or abs(step) >= size for (step, rest), size in reach):
+        full = kernel(value.variance, config, 0.0)
+        shape = tuple(n - abs(o) for n, o in zip(full.shape, offset, strict=True))
+        return namespace(full).zeros(shape, dtype=full.dtype, device=device(full))
+    known = lag_covariance(value, tuple(step for step, _ in steps))
+    return None if known is None else kernel(known, config, 0.0)

@@ -1,0 +1,1 @@
+"""Operations on windows that move over the axes of an array."""

@@ -1,0 +1,246 @@
+"""Largest and smallest entries of windows, by pairs."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from moment_calculus.functions.monotone import is_increasing
+from moment_calculus.functions.table import ReLU
+from moment_calculus.numerics.arrays import Array, positive_part
+from moment_calculus.numerics.special import constants, namespace
+from moment_calculus.operations.elementwise.arithmetic import subtract
+from moment_calculus.operations.elementwise.choices import maximum, where
+from moment_calculus.operations.elementwise.unary import apply, scale_shift
+from moment_calculus.operations.shapes.indexing import index
+from moment_calculus.operations.shapes.moves import warn_dropped
+from moment_calculus.operations.windows.geometry import Windows
+from moment_calculus.refusals.errors import DependenceWarning, UnsupportedMoments
+from moment_calculus.refusals.notices import warn_user
+from moment_calculus.values import Deferred, Gaussian, Value
+from moment_calculus.values.lags import lag_covariance, shifted
+
+Padding = Sequence[tuple[int, int]]
+
+
+def window_maximum(value: Value, windows: Windows, padding: Padding | None = None) -> Value:
+    """Largest entries of windows, entry by entry in the order of rows.
+
+    The larger of two jointly Gaussian entries is exact in mean and variance; the result then
+    enters the next pair as if it were Gaussian, with its exact covariance with the entries that
+    follow. The covariance of positions enters where it is known, see
+    :func:`moment_calculus.values.lags.lag_covariance`.
+
+    Measured for 2×2 and 3×3 windows: the mean is off by at most 0.03 standard deviations, and the
+    standard deviation 0.95 and 0.93 to 1.01 times the exact one for independent entries, 0.92 and
+    0.9 times for positions that share the weights of a 3×3 convolution. Increasing activations
+    change places with the largest entry, and add to the error: with relu, 0.84 and 0.5 times, the
+    mean off by 0.06 and 0.15, in windows that are zero nearly always.
+
+    Args:
+        value: of rank n.
+        windows: over the n axes.
+        padding: how many entries before and after the others, along each of the n axes, are
+            padding, and left out; by default none.
+
+    Returns:
+        A value with as many entries along each axis as there are windows.
+
+    Raises:
+        UnsupportedMoments: if a window holds nothing but padding.
+
+    Warns:
+        DependenceWarning: if positions depend on each other in an unknown way: they enter as
+            independent.
+        CovarianceDroppedWarning: in full mode, if there is a covariance between features: the
+            variances are kept.
+
+    Source: Clark 1961; Shekhovtsov et al. 2018, eqs. 32-35.
+    """
+    return _extreme(value, windows, padding, 1.0)
+
+
+def window_minimum(value: Value, windows: Windows, padding: Padding | None = None) -> Value:
+    """Smallest entries of windows: the largest ones of −x, with another sign.
+
+    Args:
+        value: of rank n.
+        windows: over the n axes.
+        padding: as of :func:`window_maximum`.
+
+    Raises:
+        UnsupportedMoments: if a window holds nothing but padding.
+
+    Warns:
+        DependenceWarning: as :func:`window_maximum`.
+    """
+    return _extreme(value, windows, padding, -1.0)
+
+
+def _extreme(value: Value, windows: Windows, padding: Padding | None, sign: float) -> Value:
+    """The largest entry of sign · x, times the sign; increasing functions are applied to it."""
+    base, activation = _function(value)
+    if activation is not None and is_increasing(activation):
+        return apply(activation, _extreme(base, windows, padding, sign))
+    gaussian = value.gaussian()
+    if sign > 0:
+        return _largest(gaussian, windows, padding)
+    return scale_shift(_largest(scale_shift(gaussian, -1.0).gaussian(), windows, padding), -1.0)
+
+
+def _function(value: Value) -> tuple[Any, Any]:
+    """The Gaussian of which a value is a function, and the function; (None, None) for others."""
+    if isinstance(value, Gaussian):
+        return value.function or (None, None)
+    plain = type(value) is Deferred and value.matched is None
+    return (value.base, value.activation) if plain else (None, None)
+
+
+def _largest(value: Gaussian, windows: Windows, padding: Padding | None) -> Gaussian:
+    if value.has_covariance and value.propagation.full:
+        warn_dropped(value, "the largest entry of windows")
+    masks = _masks(value, windows, padding or [(0, 0)] * len(value.shape))
+    if not np.logical_or.reduce(masks).all():
+        raise UnsupportedMoments(
+            "a window that holds nothing but padding has no largest entry",
+            sites=value.sites,
+            remedy="choose the padding smaller than the window",
+        )
+    stacked = _stacked(value, windows)
+    result, seen, shares = index(stacked, (..., 0)), masks[0], []
+    for place, mask in enumerate(masks[1:], start=1):
+        entry = index(stacked, (..., place))
+        shares.append(_share(result, seen, entry, mask))
+        result = _larger(result, seen, entry, mask)
+        seen = seen | mask
+    result = result.gaussian()
+    return Gaussian(
+        result.mean,
+        positive_part(result.variance),
+        axis=value.axis,
+        sites=value.sites,
+        parents=((value, None),),
+        propagation=value.propagation,
+        independent=value.independent and windows.disjoint,
+        apart=value.apart and windows.disjoint,
+        lags=lambda offset: _lags(value, windows, _gains(result.mean, shares), offset),
+    )
+
+
+def _larger(left: Value, seen: np.ndarray, right: Value, mask: np.ndarray) -> Value:
+    """The larger of two entries where both are there, else the one that is."""
+    result = maximum(left, right)
+    if not mask.all():
+        result = where(_on(mask, right), result, left)
+    if not seen.all():
+        result = where(_on(seen, right), result, right)
+    return result
+
+
+def _share(left: Value, seen: np.ndarray, right: Value, mask: np.ndarray) -> Array:
+    """Probability that the left entry is the larger one, its expected derivative."""
+    difference = subtract(left, right).gaussian()
+    share = ReLU().gain(difference.mean, difference.variance)
+    xp = namespace(share)
+    share = xp.where(_on(mask, right), share, xp.ones_like(share))
+    return xp.where(_on(seen, right), share, xp.zeros_like(share))
+
+
+def _gains(like: Array, shares: list[Array]) -> list[Array]:
+    """Expected derivative of the largest entry by each entry; they add up to one."""
+    xp = namespace(like)
+    later, gains = xp.ones_like(like), []
+    for share in reversed(shares):
+        gains.append(later * (1 - share))
+        later = later * share
+    return [later, *reversed(gains)]
+
+
+def _lags(
+    value: Gaussian, windows: Windows, gains: list[Array], offset: tuple[int, ...]
+) -> Array | None:
+    """Covariance of largest entries whose windows are an offset apart, by expected derivatives."""
+    counts = [n - abs(o) for n, o in zip(gains[0].shape, offset, strict=True)]
+    places, total = windows.places(), 0.0
+    halves = [shifted(gain, offset) for gain in gains]
+    lags: dict[Any, Array | None] = {}
+    for (first, (left, _)), (second, (_, right)) in itertools.product(
+        zip(places, halves, strict=True), repeat=2
+    ):
+        lag, starts = windows.meeting(offset, first, second)
+        if lag not in lags:
+            lags[lag] = lag_covariance(value, lag)
+        known = lags[lag]
+        if known is None:
+            return None
+        total = total + left * right * known[windows.strided(starts, counts)]
+    return total
+
+
+def _on(mask: np.ndarray, value: Value) -> Array:
+    return constants(mask, value.at_mean) > 0
+
+
+def _masks(value: Gaussian, windows: Windows, padding: Padding) -> list[np.ndarray]:
+    """For each place of a window, in which windows there is an entry, and no padding."""
+    counts, masks = windows.counts(value.shape), []
+    for place in windows.places():
+        mask = np.ones((1,) * len(counts), dtype=bool)
+        for axis, ((low, high), count) in enumerate(zip(padding, counts, strict=True)):
+            start = windows.dilations[axis] * place[axis]
+            entries = start + windows.strides[axis] * np.arange(count)
+            there = (entries >= low) & (entries < value.shape[axis] - high)
+            mask = mask & there.reshape([-1 if a == axis else 1 for a in range(len(counts))])
+        masks.append(mask)
+    return masks
+
+
+def _stacked(value: Gaussian, windows: Windows) -> Gaussian:
+    """The entries of each window as the features of a vector."""
+    xp, shape = namespace(value.mean), value.shape
+    slices = [windows.entry(place, shape) for place in windows.places()]
+    covariances = _covariances(value, windows)
+
+    def joint() -> Array:
+        rows = [xp.stack(row, axis=-1) for row in covariances]  # type: ignore[union-attr]
+        return xp.stack(rows, axis=-2)
+
+    return Gaussian(
+        xp.stack([value.mean[entry] for entry in slices], axis=-1),
+        xp.stack([value.variance[entry] for entry in slices], axis=-1),
+        joint if covariances else None,
+        sites=value.sites,
+        parents=((value, None),),
+        propagation=value.propagation,
+        independent=False,
+    )
+
+
+def _covariances(value: Gaussian, windows: Windows) -> list[list[Array]] | None:
+    """Covariances between all places of a window; None if there are none, or they are unknown."""
+    if value.independent:
+        return None
+    lags: dict[Any, Array | None] = {}
+    for difference in windows.differences():
+        if difference >= (0,) * len(difference):
+            lag = tuple(r * e for r, e in zip(windows.dilations, difference, strict=True))
+            lags[lag] = lag_covariance(value, lag)
+    if any(known is None for known in lags.values()):
+        warn_user(
+            "the positions of a window depend on latent site(s) "
+            f"{', '.join(sorted(value.sites))} and their covariance is not known: they enter as "
+            "independent; draw the sites by naming them in sample_sites= instead",
+            DependenceWarning,
+        )
+        return None
+    places = windows.places()
+    return [[_entry(value, windows, lags, *sorted((i, j))) for i in places] for j in places]
+
+
+def _entry(value: Gaussian, windows: Windows, lags: Any, first: Any, second: Any) -> Array:
+    """Covariance between two places of all windows."""
+    lag, starts = windows.meeting((0,) * len(first), first, second)
+    return lags[lag][windows.strided(starts, windows.counts(value.shape))]

@@ -1,0 +1,181 @@
+"""Sums over windows of live values, with the dependence between positions where it is known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from moment_calculus.numerics.arrays import Array, positive_part
+from moment_calculus.numerics.special import constants, namespace
+from moment_calculus.operations.linear.maps import map_features
+from moment_calculus.operations.shapes.moves import warn_dropped
+from moment_calculus.operations.windows.geometry import Offset, Windows
+from moment_calculus.refusals.errors import DependenceWarning
+from moment_calculus.refusals.notices import warn_user
+from moment_calculus.values import Gaussian, Value
+from moment_calculus.values.lags import lag_covariance
+from moment_calculus.values.layout import batch_shape
+
+WindowKernel = Callable[[Array, Windows], Array]
+MOST_PAIRS = 256  # distances between positions that a sum over whole axes goes through
+
+
+def window_sum(value: Value, windows: Windows, kernel: WindowKernel) -> Gaussian:
+    """Sums over windows; pad with zeros before, and divide by the size for a mean.
+
+    Exact for independent components, for a known covariance over the feature axis, and where the
+    covariance of positions is known, see :func:`moment_calculus.values.lags.lag_covariance`: after
+    the first convolution of a network, with activations, scales and biases between. After a later
+    convolution what its inputs share enters as they do there. In diagonal mode features
+    enter as independent, as in a linear map.
+
+    Args:
+        value: of rank n.
+        windows: over the n axes.
+        kernel: ``kernel(array, windows)`` sums an array of any rank over windows of its axes.
+
+    Returns:
+        A value with as many entries along each axis as there are windows.
+
+    Warns:
+        DependenceWarning: if positions depend on each other in an unknown way: their covariance is
+            taken as zero. The standard deviation is then too small, for n entries of a window
+            that are fully correlated by a factor of √n.
+        CovarianceDroppedWarning: in full mode, if a covariance between features is not known for
+            pairs of positions: the variances are kept.
+    """
+    value = value.gaussian()
+    if value.independent and windows.disjoint:
+        return _made(value, value, windows, kernel, None, independent=True)
+    result = value
+    place = None if value.axis is None else len(value.shape) + value.axis
+    features = windows.on([] if place is None else [place])
+    if place is not None and not features.still:
+        mapped = map_features(value, _matrix(value, place, features))
+        covariance = mapped.joint_covariance
+        kept = covariance if mapped.has_covariance else None
+        result = _made(value, mapped, features, kernel, kept, mapped.variance, joint=covariance)
+    others = windows.on([axis for axis in range(len(value.shape)) if axis != place])
+    if others.still:
+        return result
+    known = _over_batch(result, others, kernel, apart=value.apart)
+    return _as_independent(result, others, kernel) if known is None else known
+
+
+def sum_of_dependent(value: Gaussian, axes: Sequence[int]) -> Gaussian | None:
+    """Sum over axes of the batch, which stay with size one; exact where :func:`window_sum` is.
+
+    Args:
+        value: of rank n.
+        axes: non-negative axes, none of them the feature axis.
+
+    Returns:
+        The sum; None if the positions depend on each other in an unknown way, or if there are
+        more than :data:`MOST_PAIRS` distances between them.
+    """
+    still = (1,) * len(value.shape)
+    windows = Windows(value.shape, still, still).on(axes)
+    if windows.pairs > MOST_PAIRS:
+        return None
+    return _over_batch(value, windows, _whole, apart=False)
+
+
+def _whole(array: Array, windows: Windows) -> Array:
+    """The sum over a single window."""
+    axes = tuple(axis for axis, n in enumerate(windows.sizes) if n > 1)
+    return namespace(array).sum(array, axis=axes, keepdims=True)
+
+
+def _matrix(value: Gaussian, place: int, windows: Windows) -> Array:
+    """The sums over windows of one axis as a matrix."""
+    size = value.shape[place]
+    count = windows.counts(value.shape)[place]
+    entries = windows.strides[place] * np.arange(count)[:, None]
+    entries = entries + windows.dilations[place] * np.arange(windows.sizes[place])
+    return constants(np.eye(size)[entries].sum(axis=1), value.mean)
+
+
+def _made(value, moved, windows, kernel, covariance, variance=None, **options) -> Gaussian:
+    """Sums of a value; ``moved`` is what the result comes from."""
+    first = moved if moved is not value else None
+    return Gaussian(
+        kernel(value.mean, windows) if first is None else first.mean,
+        kernel(value.variance, windows) if variance is None else variance,
+        covariance,
+        axis=value.axis,
+        sites=value.sites,
+        parents=((value, None),) if first is None else first.parents,
+        propagation=value.propagation,
+        mixes=first is not None and first.mixes,
+        lags=lambda offset: _lag_of_sums(value, windows, kernel, offset),
+        **{"independent": False, **options},
+    )
+
+
+def _over_batch(
+    value: Gaussian, windows: Windows, kernel: WindowKernel, *, apart: bool
+) -> Gaussian | None:
+    """Windows over axes of the batch; None if the covariance of positions is not known."""
+    if apart:
+        variance = kernel(value.variance, windows)
+    else:
+        variance = _lag_of_sums(value, windows, kernel, (0,) * len(value.shape))
+    if variance is None:
+        return None
+    covariance = None
+    if value.has_covariance and apart:
+        covariance = lambda: kernel(value.covariance, _beside(value, windows))  # noqa: E731
+    elif value.has_covariance and value.propagation.full:
+        warn_dropped(value, "a sum over windows of positions")
+    still = apart and windows.disjoint
+    return _made(value, value, windows, kernel, covariance, positive_part(variance), apart=still)
+
+
+def _as_independent(value: Gaussian, windows: Windows, kernel: WindowKernel) -> Gaussian:
+    warn_user(
+        "the positions of a window depend on latent site(s) "
+        f"{', '.join(sorted(value.sites))} and their covariance is not known: it is taken as "
+        "zero; pool before a sum of dependent terms, a product or a normalisation, or draw the "
+        "sites by naming them in sample_sites=",
+        DependenceWarning,
+    )
+    return _made(value, value, windows, kernel, None, kernel(value.variance, windows))
+
+
+def _beside(value: Gaussian, windows: Windows) -> Windows:
+    """The windows on the layout of covariances."""
+    axes = tuple(range(len(value.shape)))
+    return windows.along((*batch_shape(axes, value.axis), None, None))
+
+
+def _lag_of_sums(
+    value: Gaussian, windows: Windows, kernel: WindowKernel, offset: Offset
+) -> Array | None:
+    """Covariance of sums whose windows are an offset apart: Σ over the pairs of their entries."""
+    halved = not any(offset)
+    total: Any = 0.0
+    for difference in windows.differences():
+        if halved and difference < (0,) * len(difference):
+            continue  # the pair in the other order
+        part = _lag_of_pairs(value, windows, kernel, offset, difference)
+        if part is None:
+            return None
+        total = total + (2 * part if halved and any(difference) else part)
+    return total
+
+
+def _lag_of_pairs(
+    value: Gaussian, windows: Windows, kernel: WindowKernel, offset: Offset, difference: Offset
+) -> Array | None:
+    """The pairs of entries of which the second one is at a difference from the first one."""
+    first = tuple(max(0, -e) for e in difference)
+    second = tuple(max(0, e) for e in difference)
+    lag, starts = windows.meeting(offset, first, second)
+    known = lag_covariance(value, lag)
+    if known is None:
+        return None
+    counts = [n - abs(o) for n, o in zip(windows.counts(value.shape), offset, strict=True)]
+    smaller = windows.shrunk(difference)
+    return kernel(known[smaller.covered(starts, counts)], smaller)

@@ -1,0 +1,19 @@
+"""Parts of composite functions, which hosts spell out in sums, exponentials and quotients."""
+
+from moment_calculus.recognition import dispersion, features, normalisation, softmax
+from moment_calculus.recognition.base import Symbolic, View
+from moment_calculus.recognition.steps import STEPS, VECTOR_FUNCTIONS, resolved, step, take_step
+
+__all__ = [
+    "STEPS",
+    "VECTOR_FUNCTIONS",
+    "Symbolic",
+    "View",
+    "dispersion",
+    "features",
+    "normalisation",
+    "resolved",
+    "softmax",
+    "step",
+    "take_step",
+]

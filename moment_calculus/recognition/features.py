@@ -1,0 +1,246 @@
+"""The parts of a normalisation: first and second moments of features over groups of them.
+
+With M₁ = Σ x/n and M₂ = Σ x²/n, a centred feature is x − M₁, a variance M₂ − M₁². The coefficients
+are kept, so that every spelling is found: two passes or one, any scale, n or n − 1.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from moment_calculus.recognition.base import Entries, Grouped, Reduction, View, reduction_of
+from moment_calculus.recognition.steps import Certain, step
+
+ROUNDING = 1e-6  # of coefficients that are computed in single precision
+
+
+class Mean(Grouped):
+    """β M₁ over groups.
+
+    Args:
+        reduction: the groups.
+        slope: β.
+        like: a part whose layout it has.
+    """
+
+    def __init__(self, reduction: Reduction, slope: float, like: Grouped | None = None) -> None:
+        super().__init__(reduction, like)
+        self.slope = slope
+
+
+class Centred(Entries):
+    """α x + β M₁.
+
+    Args:
+        view: x.
+        reduction: the groups of the mean.
+        scale: α.
+        slope: β.
+    """
+
+    def __init__(self, view: View, reduction: Reduction, scale: float, slope: float) -> None:
+        super().__init__(view)
+        self.reduction, self.scale, self.slope = reduction, scale, slope
+
+
+class Square(Entries):
+    """(α x + β M₁)².
+
+    Args:
+        view: x.
+        reduction: the groups of the mean, or None for x² itself.
+        scale: α.
+        slope: β.
+    """
+
+    def __init__(self, view: View, reduction: Reduction | None, scale: float, slope: float) -> None:
+        super().__init__(view)
+        self.reduction, self.scale, self.slope = reduction, scale, slope
+
+
+class Quadratic(Grouped):
+    """a M₂ + b M₁² + e.
+
+    Args:
+        reduction: the groups.
+        coefficients: a, b and e; e may be an array of one element.
+        like: a part whose layout it has.
+    """
+
+    def __init__(
+        self,
+        reduction: Reduction,
+        coefficients: tuple[float, float, Any],
+        like: Grouped | None = None,
+    ) -> None:
+        super().__init__(reduction, like)
+        self.coefficients = coefficients
+
+    def scaled(self, factor: float, by: Callable = operator.mul) -> Quadratic:
+        """The multiple by a number.
+
+        Args:
+            factor: the number.
+            by: how it enters, ``operator.mul`` or ``operator.truediv``.
+        """
+        a, b, e = self.coefficients
+        return Quadratic(self.reduction, (by(a, factor), by(b, factor), by(e, factor)), self)
+
+    @property
+    def positive(self) -> bool:
+        """Whether it cannot be negative: M₂ ≥ M₁²."""
+        a, b, e = self.coefficients
+        return a >= 0 and a + b >= -ROUNDING * a and isinstance(e, int | float) and e >= 0
+
+
+def is_number(operand: Any) -> bool:
+    """Whether an operand is a known number.
+
+    Args:
+        operand: anything.
+    """
+    return isinstance(operand, int | float) and not isinstance(operand, bool)
+
+
+@step("reduce_sum", View)
+def _sum(view: View, axes: tuple[int, ...]) -> Any:
+    reduction = reduction_of(view, axes)
+    return None if reduction is None else Mean(reduction, reduction.count)
+
+
+@step("reduce_sum", Centred)
+def _sum_of_centred(features: Centred, axes: tuple[int, ...]) -> Any:
+    reduction = reduction_of(features.view, axes)
+    if reduction is None or not reduction.same(features.reduction):
+        return None
+    return Mean(reduction, reduction.count * (features.scale + features.slope))
+
+
+@step("reduce_sum", Square)
+def _sum_of_squares(squares: Square, axes: tuple[int, ...]) -> Any:
+    reduction = reduction_of(squares.view, axes)
+    if reduction is None or not (squares.reduction is None or reduction.same(squares.reduction)):
+        return None
+    scale, slope = squares.scale, squares.slope
+    coefficients = (scale**2, (2 * scale + slope) * slope, 0.0)
+    return Quadratic(reduction, coefficients).scaled(reduction.count)
+
+
+@step("multiply", Mean, Certain, commutes=True)
+def _scaled_mean(mean: Mean, factor: Any) -> Any:
+    return Mean(mean.reduction, mean.slope * factor, mean) if is_number(factor) else None
+
+
+@step("divide", Mean, Certain)
+def _divided_mean(mean: Mean, divisor: Any) -> Any:
+    return Mean(mean.reduction, mean.slope / divisor, mean) if is_number(divisor) else None
+
+
+@step("subtract", View, Mean)
+def _centred(view: View, mean: Mean) -> Any:
+    return Centred(view, mean.reduction, 1.0, -mean.slope) if is_own(view, mean) else None
+
+
+@step("subtract", Mean, View)
+def _negative_centred(mean: Mean, view: View) -> Any:
+    return Centred(view, mean.reduction, -1.0, mean.slope) if is_own(view, mean) else None
+
+
+def is_own(view: View, part: Grouped) -> bool:
+    """Whether a part is of the groups of a view, each beside its elements.
+
+    Args:
+        view: the elements.
+        part: indexed by groups.
+    """
+    reduction = part.reduction
+    return view.source is reduction.view.source and reduction.belongs(part, view.index)
+
+
+@step("square", View)
+def _square(view: View) -> Square:
+    return Square(view, None, 1.0, 0.0)
+
+
+@step("square", Centred)
+def _square_of_centred(features: Centred) -> Square:
+    return Square(features.view, features.reduction, features.scale, features.slope)
+
+
+@step("square", Mean)
+def _square_of_mean(mean: Mean) -> Quadratic:
+    return Quadratic(mean.reduction, (0.0, mean.slope**2, 0.0), mean)
+
+
+@step("multiply", View, View)
+def _product(left: View, right: View) -> Any:
+    return _square(left) if left.sees(right) else None
+
+
+@step("multiply", Centred, Centred)
+def _product_of_centred(left: Centred, right: Centred) -> Any:
+    same = left.reduction.same(right.reduction) and left.view.sees(right.view)
+    same = same and (left.scale, left.slope) == (right.scale, right.slope)
+    return _square_of_centred(left) if same else None
+
+
+@step("multiply", Mean, Mean)
+def _product_of_means(left: Mean, right: Mean) -> Any:
+    coefficients = 0.0, left.slope * right.slope, 0.0
+    return Quadratic(left.reduction, coefficients, left) if _side_by_side(left, right) else None
+
+
+def _side_by_side(left: Grouped, right: Grouped) -> bool:
+    same = left.shape == right.shape and left.reduction.same(right.reduction)
+    return same and np.array_equal(left.index, right.index)
+
+
+def _combined(left: Quadratic, right: Quadratic, sign: float) -> Any:
+    if not _side_by_side(left, right):
+        return None
+    (a, b, e), (c, d, f) = left.coefficients, right.coefficients
+    return Quadratic(left.reduction, (a + sign * c, b + sign * d, e + sign * f), left)
+
+
+@step("add", Quadratic, Quadratic)
+def _sum_of_quadratics(left: Quadratic, right: Quadratic) -> Any:
+    return _combined(left, right, 1.0)
+
+
+@step("subtract", Quadratic, Quadratic)
+def _difference_of_quadratics(left: Quadratic, right: Quadratic) -> Any:
+    return _combined(left, right, -1.0)
+
+
+@step("add", Quadratic, Certain, commutes=True)
+def _raised(quadratic: Quadratic, offset: Any) -> Any:
+    if not (is_number(offset) or getattr(offset, "shape", None) == ()):
+        return None
+    a, b, e = quadratic.coefficients
+    return Quadratic(quadratic.reduction, (a, b, e + offset), quadratic)
+
+
+@step("multiply", Quadratic, Certain, commutes=True)
+def _scaled(quadratic: Quadratic, factor: Any) -> Any:
+    return quadratic.scaled(factor) if is_number(factor) else None
+
+
+@step("divide", Quadratic, Certain)
+def _divided(quadratic: Quadratic, divisor: Any) -> Any:
+    return quadratic.scaled(divisor, operator.truediv) if is_number(divisor) else None
+
+
+@step("maximum", Quadratic, Certain, commutes=True)
+def _clipped(quadratic: Quadratic, bound: Any) -> Any:
+    """Hosts guard a variance against rounding."""
+    idle = is_number(bound) and bound <= 0 and quadratic.positive
+    return quadratic if idle else None
+
+
+@step("abs", Quadratic)
+def _absolute(quadratic: Quadratic) -> Any:
+    return quadratic if quadratic.positive else None

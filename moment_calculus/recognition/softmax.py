@@ -1,0 +1,290 @@
+"""The parts of softmax, log-softmax and logsumexp.
+
+exp(x − s) / Σ exp(x − s) does not depend on a stabiliser s that is the same for all classes, nor
+does s + log Σ exp(x − s). Hosts choose the maximum, without its gradient.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NoReturn
+
+import numpy as np
+
+from moment_calculus.operations.normalised.composites import (
+    Composite,
+    LogSoftmax,
+    LogSumExp,
+    Softmax,
+)
+from moment_calculus.operations.shapes.moves import move_axis, reshape
+from moment_calculus.recognition.base import Entries, Grouped, Reduction, View, reduction_of
+from moment_calculus.recognition.steps import Certain, step
+from moment_calculus.refusals.errors import UnsupportedMoments
+from moment_calculus.values import Gaussian
+
+
+class Maximum(Grouped):
+    """max x over groups.
+
+    Args:
+        reduction: the groups.
+        held: whether no gradient flows through it; then it has no moments of its own.
+        like: a part whose layout it has.
+    """
+
+    def __init__(self, reduction: Reduction, held: bool = False, like: Grouped | None = None):
+        super().__init__(reduction, like)
+        if held:
+            self.otherwise(self._refuse)
+
+    def _refuse(self) -> NoReturn:
+        raise UnsupportedMoments(
+            "a maximum of random values without its gradient, in a function that is not "
+            "recognised as a softmax, log-softmax or logsumexp",
+            sites=self.sites,
+            remedy="call softmax, log_softmax or logsumexp over one axis, without weights and "
+            "masks; mask logits by -inf before",
+        )
+
+
+class Finite(Grouped):
+    """Whether a maximum is finite."""
+
+    def __init__(self, maximum: Maximum) -> None:
+        super().__init__(maximum.reduction, maximum)
+
+
+class Shifted(Entries):
+    """x − max x.
+
+    Args:
+        view: x.
+        shift: the groups of the maximum.
+    """
+
+    def __init__(self, view: View, shift: Reduction) -> None:
+        super().__init__(view)
+        self.shift = shift
+
+
+class Exponential(Entries):
+    """exp(x), or exp(x − max x).
+
+    Args:
+        view: x.
+        shift: the groups of the maximum, or None.
+    """
+
+    def __init__(self, view: View, shift: Reduction | None = None) -> None:
+        super().__init__(view)
+        self.shift = shift
+
+
+class ExponentialSum(Grouped):
+    """Σ exp(x) over groups, or Σ exp(x − max x), or the reciprocal of one of them.
+
+    Args:
+        reduction: the groups.
+        shift: the groups of the maximum, or None.
+        inverse: whether it is the reciprocal.
+        like: a part whose layout it has.
+    """
+
+    def __init__(
+        self,
+        reduction: Reduction,
+        shift: Reduction | None,
+        inverse: bool = False,
+        like: Grouped | None = None,
+    ) -> None:
+        super().__init__(reduction, like)
+        self.shift, self.inverse = shift, inverse
+
+
+class LogExponentialSum(Grouped):
+    """log Σ exp(x) over groups, or log Σ exp(x − max x).
+
+    Args:
+        reduction: the groups.
+        shift: the groups of the maximum, or None.
+        like: a part whose layout it has.
+    """
+
+    def __init__(self, reduction: Reduction, shift: Reduction | None, like: Grouped) -> None:
+        super().__init__(reduction, like)
+        self.shift = shift
+
+
+@step("reduce_max", View)
+def _maximum(view: View, axes: tuple[int, ...]) -> Any:
+    reduction = reduction_of(view, axes)
+    return None if reduction is None else Maximum(reduction)
+
+
+@step("maximum", Maximum, Certain, commutes=True)
+def _at_least(maximum: Maximum, bound: Any) -> Any:
+    lowest = isinstance(bound, int | float) and bound == -math.inf
+    return maximum if lowest else None
+
+
+@step("stop_gradient", Maximum)
+def _held(maximum: Maximum) -> Maximum:
+    return Maximum(maximum.reduction, True, maximum)
+
+
+@step("is_finite", Maximum)
+def _is_finite(maximum: Maximum) -> Finite:
+    return Finite(maximum)
+
+
+@step("select", Finite, Certain, Maximum)
+def _finite_maximum(finite: Finite, instead: Any, maximum: Maximum) -> Any:
+    """JAX's guard: the maximum of logits is finite, unless all of them are masked."""
+    same = maximum.reduction.same(finite.reduction) and finite.shape == maximum.shape
+    return maximum if same and np.array_equal(finite.index, maximum.index) else None
+
+
+@step("subtract", View, Maximum)
+def _shifted(view: View, maximum: Maximum) -> Any:
+    source = maximum.reduction.view.source
+    own = view.source is source and maximum.reduction.belongs(maximum, view.index)
+    return Shifted(view, maximum.reduction) if own else None
+
+
+@step("exp", View)
+def _exponential(view: View) -> Any:
+    if isinstance(view.source, LogSoftmax) and isinstance(known := view.value(), LogSoftmax):
+        return Softmax(known.source)
+    return Exponential(view)
+
+
+@step("exp", Shifted)
+def _stable_exponential(shifted: Shifted) -> Exponential:
+    return Exponential(shifted.view, shifted.shift)
+
+
+@step("reduce_sum", Exponential)
+def _sum(terms: Exponential, axes: tuple[int, ...]) -> Any:
+    reduction = reduction_of(terms.view, axes)
+    if reduction is None or not _is_common(terms.shift, reduction):
+        return None
+    return ExponentialSum(reduction, terms.shift)
+
+
+def _is_common(shift: Reduction | None, reduction: Reduction) -> bool:
+    """Whether a stabiliser is the same for all elements of each group."""
+    if shift is None:
+        return True
+    return np.array_equal(shift.groups[reduction.groups], shift.groups)
+
+
+@step("abs", ExponentialSum)
+def _positive(total: ExponentialSum) -> ExponentialSum:
+    return total
+
+
+@step("reciprocal", ExponentialSum)
+def _reciprocal(total: ExponentialSum) -> ExponentialSum:
+    return ExponentialSum(total.reduction, total.shift, not total.inverse, total)
+
+
+@step("log", ExponentialSum)
+def _log(total: ExponentialSum) -> Any:
+    if total.inverse:
+        return None
+    if total.shift is None:
+        return _logsumexp(total)
+    return LogExponentialSum(total.reduction, total.shift, total)
+
+
+@step("add", LogExponentialSum, Maximum, commutes=True)
+def _unshifted(total: LogExponentialSum, maximum: Maximum) -> Any:
+    same = maximum.reduction.same(total.shift) and total.shape == maximum.shape
+    if not (same and np.array_equal(maximum.index, maximum.reduction.groups[total.index])):
+        return None
+    return _logsumexp(total)
+
+
+@step("divide", Exponential, ExponentialSum)
+def _softmax(terms: Exponential, total: ExponentialSum) -> Any:
+    return None if total.inverse else _ratio(Softmax, terms, total)
+
+
+@step("multiply", Exponential, ExponentialSum, commutes=True)
+def _softmax_by_product(terms: Exponential, total: ExponentialSum) -> Any:
+    return _ratio(Softmax, terms, total) if total.inverse else None
+
+
+@step("subtract", Shifted, LogExponentialSum)
+def _stable_log_softmax(logits: Shifted, total: LogExponentialSum) -> Any:
+    return _ratio(LogSoftmax, logits, total)
+
+
+@step("subtract", View, LogExponentialSum)
+def _log_softmax(logits: View, total: LogExponentialSum) -> Any:
+    return _ratio(LogSoftmax, logits, total)
+
+
+@step("log", View)
+def _log_of_softmax(view: View) -> Any:
+    known = view.value() if isinstance(view.source, Softmax) else None
+    return LogSoftmax(known.source) if isinstance(known, Softmax) else None
+
+
+def _ratio(kind: type[Composite], terms: Any, total: Any) -> Any:
+    """A function of logits, if numerator and denominator are of the same ones."""
+    view, reduction = terms.view, total.reduction
+    own = view.source is reduction.view.source and _alike(
+        getattr(terms, "shift", None), total.shift
+    )
+    if not (own and reduction.belongs(total, view.index)):
+        return None
+    axes = reduction.axes_in(view)
+    return None if axes is None else _along(kind, view, axes)
+
+
+def _alike(left: Reduction | None, right: Reduction | None) -> bool:
+    return right is None if left is None else left.same(right)
+
+
+def _along(kind: type[Composite], view: View, axes: tuple[int, ...]) -> Any:
+    """A composite of the classes along one axis; it stays one if the axis is the last."""
+    axis, last = _class_axis(kind, view, axes), len(view.shape) - 1
+    if axis == last:
+        return kind(_class_logits(view))
+    logits = move_axis(view.value().gaussian(), axis, last)
+    return move_axis(kind(logits).gaussian(), last, axis)
+
+
+def _class_axis(kind: type[Composite], view: View, axes: tuple[int, ...]) -> int:
+    if len(axes) > 1:
+        raise UnsupportedMoments(
+            f"{kind.name} over axes {axes} of a value of shape {view.shape}",
+            sites=view.sites,
+            remedy="name one axis, e.g. axis=-1",
+        )
+    return axes[0]
+
+
+def _class_logits(view: View) -> Gaussian:
+    """Of log-probabilities, the logits behind them: the two differ by a common shift."""
+    value = view.value()
+    return value.source if isinstance(value, LogSoftmax) else value.gaussian()
+
+
+def _logsumexp(total: Grouped) -> LogExponentialSum | None:
+    reduction = total.reduction
+    if math.prod(total.shape) != math.prod(reduction.shape):
+        return None
+    if not np.array_equal(total.index, reduction.first.reshape(total.shape)):
+        return None
+    result = LogExponentialSum(reduction, None, total)
+    return result.otherwise(lambda: _logsumexp_value(reduction, total.shape))
+
+
+def _logsumexp_value(reduction: Reduction, shape: tuple[int, ...]) -> Gaussian:
+    view = reduction.view
+    axis, last = _class_axis(LogSumExp, view, reduction.axes), len(view.shape) - 1
+    logits = move_axis(view.value().gaussian(), axis, last)
+    return reshape(LogSumExp(logits).gaussian(), shape)

@@ -1,0 +1,1 @@
+"""What the calculus raises and warns of."""
