@@ -106,7 +106,7 @@ def _gaussian_kl(site: Site, guide_site: Site) -> jax.Array | None:
 
 
 def _is_leaf(moments: Any) -> TypeGuard[Gaussian]:
-    return isinstance(moments, Gaussian) and not moments.parents and not moments.has_covariance
+    return isinstance(moments, Gaussian) and not moments.step.inputs and not moments.has_covariance
 
 
 def _is_masked(fn: Any) -> bool:

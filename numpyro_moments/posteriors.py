@@ -19,9 +19,10 @@ from moment_calculus.hosts.wording import (
 from moment_calculus.likelihoods import divergences
 from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.operations.elementwise.arithmetic import add, leaf
-from moment_calculus.operations.shapes.moves import broadcast
+from moment_calculus.operations.shapes.reshaping import broadcast
 from moment_calculus.refusals.errors import UnsupportedMoments
-from moment_calculus.values import Gaussian, Value
+from moment_calculus.values import Gaussian, Spread, Value
+from moment_calculus.values.support import whole
 from numpyro_moments.interpreter import is_random
 from numpyro_moments.likelihoods.structure import random_leaves
 from numpyro_moments.transformed import WRAPPERS, expected_log_slope, gaussian_base, transformed
@@ -131,11 +132,10 @@ def _full_rank(name: str, fn: Any, inner: Any, propagation: Propagation) -> Gaus
         parameter = "location" if is_random(inner.loc) else "covariance"
         raise dependent_posterior(name, parameter, random[0].sites)
     shape = fn.batch_shape + fn.event_shape
+    covariance = jnp.broadcast_to(inner.covariance_matrix, shape + fn.event_shape)
+    spread, support = Spread(covariance=covariance), whole([name])
     return Gaussian(
-        jnp.broadcast_to(inner.loc, shape),
-        covariance=jnp.broadcast_to(inner.covariance_matrix, shape + fn.event_shape),
-        sites=frozenset([name]),
-        propagation=propagation,
+        jnp.broadcast_to(inner.loc, shape), spread, support=support, propagation=propagation
     )
 
 

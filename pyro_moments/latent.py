@@ -85,7 +85,7 @@ def _gaussian_kl(site: Any, guide_site: Any) -> torch.Tensor | None:
 
 
 def _is_leaf(moments: Any) -> TypeGuard[Gaussian]:
-    return isinstance(moments, Gaussian) and not moments.parents and not moments.has_covariance
+    return isinstance(moments, Gaussian) and not moments.step.inputs and not moments.has_covariance
 
 
 def _entropy(value: Any, guide_site: Any) -> torch.Tensor:

@@ -18,7 +18,8 @@ from moment_calculus.likelihoods import divergences
 from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.operations.elementwise.arithmetic import add, leaf
 from moment_calculus.refusals.errors import UnsupportedMoments
-from moment_calculus.values import Deferred, Gaussian, Value
+from moment_calculus.values import Deferred, Gaussian, Spread, Value
+from moment_calculus.values.support import whole
 from pyro_moments.tensor import MomentTensor, unwrap
 from pyro_moments.transformed import WRAPPERS, expected_log_slope, gaussian_base, transformed
 
@@ -105,12 +106,9 @@ def _full_rank(name: str, fn: Any, inner: Any, propagation: Propagation) -> Gaus
     if isinstance(inner.loc, MomentTensor):
         raise dependent_posterior(name, "location", inner.loc.value.sites)
     shape = fn.batch_shape + fn.event_shape
-    return Gaussian(
-        inner.loc.expand(shape),
-        covariance=inner.covariance_matrix.expand(shape + fn.event_shape),
-        sites=frozenset([name]),
-        propagation=propagation,
-    )
+    covariance = inner.covariance_matrix.expand(shape + fn.event_shape)
+    spread, support = Spread(covariance=covariance), whole([name])
+    return Gaussian(inner.loc.expand(shape), spread, support=support, propagation=propagation)
 
 
 def _no_moments(name: str, fn: Any, remedy: str) -> UnsupportedMoments:

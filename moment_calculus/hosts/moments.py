@@ -5,7 +5,8 @@ from __future__ import annotations
 from moment_calculus.numerics.arrays import Array, diagonal, diagonal_matrix, positive_part
 from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.numerics.special import namespace
-from moment_calculus.values import Gaussian, Value, features_last
+from moment_calculus.values import Gaussian, Spread, Ties, Value, features_last
+from moment_calculus.values.support import whole
 
 
 class Moments:
@@ -63,12 +64,11 @@ def as_value(moments: Moments, name: str, propagation: Propagation) -> Gaussian:
         covariance = lambda: diagonal_matrix(variance)  # noqa: E731
     return Gaussian(
         moments.mean,
-        variance,
-        covariance if propagation.full else None,
+        Spread(variance, covariance if propagation.full else None),
         axis=-1 if len(moments.mean.shape) else None,
-        sites=frozenset([name]),
+        support=whole([name]),
+        ties=Ties.NONE if moments.covariance is None else Ties.FEATURES,
         propagation=propagation,
-        independent=moments.covariance is None,
     )
 
 

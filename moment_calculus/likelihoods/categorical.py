@@ -13,9 +13,9 @@ from moment_calculus.numerics.special import (
     namespace,
     safe_scale,
 )
-from moment_calculus.operations.shapes.moves import broadcast_shape
 from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.values.gaussian import Gaussian
+from moment_calculus.values.layout import broadcast_shape
 
 JITTER = 1e-6
 

@@ -11,9 +11,10 @@ from moment_calculus.numerics.arrays import Array, positive_part
 from moment_calculus.numerics.quadrature import nodes
 from moment_calculus.numerics.special import double, safe_scale
 from moment_calculus.operations.elementwise.arithmetic import is_value, shape_of
-from moment_calculus.operations.shapes.moves import broadcast
+from moment_calculus.operations.shapes.reshaping import broadcast
 from moment_calculus.refusals.errors import UnsupportedMoments
-from moment_calculus.values import Deferred, Gaussian, elementwise_covariance, identity_map
+from moment_calculus.values import Deferred, Gaussian, elementwise_covariance
+from moment_calculus.values.ancestry import shifted_from
 from moment_calculus.values.layout import broadcast_shape
 
 NESTED = 6  # points of a panel where two rules are nested
@@ -138,7 +139,7 @@ def _function(
     base = wide.base if isinstance(wide, Deferred) else wide
     bends = wide.activation.knots if isinstance(wide, Deferred) else ()
     for place, driver in enumerate(found):
-        if driver is base or _root(driver) is _root(base):
+        if driver is base or shifted_from(driver) is shifted_from(base):
             shift = 0.0 if driver is base else base.mean - driver.mean
             knots[place] = merged(knots[place], bends)
             return lambda points: _at(wide, points[place] + shift)
@@ -150,18 +151,3 @@ def _function(
 
 def _at(value: Any, points: Array) -> Array:
     return value(points) if isinstance(value, Deferred) else points
-
-
-def _root(value: Gaussian) -> Gaussian:
-    """The Gaussian that a value is, but for a certain shift and for a broadcast."""
-    while len(value.parents) == 1 and value.parents[0][1] is identity_map:
-        parent = value.parents[0][0]
-        if not _broadcasts(parent.shape, value.shape):
-            break
-        value = parent
-    return value
-
-
-def _broadcasts(shape: tuple[int, ...], wide: tuple[int, ...]) -> bool:
-    tail = wide[len(wide) - len(shape) :]
-    return len(shape) <= len(wide) and all(n in (1, m) for n, m in zip(shape, tail, strict=True))

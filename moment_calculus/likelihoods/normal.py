@@ -15,7 +15,7 @@ from moment_calculus.numerics.quadrature import nodes
 from moment_calculus.numerics.special import double, logsumexp, namespace, settled
 from moment_calculus.operations.elementwise.alignment import aligned
 from moment_calculus.operations.elementwise.arithmetic import is_value
-from moment_calculus.operations.shapes.moves import broadcast
+from moment_calculus.operations.shapes.reshaping import broadcast
 from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.values import AffineDeferred, Deferred, Gaussian, elementwise_covariance
 from moment_calculus.values.layout import broadcast_shape

@@ -11,7 +11,7 @@ from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.quadrature import nodes
 from moment_calculus.numerics.special import double, namespace, settled
 from moment_calculus.operations.elementwise.arithmetic import is_value, subtract
-from moment_calculus.operations.shapes.moves import broadcast
+from moment_calculus.operations.shapes.reshaping import broadcast
 from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.values import Deferred, Gaussian
 from moment_calculus.values.layout import broadcast_shape

@@ -10,7 +10,8 @@ import numpy as np
 
 from moment_calculus.operations.elementwise.arithmetic import multiply, scale_shift
 from moment_calculus.operations.normalised import normalisation
-from moment_calculus.operations.shapes.moves import permute, reshape
+from moment_calculus.operations.shapes.moves import permute
+from moment_calculus.operations.shapes.reshaping import reshape
 from moment_calculus.recognition.base import Grouped, Reduction, View
 from moment_calculus.recognition.dispersion import refuse
 from moment_calculus.recognition.features import ROUNDING, Centred, Quadratic, is_number, is_own

@@ -17,7 +17,8 @@ from moment_calculus.operations.normalised.composites import (
     LogSumExp,
     Softmax,
 )
-from moment_calculus.operations.shapes.moves import move_axis, reshape
+from moment_calculus.operations.shapes.moves import move_axis
+from moment_calculus.operations.shapes.reshaping import reshape
 from moment_calculus.recognition.base import Entries, Grouped, Reduction, View, reduction_of
 from moment_calculus.recognition.steps import Certain, step
 from moment_calculus.refusals.errors import UnsupportedMoments

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from moment_calculus.values.composed import ComposedDeferred, FusedDeferred
-from moment_calculus.values.covariances import cross_covariance, elementwise_covariance, share_sites
+from moment_calculus.values.covariances import cross_covariance, elementwise_covariance
 from moment_calculus.values.deferred import AffineDeferred, Deferred
-from moment_calculus.values.gaussian import Gaussian
-from moment_calculus.values.layout import (
-    Jacobian,
-    features_last,
-    from_features_last,
-    gain_map,
-    identity_map,
-)
+from moment_calculus.values.gaussian import Gaussian, Root
+from moment_calculus.values.layout import features_last, from_features_last
+from moment_calculus.values.spread import Spread
+from moment_calculus.values.step import Opaque, Step
+from moment_calculus.values.support import share_sites
+from moment_calculus.values.ties import Ties
 
 __all__ = [
     "AffineDeferred",
@@ -20,14 +18,16 @@ __all__ = [
     "Deferred",
     "FusedDeferred",
     "Gaussian",
-    "Jacobian",
+    "Opaque",
+    "Root",
+    "Spread",
+    "Step",
+    "Ties",
     "Value",
     "cross_covariance",
     "elementwise_covariance",
     "features_last",
     "from_features_last",
-    "gain_map",
-    "identity_map",
     "share_sites",
 ]
 

@@ -6,22 +6,19 @@ scale of a likelihood, say); a shape operation moves the base, and the moments w
 
 from __future__ import annotations
 
-import functools
-import weakref
 from collections.abc import Callable
 from typing import Any
 
 from moment_calculus.functions.chains import Bounds, bounds_of, numbers
-from moment_calculus.functions.pairs import covariance as pairs
 from moment_calculus.functions.recognition.by_values import recognised
 from moment_calculus.functions.recognition.probing import crossings
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.normal.bivariate import is_single
 from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.numerics.special import is_traced_once, namespace
+from moment_calculus.values.applied import image
 from moment_calculus.values.gaussian import Gaussian
-from moment_calculus.values.layout import features_last, gain_map
-from moment_calculus.values.support import Elements
+from moment_calculus.values.support import Support
 
 
 class Deferred:
@@ -58,9 +55,9 @@ class Deferred:
         return self.base.sites
 
     @property
-    def elements(self) -> Elements:
-        """The elements of these sites on which it depends, where not on all."""
-        return self.base.elements
+    def support(self) -> Support:
+        """The latent sites, and which of their elements, that the value depends on."""
+        return self.base.support
 
     @property
     def propagation(self) -> Propagation:
@@ -140,14 +137,7 @@ class Deferred:
 
     def _match(self) -> Gaussian:
         """The same function of the same base gives the same value, not a second one beside it."""
-        base, activation = self.base, self.settled
-        if base.matched is None:
-            base.matched = weakref.WeakValueDictionary()
-        known = base.matched.get(activation)
-        if known is None:
-            known = self.matched(base) if self.matched else _matched(base, activation)
-            base.matched[activation] = known
-        return known
+        return image(self.base, self.settled, self.matched)
 
 
 class AffineDeferred(Deferred):
@@ -219,33 +209,3 @@ def root_of(value: Deferred) -> Deferred:
 
 def _recognised(value: Deferred) -> Any:
     return recognised(value.activation, single=is_single(value.base.mean))
-
-
-def _matched(base: Gaussian, activation: Any) -> Gaussian:
-    """Moments of f(base); no closure holds the Deferred, so that no cycle outlives its use."""
-    mean, variance = activation.moments(base.mean, base.variance)
-    gain = functools.cache(lambda: activation.gain(base.mean, base.variance))
-    return Gaussian(
-        mean,
-        variance,
-        (lambda: _activation_covariance(base, activation)) if base.has_covariance else None,
-        axis=base.axis,
-        sites=base.sites,
-        parents=((base, lambda cross: gain_map(gain(), base.axis)(cross)),),
-        propagation=base.propagation,
-        independent=base.independent,
-        apart=base.apart,
-        origin=base.origin,
-        function=(base, activation),
-    )
-
-
-def _activation_covariance(base: Gaussian, activation: Any) -> Array:
-    rulebook = base.propagation.rulebook
-    return pairs.covariance(
-        activation,
-        features_last(base.mean, base.axis),
-        base.covariance,
-        method=rulebook.pair_method,
-        order=rulebook.mehler_order,
-    )

@@ -1,14 +1,10 @@
-"""Layout of covariances: where the feature axis is, and the maps between steps on it."""
+"""Layout of covariances: where the feature axis is."""
 
 from __future__ import annotations
-
-from collections.abc import Callable
 
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.special import namespace
 from moment_calculus.refusals.errors import UnsupportedMoments
-
-Jacobian = Callable[[Array], Array | None]  # None instead of an array: the covariance is not known
 
 
 def features_last(array: Array, axis: int | None) -> Array:
@@ -71,11 +67,12 @@ def broadcasts_to(wide: tuple[int, ...], shape: tuple[int, ...]) -> bool:
     return len(shape) <= len(wide) and broadcast_shape(wide, tuple(shape)) == wide
 
 
-def gain_map(gain: Array, axis: int | None) -> Jacobian:
-    """The map of an elementwise step with expected derivative ``gain``, of the result's shape."""
-    return lambda cross: features_last(gain, axis)[..., :, None] * cross
+def rows_scaled(cross: Array, gain: Array, axis: int | None) -> Array:
+    """The covariance of a value with another, after an elementwise step.
 
-
-def identity_map(cross: Array) -> Array:
-    """The map of a step that leaves the components as they are."""
-    return cross
+    Args:
+        cross: before it, ``batch + [d, e]``.
+        gain: expected derivative of the step, of the value's shape.
+        axis: feature axis of the value.
+    """
+    return features_last(gain, axis)[..., :, None] * cross

@@ -8,13 +8,24 @@ a bit mask.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import combinations
 from numbers import Integral
 from typing import Any
 
-Elements = Mapping[str, int]
-"""For each site of which a value depends on some elements alone: a bit mask of these."""
+Support = Mapping[str, int]
+"""The latent sites on which a value depends, each with a bit mask of its elements."""
 
-NONE: Elements = {}
+ALL = -1
+NONE: Support = {}
+
+
+def whole(sites: Iterable[str]) -> Support:
+    """All elements of some sites.
+
+    Args:
+        sites: their names.
+    """
+    return dict.fromkeys(sites, ALL)
 
 
 def overlap(left: Any, right: Any) -> frozenset[str]:
@@ -24,43 +35,36 @@ def overlap(left: Any, right: Any) -> frozenset[str]:
         left: a value.
         right: a value.
     """
-    shared = left.sites & right.sites
-    if not shared or not left.elements or not right.elements:
-        return shared
-    return frozenset(site for site in shared if _meet(left, right, site))
+    ours, theirs = left.support, right.support
+    return frozenset(site for site, mask in ours.items() if mask & theirs.get(site, 0))
 
 
-def _meet(left: Any, right: Any, site: str) -> bool:
-    first, second = left.elements.get(site), right.elements.get(site)
-    return first is None or second is None or bool(first & second)
+def share_sites(*values: Any) -> frozenset[str]:
+    """Latent sites on which at least two of the values depend.
+
+    Args:
+        values: any values.
+    """
+    return frozenset().union(*(overlap(*pair) for pair in combinations(values, 2)))
 
 
-def inherited(sites: frozenset[str], parents: Iterable[tuple[Any, Any]]) -> Elements:
+def union(values: Iterable[Any]) -> Support:
     """The elements on which a value depends that is computed from others.
 
     Args:
-        sites: the latent sites of the value.
-        parents: pairs of a value and a map, all values that it is computed from.
+        values: all values that it is computed from.
     """
-    values = [parent for parent, _ in parents]
-    if not any(parent.elements for parent in values):
-        return NONE
-    return {site: mask for site in sites if (mask := _union(site, values))}
+    parts = [value.support for value in values]
+    if not parts or all(part is parts[0] for part in parts):
+        return parts[0] if parts else NONE
+    found: dict[str, int] = {}
+    for part in parts:
+        for site, mask in part.items():
+            found[site] = found.get(site, 0) | mask
+    return found
 
 
-def _union(site: str, values: list[Any]) -> int | None:
-    """All elements of a site that enter; None if some value depends on it as a whole."""
-    union = 0
-    for value in values:
-        if site in value.sites:
-            mask = value.elements.get(site)
-            if mask is None:
-                return None
-            union |= mask
-    return union
-
-
-def selected(value: Any, key: Any) -> Elements | None:
+def selected(value: Any, key: Any) -> Support | None:
     """The elements that an index of the leading axis leaves; None if that is not known.
 
     Args:
@@ -68,7 +72,7 @@ def selected(value: Any, key: Any) -> Elements | None:
         key: integer or slice.
     """
     source = value.origin
-    if source.parents or not source.independent or source.shape != value.shape:
+    if source.step.inputs or not source.independent or source.shape != value.shape:
         return None
     size = value.shape[0]
     if isinstance(key, Integral):

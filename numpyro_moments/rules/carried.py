@@ -11,8 +11,9 @@ import jax.numpy as jnp
 from moment_calculus.numerics.arrays import diagonal_matrix
 from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.operations.normalised.composites import Composite
-from moment_calculus.values import Deferred, Gaussian
+from moment_calculus.values import Deferred, Gaussian, Opaque, Root, Spread, Ties
 from moment_calculus.values.layout import batch_shape, features_last
+from moment_calculus.values.support import ALL, Support, union
 
 
 class SeenThrough(Exception):
@@ -68,9 +69,9 @@ class Matched(Deferred):
         return self.gaussian().sites
 
     @property
-    def elements(self) -> Any:
-        """The elements of these sites on which it depends, where not on all."""
-        return self.gaussian().elements
+    def support(self) -> Support:
+        """The latent sites, and which of their elements, that the value depends on."""
+        return self.gaussian().support
 
     @property
     def propagation(self) -> Propagation:
@@ -95,8 +96,7 @@ class Form:
         dtype: of its arrays.
         axis: its feature axis.
         dense: whether it carries a covariance.
-        independent: whether all of its components are independent.
-        apart: whether the elements of its batch are independent of each other.
+        ties: what within it is tied to what.
         weight: whether it is a latent matrix as a whole.
         matched: whether it is a function of a Gaussian, of which only the moments are carried.
         known_joint: whether a joint covariance is known that is not propagated.
@@ -107,8 +107,7 @@ class Form:
     dtype: Any
     axis: int | None
     dense: bool
-    independent: bool
-    apart: bool
+    ties: Ties
     weight: bool
     matched: bool
     known_joint: bool
@@ -129,9 +128,8 @@ class Form:
             gaussian.mean.dtype,
             gaussian.axis,
             gaussian.has_covariance,
-            gaussian.independent,
-            gaussian.apart,
-            gaussian.weight,
+            gaussian.ties,
+            gaussian.step.weight,
             isinstance(value, Deferred),
             not gaussian.has_covariance and not gaussian.independent and gaussian.axis is not None,
         )
@@ -156,7 +154,7 @@ class Form:
         sites: frozenset[str],
         propagation: Propagation,
         *,
-        parents: tuple = (),
+        parents: tuple[Gaussian, ...] = (),
         joint: Callable[[], Any] | None = None,
     ) -> Any:
         """The value again, as a root of the graph unless parents are given.
@@ -165,23 +163,21 @@ class Form:
             arrays: of :meth:`pack`; of independent components the first two suffice.
             sites: names of what it depends on.
             propagation: how randomness flows.
-            parents: as of :class:`Gaussian`.
+            parents: values that it was made from, in an unknown way.
             joint: computes the joint covariance, where one is known that is not among the arrays.
         """
         mean, variance, *rest = arrays
         covariance = rest[0] if rest else lambda: self._diagonal(variance)
+        behind = union(parents)
+        known = self._joint(rest, joint or (lambda: _missing(sites)))
         gaussian = Gaussian(
             mean,
-            variance,
-            covariance if self.dense else None,
-            joint=self._joint(rest, joint or (lambda: _missing(sites))),
+            Spread(variance, covariance if self.dense else None, known),
+            Opaque(parents, self.weight) if parents else Root(self.weight),
             axis=self.axis,
-            sites=sites,
-            parents=parents,
+            support={site: behind.get(site, ALL) for site in sites},
+            ties=self.ties,
             propagation=propagation,
-            independent=self.independent,
-            apart=self.apart,
-            weight=self.weight,
         )
         return Matched(gaussian) if self.matched else gaussian
 

@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from moment_calculus.operations import shapes
 from moment_calculus.operations.elementwise.choices import where
-from moment_calculus.operations.shapes import moves as shapes
 from moment_calculus.operations.shapes.gathering import pick
 from moment_calculus.operations.shapes.indexing import ALL, index, require_certain, take
 from moment_calculus.operations.shapes.indexing import gather as gather_along

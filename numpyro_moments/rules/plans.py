@@ -13,6 +13,7 @@ import jax.numpy as jnp
 
 from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.operations.shapes.indexing import index
+from moment_calculus.values import Ties
 from numpyro_moments.rules.carried import Form, JointNeeded
 from numpyro_moments.rules.table import is_random
 
@@ -172,9 +173,7 @@ class Plan:
         ]
         results = []
         for i, ((form, sites), arrays) in enumerate(zip(self.stacks, stacked, strict=True)):
-            long = form and replace(
-                form, shape=(self.length, *form.shape), independent=False, apart=False
-            )
+            long = form and replace(form, shape=(self.length, *form.shape), ties=Ties.ALL)
             sites = _union(reached.get(name, {name}) for name in sites)
             results.append(self._value(long, arrays, sites, self._joint_of_stacked(i)))
         return last, results
@@ -184,7 +183,7 @@ class Plan:
         if form is None:
             return arrays
         roots = [*self.loop.constants, *self.carried, *self.slices]
-        parents = [(root.gaussian(), None) for root in roots if _sites(root) & sites]
+        parents = [root.gaussian() for root in roots if _sites(root) & sites]
         return form.unpack(arrays, sites, self._propagation, parents=tuple(parents), joint=joint)
 
     def _joint_of_carried(self, place: int) -> Any:

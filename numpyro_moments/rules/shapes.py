@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from moment_calculus.operations.shapes import moves as shapes
+from moment_calculus.operations import shapes
 from moment_calculus.values import Value
 from numpyro_moments.rules.table import moment_rule
 

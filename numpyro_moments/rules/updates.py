@@ -7,8 +7,8 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from moment_calculus.operations import shapes
 from moment_calculus.operations.elementwise.arithmetic import add, is_value
-from moment_calculus.operations.shapes import moves as shapes
 from moment_calculus.operations.shapes.concatenation import concatenate
 from moment_calculus.operations.shapes.indexing import require_certain, take
 from moment_calculus.refusals.errors import UnsupportedMoments

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from moment_calculus.operations.shapes import moves as shapes
+from moment_calculus.operations import shapes
 from moment_calculus.values import Value
 from pyro_moments.rules.plans import order
 from pyro_moments.rules.table import moment_rule, named

@@ -12,7 +12,8 @@ from moment_calculus.operations.normalised.composites import (
     LogSumExp,
     Softmax,
 )
-from moment_calculus.operations.shapes.moves import move_axis, reshape
+from moment_calculus.operations.shapes.moves import move_axis
+from moment_calculus.operations.shapes.reshaping import reshape
 from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.values import Value
 from pyro_moments.rules.plans import axes_of, plan

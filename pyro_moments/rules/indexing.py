@@ -9,8 +9,8 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from moment_calculus.operations import shapes
 from moment_calculus.operations.shapes import concatenation, indexing
-from moment_calculus.operations.shapes import moves as shapes
 from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.values import Value
 from pyro_moments.rules.plans import place, plan

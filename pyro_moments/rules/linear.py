@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from moment_calculus.operations.elementwise.arithmetic import add, multiply
 from moment_calculus.operations.linear import maps as calculus
 from moment_calculus.operations.linear.einsum import einsum as calculus_einsum
-from moment_calculus.operations.shapes.moves import reshape
+from moment_calculus.operations.shapes.reshaping import reshape
 from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.values import Value
 from pyro_moments.rules.plans import place, plan

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from moment_calculus.operations import shapes
 from moment_calculus.operations.elementwise.arithmetic import add, is_value, multiply, scale_shift
 from moment_calculus.operations.normalised import normalisation
-from moment_calculus.operations.shapes import moves as shapes
 from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.values import Value
 from pyro_moments.rules.plans import plan

@@ -8,7 +8,7 @@ import torch
 
 from moment_calculus.operations.linear import reductions
 from moment_calculus.operations.shapes.indexing import take
-from moment_calculus.operations.shapes.moves import reshape
+from moment_calculus.operations.shapes.reshaping import reshape
 from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.values import Value
 from pyro_moments.rules.plans import axes_of, place, plan

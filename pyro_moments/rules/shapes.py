@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
+from moment_calculus.operations import shapes
 from moment_calculus.operations.normalised.composites import LogSoftmax
-from moment_calculus.operations.shapes import moves as shapes
 from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.values import Value
 from pyro_moments.checks import MeanCheck

@@ -24,7 +24,8 @@ from moment_calculus.operations.normalised.logits import logsumexp_value, softma
 from moment_calculus.operations.normalised.normalisation import normalise
 from moment_calculus.operations.shapes.concatenation import concatenate, stack
 from moment_calculus.operations.shapes.indexing import gather, index, take, unstack
-from moment_calculus.operations.shapes.moves import permute, reshape, swap_last
+from moment_calculus.operations.shapes.moves import permute, swap_last
+from moment_calculus.operations.shapes.reshaping import reshape
 from tests import row_functions as functions
 from tests.operand_kinds import LayerCase, Operand
 from tests.row_functions import fixed

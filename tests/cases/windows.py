@@ -14,8 +14,9 @@ from moment_calculus.numerics.special import namespace
 from moment_calculus.operations.elementwise.arithmetic import add
 from moment_calculus.operations.elementwise.unary import scale_shift
 from moment_calculus.operations.linear.reductions import total
-from moment_calculus.operations.shapes.moves import move_axis, reshape
+from moment_calculus.operations.shapes.moves import move_axis
 from moment_calculus.operations.shapes.padding import pad
+from moment_calculus.operations.shapes.reshaping import reshape
 from moment_calculus.operations.windows.convolution import (
     ConvolutionLayout,
     SpatialAxis,

@@ -14,11 +14,13 @@ from moment_calculus.operations.elementwise.unary import leaf, scale_shift
 from moment_calculus.operations.linear.reductions import total
 from moment_calculus.operations.shapes.concatenation import concatenate, stack
 from moment_calculus.operations.shapes.indexing import index
-from moment_calculus.operations.shapes.moves import permute, reshape
+from moment_calculus.operations.shapes.moves import permute
 from moment_calculus.operations.shapes.padding import pad
+from moment_calculus.operations.shapes.reshaping import reshape
 from moment_calculus.refusals.errors import UnsupportedMoments
-from moment_calculus.values import Gaussian, cross_covariance, elementwise_covariance
-from moment_calculus.values.entries import is_rearranged
+from moment_calculus.values import Gaussian, Spread, cross_covariance, elementwise_covariance
+from moment_calculus.values.entries import entries_of, is_rearranged
+from moment_calculus.values.support import whole
 
 generator = np.random.default_rng(5)
 SIZE = 6
@@ -152,17 +154,17 @@ def padded(array, config, fill):
 
 def test_what_is_computed_is_no_component(propagation):
     z = site(propagation)
-    assert total(z, [0], keepdims=True).components is None
-    assert pad(z, padded, [(1, 0, 0)], 0.0).components is None
-    assert scale_shift(z, 2.0).components is None
-    places = permute(reshape(z, (2, 3)), (1, 0)).components.places()
+    assert entries_of(total(z, [0], keepdims=True)) is None
+    assert entries_of(pad(z, padded, [(1, 0, 0)], 0.0)) is None
+    assert entries_of(scale_shift(z, 2.0)) is None
+    places = entries_of(permute(reshape(z, (2, 3)), (1, 0))).numbers()
     np.testing.assert_array_equal(places, np.arange(SIZE).reshape(2, 3).T)
 
 
 def test_dependent_components_are_no_components_of_a_site():
-    z = Gaussian(MEAN, covariance=np.eye(SIZE) + 0.5, sites=frozenset(["z"]))
-    assert z.components is None
-    assert index(z, slice(1, None)).components is None
+    z = Gaussian(MEAN, Spread(covariance=np.eye(SIZE) + 0.5), support=whole(["z"]))
+    assert entries_of(z) is None
+    assert entries_of(index(z, slice(1, None))) is None
     value = neighbours(z)
     matrix = LINEAR["neighbours"][1]
     np.testing.assert_allclose(value.joint_covariance(), matrix @ (np.eye(SIZE) + 0.5) @ matrix.T)

@@ -18,8 +18,8 @@ from moment_calculus.operations.elementwise.arithmetic import (
 from moment_calculus.operations.elementwise.positive import exponential_parts, log
 from moment_calculus.operations.linear.maps import linear
 from moment_calculus.operations.linear.reductions import cumulative_sum, total
-from moment_calculus.operations.linear.vectors import as_vector
-from moment_calculus.operations.shapes.moves import broadcast
+from moment_calculus.operations.shapes.reshaping import broadcast
+from moment_calculus.values.vectors import as_vector
 
 generator = np.random.default_rng(5)
 MEAN, VARIANCE = generator.normal(size=4), generator.uniform(0.1, 0.5, size=4)

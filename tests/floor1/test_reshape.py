@@ -10,7 +10,7 @@ import pytest
 from moment_calculus.hosts.moments import Moments, as_value
 from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.operations.linear.maps import linear
-from moment_calculus.operations.shapes.moves import reshape
+from moment_calculus.operations.shapes.reshaping import reshape
 from moment_calculus.refusals.errors import CovarianceDroppedWarning
 
 generator = np.random.default_rng(4)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from moment_calculus.operations.normalised.softmax_moments import softmax_moments
-from moment_calculus.values.gaussian import Gaussian
+from moment_calculus.values import Gaussian, Spread
 
 SAMPLES = 40_000
 
@@ -30,7 +30,7 @@ def test_errors_are_those_documented(classes, largest, mean_error, variance_erro
         mean, root = generator.normal(0, 2, classes), generator.normal(size=(classes, classes))
         covariance = root @ root.T
         covariance *= largest * generator.uniform(0.2, 1) / np.diag(covariance).max()
-        logits = Gaussian(mean, np.diag(covariance).copy(), covariance)
+        logits = Gaussian(mean, Spread(np.diag(covariance).copy(), covariance))
         ours, theirs = softmax_moments(logits), sampled(mean, covariance, generator)
         assert ours[0].sum() == pytest.approx(1)
         assert np.abs(ours[0] - theirs[0]).max() < mean_error + noise
@@ -39,7 +39,7 @@ def test_errors_are_those_documented(classes, largest, mean_error, variance_erro
 
 def test_certain_logits_give_the_softmax():
     mean = np.array([[0.3, -2.0, 1.0], [40.0, 0.0, -40.0]])
-    probabilities, variance = softmax_moments(Gaussian(mean, np.zeros_like(mean)))
+    probabilities, variance = softmax_moments(Gaussian(mean, Spread(np.zeros_like(mean))))
     expected = np.exp(mean) / np.exp(mean).sum(-1, keepdims=True)
     np.testing.assert_allclose(probabilities, expected, rtol=1e-6, atol=1e-12)
     assert (np.abs(variance) < 1e-12).all()
@@ -48,7 +48,7 @@ def test_certain_logits_give_the_softmax():
 def test_extreme_logits_stay_finite_in_single_precision():
     mean = torch.tensor([[1e4, -1e4, 0.0], [0.0, 0.0, 0.0]], requires_grad=True)
     variance = torch.tensor([[1e6, 1e-12, 1.0], [1e6, 1e6, 1e6]], requires_grad=True)
-    probabilities, spread = softmax_moments(Gaussian(mean, variance))
+    probabilities, spread = softmax_moments(Gaussian(mean, Spread(variance)))
     (probabilities.sum() + spread.sum()).backward()
     for array in (probabilities, spread, mean.grad, variance.grad):
         assert torch.isfinite(array).all()

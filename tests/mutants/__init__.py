@@ -11,7 +11,8 @@ import array_api_compat
 import torch
 
 from moment_calculus.numerics.special import namespace
-from moment_calculus.values import Gaussian
+from moment_calculus.values import Gaussian, Spread
+from moment_calculus.values.support import whole
 from tests import cases
 
 
@@ -73,11 +74,10 @@ def altered(value: Gaussian, mean: Any = None, covariance: Any = None) -> Gaussi
     """A value with other moments and the same dependence."""
     return Gaussian(
         value.mean if mean is None else mean,
-        None,
-        value.joint_covariance() if covariance is None else covariance,
+        Spread(covariance=value.joint_covariance() if covariance is None else covariance),
+        value.step,
         axis=-1,
-        sites=value.sites,
-        parents=value.parents,
+        support=value.support,
         propagation=value.propagation,
     )
 
@@ -86,10 +86,9 @@ def unrelated(value: Gaussian) -> Gaussian:
     """A value that has forgotten on which sites it depends."""
     return Gaussian(
         value.mean,
-        value.variance,
-        value.covariance if value.has_covariance else None,
+        Spread(value.variance, value.covariance if value.has_covariance else None),
         axis=value.axis,
-        sites=frozenset(["another site"]),
+        support=whole(["another site"]),
         propagation=value.propagation,
     )
 

@@ -12,7 +12,7 @@ from moment_calculus.operations.linear.reductions import average, cumulative_sum
 from moment_calculus.operations.shapes.concatenation import concatenate
 from moment_calculus.operations.shapes.indexing import gather, index
 from moment_calculus.operations.shapes.moves import permute
-from moment_calculus.values import Gaussian
+from moment_calculus.values import Gaussian, Spread
 from tests.cases.layers import chequered, first_or_last
 from tests.mutants import (
     altered,
@@ -78,13 +78,13 @@ def mean_changed(change):
 
 
 def transposed(w):
-    return Gaussian(w.mean.mT, w.variance.mT, sites=w.sites, propagation=w.propagation)
+    return Gaussian(w.mean.mT, Spread(w.variance.mT), support=w.support, propagation=w.propagation)
 
 
 def product_without_covariance(x, y):
     """The formula of independent factors."""
     z = ops.multiply(unrelated(x), y)
-    return Gaussian(z.mean, z.variance, z.covariance, propagation=z.propagation)
+    return Gaussian(z.mean, Spread(z.variance, z.covariance), propagation=z.propagation)
 
 
 def product_without_variances(x, y):

@@ -15,7 +15,7 @@ from moment_calculus.numerics.arrays import diagonal
 from moment_calculus.numerics.special import logsumexp
 from moment_calculus.operations.elementwise.unary import scale_shift
 from moment_calculus.operations.shapes.indexing import index
-from moment_calculus.values import Gaussian
+from moment_calculus.values import Gaussian, Spread
 from tests.likelihood_functions import exp, part, sigmoid
 from tests.mutants import (
     Mutant,
@@ -73,7 +73,8 @@ def curvature_scaled(by):
 
 
 def diagonal_curvature(scores, f):
-    alone = Gaussian(f.mean, diagonal(f.covariance), sites=f.sites, propagation=f.propagation)
+    spread = Spread(diagonal(f.covariance))
+    alone = Gaussian(f.mean, spread, support=f.support, propagation=f.propagation)
     return likelihoods.categorical(scores.argmax(-1), alone)
 
 

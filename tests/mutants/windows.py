@@ -5,31 +5,30 @@ from __future__ import annotations
 from moment_calculus.operations.elementwise.arithmetic import add
 from moment_calculus.operations.elementwise.unary import scale_shift
 from moment_calculus.operations.linear.reductions import total
-from moment_calculus.operations.shapes.moves import reshape
 from moment_calculus.operations.shapes.padding import pad
-from moment_calculus.values import Gaussian
+from moment_calculus.operations.shapes.reshaping import reshape
+from moment_calculus.values import Gaussian, Spread, Ties
 from tests.cases.windows import convolve, padded, padded_ends, pooled
 from tests.mutants import detached, mixed_batch, wrong_rule
 from tests.properties import check_batch_invariance, check_gradients, check_oracle
 
 
-def with_variance(value, variance, **changes):
+def with_variance(value, variance, ties=None):
     """A value with other variances, and what it knows of its positions."""
-    options = {"lags": value.lags, "independent": value.independent, **changes}
     return Gaussian(
         value.mean,
-        variance,
+        Spread(variance),
+        value.step,
         axis=value.axis,
-        sites=value.sites,
-        parents=value.parents,
+        support=value.support,
+        ties=value.ties if ties is None else ties,
         propagation=value.propagation,
-        **options,
     )
 
 
 def positions_apart(value):
     """Positions that are taken as independent."""
-    return with_variance(value, value.variance, independent=True)
+    return with_variance(value, value.variance, Ties.NONE)
 
 
 def changed(change):

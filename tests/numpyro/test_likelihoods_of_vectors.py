@@ -11,7 +11,8 @@ from numpyro import handlers
 
 from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.operations.normalised.composites import Softmax
-from moment_calculus.values import Gaussian
+from moment_calculus.values import Gaussian, Spread
+from moment_calculus.values.support import whole
 from numpyro_moments import UnsupportedMoments
 from numpyro_moments.likelihoods import evaluate, predictive
 from tests.numpyro.likelihood_cases import CONTINUOUS, MEAN, distribution
@@ -30,8 +31,8 @@ def close(actual, expected, rtol=1e-9, atol=1e-12):
 def vector(covariance=COVARIANCE, propagation=None):
     return Gaussian(
         jnp.asarray(MEAN),
-        covariance=jnp.asarray(covariance),
-        sites=frozenset(["f"]),
+        Spread(covariance=jnp.asarray(covariance)),
+        support=whole(["f"]),
         propagation=propagation or Propagation(),
     )
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from moment_calculus.operations.shapes.moves import broadcast
-from moment_calculus.values import Gaussian
-from moment_calculus.values.entries import is_rearranged
+from moment_calculus.operations.shapes.reshaping import broadcast
+from moment_calculus.values import Gaussian, Ties
+from moment_calculus.values.ancestry import is_rearranged
 from moment_calculus.values.layout import broadcast_shape
 from moment_calculus.values.support import overlap
 
@@ -45,8 +43,18 @@ def is_dense(left: Gaussian, right: Gaussian, shared: bool) -> bool:
     return shared and left.propagation.full and left.origin is not right.origin
 
 
-def provenance(left: Gaussian, right: Gaussian) -> dict[str, Any]:
-    """What is known of the components of a sum or product.
+def is_of_one(left: Gaussian, right: Gaussian) -> bool:
+    """Whether two aligned values are functions of one value, component by component.
+
+    Args:
+        left: a value.
+        right: another one.
+    """
+    return left.origin is right.origin
+
+
+def ties_of(left: Gaussian, right: Gaussian) -> Ties:
+    """What is tied to what in a sum or product.
 
     The elements of the batch are apart if the dependent ones are aligned, element by element: not
     in the difference of neighbours.
@@ -54,14 +62,9 @@ def provenance(left: Gaussian, right: Gaussian) -> dict[str, Any]:
     Args:
         left: a value.
         right: a value aligned with it.
-
-    Returns:
-        Arguments of the Gaussian.
     """
-    same = left.origin is right.origin
-    unrelated = same or not overlap(left, right)
-    return {
-        "independent": left.independent and right.independent and unrelated,
-        "apart": left.apart and right.apart and not is_rearranged(left, right),
-        "origin": left.origin if same else None,
-    }
+    unrelated = is_of_one(left, right) or not overlap(left, right)
+    if left.independent and right.independent and unrelated:
+        return Ties.NONE
+    apart = left.apart and right.apart and not is_rearranged(left, right)
+    return Ties.FEATURES if apart else Ties.ALL

@@ -1,6 +1,6 @@
 """Operations on live values: sums and products, with their dependence.
 
-Each returns a new value that knows its parents, so that the cross-covariance of any two values
+Each returns a new value with the step that made it, so that the cross-covariance of any two values
 can be computed later. Certain operands are plain arrays or numbers.
 """
 
@@ -10,12 +10,15 @@ import operator
 from typing import Any
 
 from moment_calculus.functions.table import activation
-from moment_calculus.numerics.arrays import Array, outer, positive_part, transpose
-from moment_calculus.numerics.special import namespace
-from moment_calculus.operations.elementwise.alignment import aligned, is_dense, provenance
 from moment_calculus.operations.elementwise.fusion import fused, is_chain, of_one_gaussian
 from moment_calculus.operations.elementwise.positive import exponential_parts, is_positive, power
-from moment_calculus.operations.elementwise.products import matched_product, multiplies_again
+from moment_calculus.operations.elementwise.sums_and_products import (
+    DEPENDENCE_REMEDY,
+    added,
+    product_of,
+    refuse_dependence,
+    sum_of,
+)
 from moment_calculus.operations.elementwise.unary import (
     apply,
     is_value,
@@ -23,19 +26,8 @@ from moment_calculus.operations.elementwise.unary import (
     scale_shift,
     shape_of,
 )
-from moment_calculus.refusals.errors import DependenceWarning, UnsupportedMoments
-from moment_calculus.refusals.notices import warn_user
-from moment_calculus.values import (
-    Deferred,
-    Gaussian,
-    Value,
-    cross_covariance,
-    elementwise_covariance,
-    features_last,
-    gain_map,
-    identity_map,
-)
-from moment_calculus.values.support import overlap
+from moment_calculus.refusals.errors import UnsupportedMoments
+from moment_calculus.values import Deferred, Gaussian, Value
 
 __all__ = [
     "DEPENDENCE_REMEDY",
@@ -50,11 +42,6 @@ __all__ = [
     "square",
     "subtract",
 ]
-
-DEPENDENCE_REMEDY = (
-    "rewrite the model so that the operands do not share a latent site, or draw that site by "
-    "naming it in sample_sites="
-)
 
 
 def add(left: Any, right: Any) -> Value:
@@ -76,21 +63,8 @@ def add(left: Any, right: Any) -> Value:
         return scale_shift(left, 2.0)
     if of_one_gaussian(left, right):
         return fused(operator.add, left, right, bounds=lambda: left.bounds.plus(right.bounds))
-    later = lambda: _added(left, right)  # noqa: E731
+    later = lambda: added(left, right)  # noqa: E731
     return fused(operator.add, left, right, otherwise=later) if is_chain(left, right) else later()
-
-
-def _added(left: Value, right: Value) -> Gaussian:
-    total = _sum(left.gaussian(), right.gaussian())
-    if total is not None:
-        return total
-    shared = ", ".join(sorted(overlap(left, right)))
-    warn_user(
-        f"the terms of a sum both depend on latent site(s) {shared} and their covariance is not "
-        f"known: it is taken as zero; {DEPENDENCE_REMEDY}",
-        DependenceWarning,
-    )
-    return _sum(left.gaussian(), right.gaussian(), independent=True)
 
 
 def subtract(left: Any, right: Any, *, elementwise: bool = False) -> Value:
@@ -116,53 +90,8 @@ def subtract(left: Any, right: Any, *, elementwise: bool = False) -> Value:
 
 
 def _subtracted(left: Value, right: Value, elementwise: bool) -> Any:
-    total = _sum(left.gaussian(), scale_shift(right, -1.0).gaussian(), elementwise=elementwise)
-    return _refuse_dependence("difference", left, right) if total is None else total
-
-
-def _sum(
-    left: Gaussian, right: Gaussian, *, independent: bool = False, elementwise: bool = False
-) -> Any:
-    """The sum as a value, or None if the operands depend on each other in an unknown way."""
-    left, right, axis = aligned(left, right)
-    shared = bool(overlap(left, right)) and not independent
-    covariance, variance = None, None
-    if is_dense(left, right, shared) and not elementwise:
-        cross = _known_cross(left, right) if shared else 0.0
-        if cross is None:
-            return None
-        both = cross + transpose(cross) if shared else 0.0
-        covariance = left.joint_covariance() + right.joint_covariance() + both
-    else:
-        cross = elementwise_covariance(left, right) if shared else 0.0
-        if cross is None:
-            return None
-        variance = left.variance + right.variance + 2 * cross
-        variance = positive_part(variance) if shared else variance  # what cancels, rounds
-    return Gaussian(
-        left.mean + right.mean,
-        variance,
-        covariance,
-        joint=None if covariance is not None else _joint_sum(left, right),
-        axis=axis,
-        sites=left.sites | right.sites,
-        parents=((left, identity_map), (right, identity_map)),
-        propagation=left.propagation,
-        **(provenance(left, right) | ({"apart": False} if independent else {})),
-    )
-
-
-def _joint_sum(left: Gaussian, right: Gaussian):
-    def joint() -> Array:
-        cross = _known_cross(left, right)
-        both = 0.0 if cross is None else cross + transpose(cross)
-        return left.joint_covariance() + right.joint_covariance() + both
-
-    return joint
-
-
-def _known_cross(left: Gaussian, right: Gaussian) -> Array | None:
-    return cross_covariance(left, right) if left.axis == right.axis else None
+    total = sum_of(left.gaussian(), scale_shift(right, -1.0).gaussian(), elementwise=elementwise)
+    return refuse_dependence("difference", left, right) if total is None else total
 
 
 def multiply(left: Any, right: Any) -> Value:
@@ -195,10 +124,10 @@ def multiply(left: Any, right: Any) -> Value:
         return square(left)
     if of_one_gaussian(left, right, product=True):
         gaussian = isinstance(left, Gaussian) and isinstance(right, Gaussian)
-        matched = (lambda _: _product(left, right)) if gaussian else None
+        matched = (lambda _: product_of(left, right)) if gaussian else None
         return fused(operator.mul, left, right, matched=matched)
     exponential = _product_of_exponentials(left, right)
-    return _product(left.gaussian(), right.gaussian()) if exponential is None else exponential
+    return product_of(left.gaussian(), right.gaussian()) if exponential is None else exponential
 
 
 def _product_of_exponentials(left: Value, right: Value) -> Value | None:
@@ -211,7 +140,7 @@ def _product_of_exponentials(left: Value, right: Value) -> Value | None:
     if first is None or second is None:
         return None
     (x, rate, factor), (y, other_rate, other_factor) = first, second
-    exponent = _sum(scale_shift(x, rate).gaussian(), scale_shift(y, other_rate).gaussian())
+    exponent = sum_of(scale_shift(x, rate).gaussian(), scale_shift(y, other_rate).gaussian())
     if exponent is None:
         return None
     return scale_shift(apply(activation("exp"), exponent), factor * other_factor)
@@ -225,55 +154,7 @@ def square(value: Value) -> Value:
     """
     if isinstance(value, Deferred):
         return power(value, 2.0)
-    return Deferred(value, activation("power", 2), lambda base: _product(base, base))
-
-
-def _product(left: Gaussian, right: Gaussian) -> Gaussian:
-    first, second, axis = aligned(left, right)
-    cross = elementwise_covariance(first, second)
-    if cross is None:
-        return _refuse_dependence("product", left, right)
-    if multiplies_again(first, second):
-        warn_user(
-            "a value is multiplied again by what it is a product of: its moments are those of "
-            f"jointly Gaussian factors, an approximation; {DEPENDENCE_REMEDY}",
-            DependenceWarning,
-        )
-    joint = lambda: _product_covariance(first, second)  # noqa: E731
-    shared = bool(overlap(first, second))
-    product = Gaussian(
-        first.mean * second.mean + cross,
-        _product_variance(first, second, cross),
-        joint if is_dense(first, second, shared) else None,
-        joint=joint,
-        axis=axis,
-        sites=first.sites | second.sites,
-        parents=((first, gain_map(second.mean, axis)), (second, gain_map(first.mean, axis))),
-        propagation=first.propagation,
-        factors=(first, second),
-        **provenance(first, second),
-    )
-    return matched_product(product, first, second)
-
-
-def _product_variance(first: Gaussian, second: Gaussian, cross: Array | float) -> Array:
-    """Written as squares, so that rounding cannot make it negative: |C_xy| ≤ σ_x σ_y."""
-    xp = namespace(first.mean)
-    spread = first.variance * second.mean**2 + second.variance * first.mean**2
-    mixed = spread + 2 * cross * first.mean * second.mean
-    return first.variance * second.variance + cross**2 + xp.clip(mixed, min=0.0)
-
-
-def _product_covariance(first: Gaussian, second: Gaussian) -> Array:
-    mean_x = features_last(first.mean, first.axis)
-    mean_y = features_last(second.mean, second.axis)
-    cov_x, cov_y = first.joint_covariance(), second.joint_covariance()
-    covariance = cov_x * cov_y + cov_x * outer(mean_y, mean_y) + cov_y * outer(mean_x, mean_x)
-    if overlap(first, second):
-        cross = cross_covariance(first, second)
-        linear = outer(mean_y, mean_x) * cross
-        covariance = covariance + cross * transpose(cross) + linear + transpose(linear)
-    return covariance
+    return Deferred(value, activation("power", 2), lambda base: product_of(base, base))
 
 
 def divide(left: Any, right: Any) -> Value:
@@ -292,13 +173,3 @@ def divide(left: Any, right: Any) -> Value:
             remedy="parametrise the inverse, e.g. multiply by exp(-s) instead of dividing",
         )
     return scale_shift(left, 1.0 / right)
-
-
-def _refuse_dependence(what: str, left: Value, right: Value):
-    shared = ", ".join(sorted(overlap(left, right)))
-    raise UnsupportedMoments(
-        f"{what} of two values that both depend on latent site(s) {shared}; their joint moments "
-        "are not known",
-        sites=left.sites | right.sites,
-        remedy=DEPENDENCE_REMEDY,
-    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any
 
@@ -19,7 +20,8 @@ from moment_calculus.operations.elementwise.arithmetic import (
 from moment_calculus.operations.shapes.concatenation import on_features
 from moment_calculus.operations.shapes.indexing import unstack
 from moment_calculus.refusals.errors import UnsupportedMoments
-from moment_calculus.values import Deferred, Gaussian, Jacobian, Value
+from moment_calculus.values import Deferred, Gaussian, Spread, Step, Value
+from moment_calculus.values.ties import none_or_all
 
 FEW = 4
 
@@ -69,27 +71,37 @@ def choose(select: Callable[..., Array], alternatives: Sequence[Any]) -> Value:
     axis = live[0].axis if len({part.axis for part in live}) == 1 else -1
     parts = [on_features(part, axis, live[0].propagation) for part in alternatives]
     joint = lambda: select(*(part.joint_covariance() for part in parts))  # noqa: E731
+    dense = any(part.has_covariance for part in parts)
     return Gaussian(
         select(*(part.mean for part in parts)),
-        select(*(part.variance for part in parts)),
-        joint if any(part.has_covariance for part in parts) else None,
-        joint=joint,
+        Spread(select(*(part.variance for part in parts)), joint if dense else None, joint),
+        Chosen(tuple(parts), select),
         axis=axis,
-        sites=frozenset().union(*(part.sites for part in parts)),
-        parents=tuple((part, _chosen_map(select, i, len(parts))) for i, part in enumerate(parts)),
+        ties=none_or_all(all(part.independent for part in parts)),
         propagation=live[0].propagation,
-        independent=all(part.independent for part in parts),
     )
 
 
-def _chosen_map(select: Callable[..., Array], place: int, count: int) -> Jacobian:
-    """The covariance of one alternative where it is chosen, zero elsewhere."""
+@dataclass(frozen=True, eq=False)
+class Chosen(Step):
+    """Of each component one of several alternatives.
 
-    def chosen(cross: Array) -> Array:
+    Args:
+        inputs: the alternatives.
+        select: chooses from as many arrays.
+    """
+
+    inputs: tuple[Gaussian, ...] = field()
+    select: Callable[..., Array]
+
+    def follows(self, place: int) -> bool:
+        """Always."""
+        return True
+
+    def through(self, place: int, cross: Array) -> Array:
+        """The covariance of one alternative where it is chosen, zero elsewhere."""
         zeros = namespace(cross).zeros_like(cross)
-        return select(*(cross if i == place else zeros for i in range(count)))
-
-    return chosen
+        return self.select(*(cross if i == place else zeros for i in range(len(self.inputs))))
 
 
 def same_function(values: Sequence[Any]) -> bool:

@@ -12,6 +12,7 @@ from typing import Any
 from moment_calculus.functions.families.piecewise import PiecewiseLinear
 from moment_calculus.functions.table import ReLU
 from moment_calculus.refusals.errors import UnsupportedMoments
+from moment_calculus.values.ancestry import ancestors
 from moment_calculus.values.composed import ComposedDeferred, FusedDeferred
 from moment_calculus.values.deferred import root_of
 from moment_calculus.values.gaussian import Gaussian
@@ -61,11 +62,4 @@ def _is_clip(function: Any) -> bool:
 
 def _is_linear(value: Gaussian) -> bool:
     """Whether a value is a linear map of latent sites, or of the user's own inputs."""
-    waiting, seen = [value], set()
-    while waiting:
-        current = waiting.pop()
-        if current.function or current.factors:
-            return False
-        seen.add(current.serial)
-        waiting += [parent for parent, _ in current.parents if parent.serial not in seen]
-    return True
+    return not any(ancestor.step.curved for ancestor in ancestors(value))

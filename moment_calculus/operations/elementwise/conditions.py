@@ -201,7 +201,7 @@ def _combined(combine: Callable, left: Condition, right: Condition) -> Condition
 
 
 def _has_array_level(condition: Condition) -> bool:
-    affine = condition.source.affine
+    affine = condition.source.step.affine
     return affine is not None and not isinstance(affine[2], int | float)
 
 

@@ -13,6 +13,7 @@ from moment_calculus.functions.chains import Bounds
 from moment_calculus.functions.table import Integrated, activation
 from moment_calculus.numerics.special import is_traced_once
 from moment_calculus.operations.elementwise.unary import scale_shift
+from moment_calculus.values.ancestry import affine_line
 from moment_calculus.values.composed import ComposedDeferred, FusedDeferred
 from moment_calculus.values.deferred import AffineDeferred, Deferred, base_of, root_of
 from moment_calculus.values.gaussian import Gaussian
@@ -55,7 +56,7 @@ def of_one_gaussian(left: Value, right: Value, *, product: bool = False) -> bool
         right: another.
         product: whether they are multiplied, not added.
     """
-    if left.shape != right.shape or _line(base_of(left))[-1] is not _line(base_of(right))[-1]:
+    if left.shape != right.shape or _variable_of(left) is not _variable_of(right):
         return False
     if product:
         return True
@@ -77,16 +78,12 @@ def is_chain(left: Value, right: Value) -> bool:
     return of_one_gaussian(left, right, product=True)
 
 
+def _variable_of(value: Value) -> Gaussian:
+    return affine_line(base_of(value))[-1]
+
+
 def _function(value: Deferred) -> tuple[int, Any]:
     return id(value.base), root_of(value).activation
-
-
-def _line(value: Gaussian) -> list[Gaussian]:
-    """A Gaussian, and those of which it is an affine image, the nearest first."""
-    found = [value]
-    while found[-1].affine is not None:
-        found.append(found[-1].affine[0])
-    return found
 
 
 def _variable(bases: Sequence[Gaussian]) -> Gaussian:
@@ -95,22 +92,23 @@ def _variable(bases: Sequence[Gaussian]) -> Gaussian:
     But if one of them is shifted by an array, it is that one: where the function jumps is then
     a number, and the array gets its gradient.
     """
-    lines = [_line(base) for base in bases]
+    lines = [affine_line(base) for base in bases]
     others = [{id(value) for value in line} for line in lines[1:]]
     common = next(value for value in lines[0] if all(id(value) in line for line in others))
     shifted = {id(base): base for base in bases if base is not common and _is_shifted(base)}
     if len(shifted) != 1:
         return common
     (base,) = shifted.values()
-    return base if base.affine is not None and base.affine[0] is common else common
+    affine = base.step.affine
+    return base if affine is not None and affine[0] is common else common
 
 
 def _is_shifted(base: Gaussian) -> bool:
     """Whether a Gaussian is x + c for an array c."""
-    if base.affine is None:
+    if base.step.affine is None:
         return False
-    _, scale, shift = base.affine
-    return isinstance(scale, int | float) and scale == 1 and not isinstance(shift, int | float)
+    shift = base.step.affine[2]
+    return base.step.identity and not isinstance(shift, int | float)
 
 
 def _in_terms_of(value: Value, variable: Gaussian) -> Any:
@@ -131,9 +129,10 @@ def _image(value: Gaussian, variable: Gaussian) -> Any:
     """A Gaussian as a function of the variable: its affine image, or what it is a shift of."""
     if value is variable:
         return Deferred(value, activation("identity"))
-    if variable.affine is not None and value is variable.affine[0]:
-        return scale_shift(Deferred(variable, activation("identity")), 1.0, -variable.affine[2])
-    if value.affine is None:
+    affine = variable.step.affine
+    if affine is not None and value is affine[0]:
+        return scale_shift(Deferred(variable, activation("identity")), 1.0, -affine[2])
+    if value.step.affine is None:
         raise AssertionError("a base that is not on the line of the variable")
-    source, scale, shift = value.affine
+    source, scale, shift = value.step.affine
     return scale_shift(_image(source, variable), scale, shift)

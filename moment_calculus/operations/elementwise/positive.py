@@ -252,7 +252,7 @@ def _refuse(value: Value, what: str) -> NoReturn:
     if isinstance(value, Deferred):
         low = value.bounds.low
         cause = f"{what} of a function that may be negative or close to zero (it is ≥ {low:g})"
-    elif value.factors:
+    elif value.step.factors:
         cause = (
             f"{what} of a product of functions of different Gaussians, which is matched by a "
             "Gaussian and so takes negative values (only of exponentials the product is one)"

@@ -16,9 +16,12 @@ from moment_calculus.functions.table import activation
 from moment_calculus.numerics.arrays import outer
 from moment_calculus.numerics.quadrature import nodes
 from moment_calculus.numerics.special import TINY_VARIANCE, namespace, safe_scale
+from moment_calculus.values.ancestry import ancestors
 from moment_calculus.values.covariances import elementwise_covariance
 from moment_calculus.values.gaussian import Gaussian
-from moment_calculus.values.layout import features_last, gain_map
+from moment_calculus.values.layout import features_last, rows_scaled
+from moment_calculus.values.spread import Spread
+from moment_calculus.values.step import Step
 from moment_calculus.values.support import overlap
 
 ORDER = 8  # terms of the series to begin with
@@ -63,6 +66,46 @@ class _SquaredDeviation(Activation):
         return self.hermite(mean, variance, 1)[0] / safe_scale(variance)
 
 
+@dataclass(frozen=True, eq=False)
+class Rescaled(Step):
+    """A product with deviations in proportion to those of jointly Gaussian factors.
+
+    Args:
+        product: of jointly Gaussian factors.
+        ratio: of the standard deviations.
+    """
+
+    product: Gaussian
+    ratio: Array
+
+    @property
+    def inputs(self) -> tuple[Gaussian, ...]:  # type: ignore[override]
+        """The product alone."""
+        return (self.product,)
+
+    @property
+    def in_place(self) -> bool:  # type: ignore[override]
+        """As the product is."""
+        return self.product.step.in_place
+
+    def follows(self, place: int) -> bool:
+        """Always."""
+        return True
+
+    def through(self, place: int, cross: Array) -> Array:
+        """In the proportion of the deviations."""
+        return rows_scaled(cross, self.ratio, self.product.axis)
+
+    def spread(self, covariance: Array) -> Array:
+        """A covariance of the product, in proportion.
+
+        Args:
+            covariance: ``batch + [d, d]``.
+        """
+        last = features_last(self.ratio, self.product.axis)
+        return outer(last, last) * covariance
+
+
 def matched_product(product: Gaussian, first: Gaussian, second: Gaussian) -> Gaussian:
     """The product with its exact variance, where its factors are functions of Gaussians.
 
@@ -76,7 +119,7 @@ def matched_product(product: Gaussian, first: Gaussian, second: Gaussian) -> Gau
         first: a factor of its shape and feature axis.
         second: the other factor.
     """
-    if not (first.function or second.function) or not overlap(first, second):
+    if not (first.step.function or second.step.function) or not overlap(first, second):
         return product
     variance = _variance(first, second)
     if variance is None:
@@ -84,20 +127,15 @@ def matched_product(product: Gaussian, first: Gaussian, second: Gaussian) -> Gau
     xp = namespace(variance)
     ratio = safe_scale(variance) / safe_scale(product.variance)
     ratio = xp.where(product.variance > TINY_VARIANCE, ratio, xp.ones_like(ratio))
-    last = features_last(ratio, product.axis)
-    spread = lambda covariance: outer(last, last) * covariance  # noqa: E731
+    step = Rescaled(product, ratio)
+    covariance = (lambda: step.spread(product.covariance)) if product.has_covariance else None
     return Gaussian(
         product.mean,
-        variance,
-        (lambda: spread(product.covariance)) if product.has_covariance else None,
-        joint=lambda: spread(product.joint_covariance()),
+        Spread(variance, covariance, lambda: step.spread(product.joint_covariance())),
+        step,
         axis=product.axis,
-        sites=product.sites,
-        parents=((product, gain_map(ratio, product.axis)),),
+        ties=product.ties,
         propagation=product.propagation,
-        independent=product.independent,
-        apart=product.apart,
-        origin=None if product.origin is product else product.origin,
     )
 
 
@@ -114,14 +152,11 @@ def multiplies_again(first: Gaussian, second: Gaussian) -> bool:
 
 
 def _comes_from(value: Gaussian, factor: Gaussian) -> bool:
-    waiting, seen = [value], set()
-    while waiting:
-        current = waiting.pop()
-        if any(_alike(part, factor) for part in current.factors or ()):
-            return True
-        seen.add(current.serial)
-        waiting += [parent for parent, _ in current.parents if parent.serial not in seen]
-    return False
+    return any(
+        _alike(part, factor)
+        for ancestor in ancestors(value)
+        for part in ancestor.step.factors or ()
+    )
 
 
 def _alike(first: Gaussian, second: Gaussian) -> bool:
@@ -133,7 +168,7 @@ def _alike(first: Gaussian, second: Gaussian) -> bool:
 
 
 def _function(value: Gaussian) -> tuple[Gaussian, Activation]:
-    return value.function or (value, activation("identity"))
+    return value.step.function or (value, activation("identity"))
 
 
 def _variance(first: Gaussian, second: Gaussian) -> Array | None:

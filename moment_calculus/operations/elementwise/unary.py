@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from moment_calculus.functions.table import Activation, Integrated
 from moment_calculus.numerics.arrays import Array, outer
 from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.numerics.special import namespace
-from moment_calculus.operations.shapes.moves import broadcast
+from moment_calculus.operations.shapes.reshaping import broadcast
 from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.values import (
     AffineDeferred,
     ComposedDeferred,
     Deferred,
     Gaussian,
-    Jacobian,
+    Root,
+    Spread,
+    Step,
     Value,
     features_last,
-    gain_map,
-    identity_map,
 )
-from moment_calculus.values.layout import broadcast_shape
+from moment_calculus.values.lags import along_features, lag_covariance, shifted
+from moment_calculus.values.layout import broadcast_shape, rows_scaled
+from moment_calculus.values.support import whole
+from moment_calculus.values.vectors import of_parts
 
 
 def leaf(
@@ -40,11 +44,11 @@ def leaf(
     """
     return Gaussian(
         mean,
-        variance,
+        Spread(variance),
+        Root(weight=event_dim > 1),
         axis=-1 if event_dim and len(mean.shape) else None,
-        sites=frozenset([name]),
+        support=whole([name]),
         propagation=propagation,
-        weight=event_dim > 1,
     )
 
 
@@ -100,60 +104,113 @@ def _affine(value: Gaussian, scale: Array | float, shift: Array | float) -> Gaus
     return scaled if isinstance(shift, int | float) and shift == 0 else _shifted(scaled, shift)
 
 
+@dataclass(frozen=True, eq=False)
+class Affine(Step):
+    """scale · x + shift, component by component.
+
+    Args:
+        source: x.
+        scale: number, or array that broadcasts to the shape of x.
+        shift: likewise.
+    """
+
+    source: Gaussian
+    scale: Any
+    shift: Any
+    in_place = True
+
+    @property
+    def inputs(self) -> tuple[Gaussian, ...]:  # type: ignore[override]
+        """The Gaussian alone."""
+        return (self.source,)
+
+    @property
+    def affine(self) -> tuple[Gaussian, Any, Any]:  # type: ignore[override]
+        """All of it."""
+        return self.source, self.scale, self.shift
+
+    @property
+    def identity(self) -> bool:  # type: ignore[override]
+        """Whether it only shifts."""
+        return isinstance(self.scale, int | float) and self.scale == 1
+
+    @cached_property
+    def gain(self) -> Array | float:
+        """The scale, an array in the shape of x."""
+        if isinstance(self.scale, int | float):
+            return self.scale
+        return namespace(self.source.mean).broadcast_to(self.scale, self.source.shape)
+
+    def follows(self, place: int) -> bool:
+        """Always."""
+        return True
+
+    def through(self, place: int, cross: Array) -> Array:
+        """Scaled."""
+        if isinstance(self.scale, int | float):
+            return cross if self.identity else cross * self.scale
+        return rows_scaled(cross, self.gain, self.source.axis)
+
+    def spread(self, covariance: Array) -> Array:
+        """The covariance of x, scaled on both sides.
+
+        Args:
+            covariance: ``batch + [d, d]``.
+        """
+        if isinstance(self.scale, int | float):
+            return covariance * self.scale**2
+        last = features_last(self.gain, self.source.axis)
+        return covariance * outer(last, last)
+
+    def each(self, value: Gaussian, other: Gaussian, query: Any) -> Array | float | None:
+        """What the source knows, scaled; two functions meet as what they are."""
+        if self.source.step.curved:
+            return None
+        known = self.source.step.each(self.source, other, query)
+        if known is None or isinstance(known, float) or self.identity:
+            return known
+        return self.gain * known
+
+    def lag(self, value: Gaussian, offset: tuple[int, ...]) -> Array | None:
+        """That of the source, scaled."""
+        if along_features(value, offset):
+            return NotImplemented
+        known = lag_covariance(self.source, offset) if self.source.shape == value.shape else None
+        if known is None or isinstance(self.scale, int | float):
+            return None if known is None else known * (self.scale * self.scale)
+        left, right = shifted(self.gain, offset)
+        return known * (left * right)
+
+    def as_vector(self, value: Gaussian) -> Gaussian | None:
+        """Of the source as a vector."""
+        return of_parts(lambda part: scale_shift(part, self.scale, self.shift), self.source)
+
+
 def _shifted(value: Gaussian, shift: Array | float) -> Gaussian:
+    covariance = (lambda: value.covariance) if value.has_covariance else None
     return Gaussian(
         value.mean + shift,
-        value.variance,
-        (lambda: value.covariance) if value.has_covariance else None,
-        joint=value.joint_covariance,
+        Spread(value.variance, covariance, value.joint_covariance),
+        Affine(value, 1.0, shift),
         axis=value.axis,
-        sites=value.sites,
-        parents=((value, identity_map),),
+        ties=value.ties,
         propagation=value.propagation,
-        independent=value.independent,
-        apart=value.apart,
-        origin=value.origin,
-        affine=(value, 1.0, shift),
-        each=value.each,
     )
 
 
-def _each_scaled(value: Gaussian, gain: Array | float) -> Callable | None:
-    if value.each is None:
-        return None
-
-    def each(other: Gaussian) -> Array | float | None:
-        known = value.each(other)  # type: ignore[misc]
-        return known if known is None or isinstance(known, float) else gain * known
-
-    return each
-
-
 def _scaled(value: Gaussian, scale: Array | float) -> Gaussian:
-    mean = value.mean * scale
-    if isinstance(scale, int | float):
-        gain, last = scale, None
-        jacobian: Jacobian = lambda cross: cross * scale  # noqa: E731
-    else:
-        gain = namespace(mean).broadcast_to(scale, value.shape)
-        last = features_last(gain, value.axis)
-        jacobian = gain_map(gain, value.axis)
-
-    def spread(covariance: Array) -> Array:
-        return covariance * (scale**2 if last is None else outer(last, last))
-
+    step = Affine(value, scale, 0.0)
+    mirrored = isinstance(scale, int | float) and scale == -1
+    covariance = (lambda: step.spread(value.covariance)) if value.has_covariance else None
     return Gaussian(
-        mean,
-        value.variance if last is None and scale == -1 else value.variance * (gain * gain),
-        (lambda: spread(value.covariance)) if value.has_covariance else None,
-        joint=lambda: spread(value.joint_covariance()),
+        value.mean * scale,
+        Spread(
+            value.variance if mirrored else value.variance * (step.gain * step.gain),
+            covariance,
+            lambda: step.spread(value.joint_covariance()),
+        ),
+        step,
         axis=value.axis,
-        sites=value.sites,
-        parents=((value, jacobian),),
+        ties=value.ties,
         propagation=value.propagation,
-        independent=value.independent,
-        apart=value.apart,
-        origin=value.origin,
-        affine=(value, scale, 0.0),
-        each=_each_scaled(value, gain),
     )

@@ -9,7 +9,8 @@ from typing import Any
 from moment_calculus.operations.elementwise.arithmetic import is_value, multiply
 from moment_calculus.operations.linear.maps import matmul
 from moment_calculus.operations.linear.reductions import total
-from moment_calculus.operations.shapes.moves import broadcast, permute, reshape
+from moment_calculus.operations.shapes.moves import permute
+from moment_calculus.operations.shapes.reshaping import broadcast, reshape
 from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.values import Gaussian
 from moment_calculus.values.support import overlap
@@ -86,9 +87,9 @@ def _aligned(operand: Any, names: str, result: str) -> Any:
 def _is_weight(operand: Any, other: Any) -> bool:
     """Whether the first operand is the weight of a linear map, and the other its input."""
     if not is_value(operand):
-        return is_value(other) and not other.gaussian().weight
+        return is_value(other) and not other.gaussian().step.weight
     if not is_value(other):
-        return operand.gaussian().weight
+        return operand.gaussian().step.weight
     return _has_independent_components(operand) and not _has_independent_components(other)
 
 

@@ -6,22 +6,20 @@ Source: Wu et al. 2019 (DVI), eqs. 3-5, and Shekhovtsov et al. 2018, eq. 7 (cert
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, field
 from typing import Any
 
 from moment_calculus.numerics.arrays import Array, contract, diagonal_matrix
 from moment_calculus.numerics.matrices import affine, affine_squared, squared
 from moment_calculus.numerics.special import namespace
 from moment_calculus.operations.elementwise.arithmetic import DEPENDENCE_REMEDY, add
-from moment_calculus.operations.linear.vectors import as_vector
-from moment_calculus.operations.shapes.moves import (
-    move_axis,
-    moved,
-    reshape,
-    swap_last,
-    warn_dropped,
-)
+from moment_calculus.operations.shapes.moves import move_axis, moved, swap_last, warn_dropped
+from moment_calculus.operations.shapes.reshaping import reshape
 from moment_calculus.refusals.errors import UnsupportedMoments
-from moment_calculus.values import Gaussian, Jacobian, Value, identity_map, share_sites
+from moment_calculus.values import Gaussian, Spread, Step, Ties, Value, share_sites
+from moment_calculus.values.ancestry import ancestors
+from moment_calculus.values.ties import none_or_all
+from moment_calculus.values.vectors import as_vector
 
 
 def linear(inputs: Any, weight: Any, bias: Any = None) -> Value:
@@ -55,6 +53,40 @@ def linear(inputs: Any, weight: Any, bias: Any = None) -> Value:
     return _certain_input(x, w, b, mean)
 
 
+@dataclass(frozen=True, eq=False)
+class LinearMap(Step):
+    """M x + c, with random or certain weights.
+
+    Args:
+        inputs: the random ones of the operands.
+        bias: c, if it is random.
+        mapped: the input that comes through the matrix; None if the inputs of the map are certain.
+        matrix: the expected M.
+        mixes: as of :class:`Step`.
+    """
+
+    inputs: tuple[Gaussian, ...] = field()
+    bias: Any
+    mapped: Gaussian | None = None
+    matrix: Array = None
+    mixes: bool = False
+
+    @property
+    def identity(self) -> bool:  # type: ignore[override]
+        """Whether the bias is all that is random."""
+        return all(source is self.bias for source in self.inputs)
+
+    def follows(self, place: int) -> bool:
+        """What random weights add is not followed: outputs of different inputs share them."""
+        return self.inputs[place] is self.mapped or self.inputs[place] is self.bias
+
+    def through(self, place: int, cross: Array) -> Array | None:
+        """By the matrix, or as it is."""
+        if self.inputs[place] is self.mapped:
+            return self.matrix @ cross
+        return cross if self.inputs[place] is self.bias else None
+
+
 def _is_plain_bias(bias: Gaussian, weight: Any) -> bool:
     """Whether a bias has one independent component for each output."""
     return bias.axis == -1 and bias.shape == tuple(weight.shape[:1]) and bias.independent
@@ -70,15 +102,14 @@ def _mean(operand: Any) -> Array:
 
 def _certain_input(x: Array, w: Any, b: Any, mean: Array) -> Gaussian:
     """Rows of the weight are independent, so the outputs are: no covariance is needed."""
-    weights = [operand for operand in (w, b) if isinstance(operand, Gaussian)]
+    weights = _random(w, b)
     variance = _noise(squared(x), w, b)
     return Gaussian(
         mean,
-        namespace(mean).broadcast_to(variance, tuple(mean.shape)),
-        sites=frozenset().union(*(operand.sites for operand in weights)),
-        parents=_weight_parents(w, b),
+        Spread(namespace(mean).broadcast_to(variance, tuple(mean.shape))),
+        LinearMap(weights, b),
+        ties=none_or_all(math.prod(mean.shape[:-1]) == 1),
         propagation=weights[0].propagation,
-        independent=math.prod(mean.shape[:-1]) == 1,
     )
 
 
@@ -88,9 +119,8 @@ def _noise(second_moment: Array, w: Any, b: Any) -> Array | None:
     return affine(second_moment, w.variance, shift) if isinstance(w, Gaussian) else shift
 
 
-def _weight_parents(w: Any, b: Any) -> tuple:
-    from_weight = ((w, None),) if isinstance(w, Gaussian) else ()
-    return (*from_weight, (b, identity_map)) if isinstance(b, Gaussian) else from_weight
+def _random(*operands: Any) -> tuple[Gaussian, ...]:
+    return tuple(operand for operand in operands if isinstance(operand, Gaussian))
 
 
 def _random_input(x: Gaussian, w: Any, b: Any, mean: Array) -> Gaussian:
@@ -103,16 +133,13 @@ def _random_input(x: Gaussian, w: Any, b: Any, mean: Array) -> Gaussian:
         covariance = _mapped(x, each)
         return covariance if noise is None else covariance + diagonal_matrix(noise)
 
+    variance = None if full and x.has_covariance else _variance(x, mean_w, noise)
     return Gaussian(
         mean,
-        None if full and x.has_covariance else _variance(x, mean_w, noise),
-        joint if full else None,
-        joint=joint,
-        sites=frozenset().union(*(o.sites for o in (x, w, b) if isinstance(o, Gaussian))),
-        parents=((x, lambda cross: each @ cross), *_weight_parents(w, b)),
+        Spread(variance, joint if full else None, joint),
+        LinearMap((x, *_random(w, b)), b, x, each, mixes=not full),
+        ties=Ties.FEATURES if x.apart and not _random(w, b) else Ties.ALL,
         propagation=x.propagation,
-        apart=x.apart and not isinstance(w, Gaussian) and not isinstance(b, Gaussian),
-        mixes=not full,
     )
 
 
@@ -129,19 +156,12 @@ def _with_trailing_features(x: Gaussian) -> Gaussian:
         if x.propagation.full and (vector := as_vector(x)) is not None:
             return vector
         warn_dropped(x, "a linear map over an axis of the batch")
-    return moved(x, lambda a: a, -1, parents=((x, None),))
+    return moved(x, lambda a: a, -1, ties=none_or_all(x.independent))
 
 
 def _has_independent_sites(value: Gaussian) -> bool:
     """Whether every covariance of a value comes from a map, and none from the user."""
-    waiting, seen = [value], set()
-    while waiting:
-        current = waiting.pop()
-        seen.add(current.serial)
-        if not current.parents and not current.independent:
-            return False
-        waiting += [parent for parent, _ in current.parents if parent.serial not in seen]
-    return True
+    return all(part.step.inputs or part.independent for part in ancestors(value))
 
 
 def _mapped(x: Gaussian, matrix: Array) -> Array:
@@ -232,7 +252,7 @@ def _maps_columns(x: Any, y: Any) -> bool:
     """Whether x @ y is a weight times data in columns, rather than data in rows times a weight."""
     if len(x.shape) != 2 or _is_input(x):
         return False
-    latent = isinstance(x, Gaussian) and x.weight
+    latent = isinstance(x, Gaussian) and x.step.weight
     return _is_input(y) or (latent and not isinstance(y, Gaussian))
 
 
@@ -256,19 +276,11 @@ def _scalar_products(x: Any, vector: Gaussian) -> Gaussian:
     x = _with_trailing_features(x) if isinstance(x, Gaussian) else x
     vector, mean_x = _with_trailing_features(vector), _mean(x)
     variance = (mean_x * mean_x) @ vector.variance
-    parents: list[tuple[Gaussian, Jacobian | None]]
-    parents = [(vector, lambda cross: mean_x[..., None, :] @ cross)]
-    if isinstance(x, Gaussian):
-        parents = [(vector, None)]  # products that share x and the vector are dependent in both
+    mixes = not vector.propagation.full
+    step = LinearMap((vector,), None, vector, mean_x[..., None, :], mixes)
+    if isinstance(x, Gaussian):  # products that share x and the vector are dependent in both
         row = vector.mean[None, :]
-        parents.append((x, lambda cross: row @ cross))
+        step = LinearMap((vector, x), None, x, row, mixes)
         variance = variance + _mapped(x, row)[..., 0, 0] + x.variance @ vector.variance
-    return Gaussian(
-        mean_x @ vector.mean,
-        variance,
-        axis=None,
-        sites=vector.sites | (x.sites if isinstance(x, Gaussian) else frozenset()),
-        parents=tuple(parents),
-        propagation=vector.propagation,
-        mixes=not vector.propagation.full,
-    )
+    mean = mean_x @ vector.mean
+    return Gaussian(mean, Spread(variance), step, axis=None, propagation=vector.propagation)

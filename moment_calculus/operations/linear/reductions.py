@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any
 
@@ -12,13 +13,14 @@ from moment_calculus.numerics.special import namespace
 from moment_calculus.operations.elementwise.arithmetic import DEPENDENCE_REMEDY, multiply, subtract
 from moment_calculus.operations.elementwise.unary import scale_shift
 from moment_calculus.operations.linear.maps import map_features
-from moment_calculus.operations.linear.vectors import as_vector
 from moment_calculus.operations.shapes.indexing import ALL, take, unstack
-from moment_calculus.operations.shapes.moves import moved, reshape
+from moment_calculus.operations.shapes.moves import moved
+from moment_calculus.operations.shapes.reshaping import reshape
 from moment_calculus.operations.windows.pooling import sum_of_dependent
 from moment_calculus.refusals.errors import UnsupportedMoments
-from moment_calculus.values import Gaussian, Value
+from moment_calculus.values import Gaussian, Opaque, Spread, Step, Ties, Value
 from moment_calculus.values.layout import batch_shape
+from moment_calculus.values.vectors import as_vector
 
 
 def total(value: Any, axes: Sequence[int] | None = None, *, keepdims: bool = False) -> Any:
@@ -85,15 +87,53 @@ def _over_features(value: Gaussian) -> Gaussian:
         variance = xp.sum(value.variance, axis=axis, keepdims=True)
     return Gaussian(
         xp.sum(value.mean, axis=axis, keepdims=True),
-        variance,
+        Spread(variance),
+        SumOverFeatures((value,), mixes=not full),
         axis=axis,
-        sites=value.sites,
-        parents=((value, lambda cross: xp.sum(cross, axis=-2, keepdims=True)),),
+        ties=value.ties,
         propagation=value.propagation,
-        independent=value.independent,
-        apart=value.apart,
-        mixes=not full,
     )
+
+
+@dataclass(frozen=True, eq=False)
+class SumOverFeatures(Step):
+    """The sum over the features, which stay as an axis of size one.
+
+    Args:
+        inputs: the value.
+        mixes: as of :class:`Step`.
+    """
+
+    inputs: tuple[Gaussian] = field()
+    mixes: bool
+
+    def follows(self, place: int) -> bool:
+        """Always."""
+        return True
+
+    def through(self, place: int, cross: Array) -> Array:
+        """Summed."""
+        return namespace(cross).sum(cross, axis=-2, keepdims=True)
+
+
+@dataclass(frozen=True, eq=False)
+class CumulativeSum(Opaque):
+    """Cumulative sums along an axis of the batch.
+
+    Args:
+        axis: non-negative.
+        reverse: whether the sums begin at the end.
+    """
+
+    axis: int = 0
+    reverse: bool = False
+
+    def as_vector(self, value: Gaussian) -> Gaussian | None:
+        """Of the source as a vector, if it is along the trailing axis."""
+        if self.axis != len(value.shape) - 1:
+            return None
+        vector = as_vector(self.inputs[0])
+        return None if vector is None else cumulative_sum(vector, self.axis, reverse=self.reverse)
 
 
 def _over_batch(value: Gaussian, axes: Sequence[int]) -> Gaussian:
@@ -118,11 +158,10 @@ def _over_batch(value: Gaussian, axes: Sequence[int]) -> Gaussian:
         value,
         move,
         value.axis,
+        Opaque((value,)),
         covariance=spread if value.has_covariance else None,
         joint=None if value.axis is None else spread,
-        parents=((value, None),),
-        apart=value.apart,
-        components=None,
+        ties=value.ties,
     )
 
 
@@ -171,22 +210,7 @@ def cumulative_sum(value: Any, axis: int, *, reverse: bool = False) -> Any:
         triangle = _triangle(value.mean, value.shape[axis])
         return map_features(value, triangle.mT if reverse else triangle)
     _require_independence(value, axis, "a cumulative sum")
-    last = axis == len(value.shape) - 1
-    return moved(
-        value,
-        move,
-        value.axis,
-        parents=((value, None),),
-        independent=False,
-        apart=False,
-        components=None,
-        trailing=(lambda: _sums_of_vector(value, axis, reverse)) if last else None,
-    )
-
-
-def _sums_of_vector(value: Gaussian, axis: int, reverse: bool) -> Value | None:
-    vector = as_vector(value)
-    return None if vector is None else cumulative_sum(vector, axis, reverse=reverse)
+    return moved(value, move, value.axis, CumulativeSum((value,), axis=axis, reverse=reverse))
 
 
 def _triangle(like: Array, size: int) -> Array:
@@ -240,11 +264,10 @@ def _product_over_batch(value: Gaussian, axis: int) -> Gaussian:
         mean = mean * own
     result = Gaussian(
         mean,
-        variance,
+        Spread(variance),
+        Opaque((value,)),
         axis=value.axis,
-        sites=value.sites,
-        parents=((value, None),),
+        ties=Ties.NONE,
         propagation=value.propagation,
-        independent=True,
     )
     return reshape(result, (*value.shape[:axis], *value.shape[axis + 1 :]))

@@ -14,7 +14,7 @@ from moment_calculus.numerics.special import log_softmax, logsumexp, namespace
 from moment_calculus.operations.elementwise.arithmetic import subtract
 from moment_calculus.operations.normalised.logits import logsumexp_value, softmax_value
 from moment_calculus.values import Gaussian
-from moment_calculus.values.support import Elements
+from moment_calculus.values.support import Support
 
 
 class Composite:
@@ -38,9 +38,9 @@ class Composite:
         return self.source.sites
 
     @property
-    def elements(self) -> Elements:
-        """The elements of these sites on which it depends, where not on all."""
-        return self.source.elements
+    def support(self) -> Support:
+        """The latent sites, and which of their elements, that the value depends on."""
+        return self.source.support
 
     @property
     def at_mean(self) -> Array:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 from moment_calculus.numerics.arrays import (
     Array,
     contract,
@@ -18,7 +20,7 @@ from moment_calculus.operations.normalised.softmax_moments import (
     SATURATION,
     softmax_moments,
 )
-from moment_calculus.values import Gaussian
+from moment_calculus.values import Gaussian, Spread, Step
 
 
 def softmax_value(logits: Gaussian) -> Gaussian:
@@ -47,27 +49,41 @@ def softmax_value(logits: Gaussian) -> Gaussian:
     slope = _slope(mean)
     covariance = _softmax_covariance(slope @ _matrix(x) @ slope, variance)
     jacobian = slope - covariance
-    return Gaussian(
-        mean,
-        positive_part(diagonal(covariance)),
-        covariance,
-        sites=x.sites,
-        parents=((logits, lambda cross: jacobian @ cross),),
-        propagation=x.propagation,
-        mixes=not x.propagation.full,
-    )
+    spread = Spread(positive_part(diagonal(covariance)), covariance)
+    return Gaussian(mean, spread, OfLogits((logits,), jacobian), propagation=x.propagation)
+
+
+@dataclass(frozen=True, eq=False)
+class OfLogits(Step):
+    """A function of logits, by its expected Jacobian.
+
+    Args:
+        inputs: the logits.
+        jacobian: ``batch + [d, classes]``.
+    """
+
+    inputs: tuple[Gaussian] = field()
+    jacobian: Array
+
+    @property
+    def mixes(self) -> bool:  # type: ignore[override]
+        """In diagonal mode."""
+        return not self.inputs[0].propagation.full
+
+    def follows(self, place: int) -> bool:
+        """Always."""
+        return True
+
+    def through(self, place: int, cross: Array) -> Array:
+        """By the Jacobian."""
+        return self.jacobian @ cross
 
 
 def _bounded(x: Gaussian) -> Gaussian:
     """Logits of −∞ have no arithmetic."""
-    return Gaussian(
-        namespace(x.mean).clip(x.mean, min=EXCLUDED),
-        x.variance,
-        (lambda: x.covariance) if x.has_covariance else None,
-        sites=x.sites,
-        parents=x.parents,
-        propagation=x.propagation,
-    )
+    spread = Spread(x.variance, (lambda: x.covariance) if x.has_covariance else None)
+    mean = namespace(x.mean).clip(x.mean, min=EXCLUDED)
+    return Gaussian(mean, spread, x.step, support=x.support, propagation=x.propagation)
 
 
 def _matrix(x: Gaussian) -> Array:
@@ -119,15 +135,8 @@ def logsumexp_value(logits: Gaussian) -> Gaussian:
     linear = xp.sum((covariance @ expected[..., None])[..., 0] * expected, axis=-1)
     variance = xp.clip(linear, min=0.0) + second / (1 + second)
     lifted = logsumexp(x.mean) + curvature / (1 + SATURATION * curvature) ** 0.5
-    return Gaussian(
-        lifted[..., None],
-        variance[..., None],
-        sites=x.sites,
-        parents=((logits, lambda cross: expected[..., None, :] @ cross),),
-        propagation=x.propagation,
-        independent=False,
-        mixes=not x.propagation.full,
-    )
+    step = OfLogits((logits,), expected[..., None, :])
+    return Gaussian(lifted[..., None], Spread(variance[..., None]), step, propagation=x.propagation)
 
 
 def _form(matrix: Array, x: Gaussian) -> Array:

@@ -8,14 +8,15 @@ matched by a log-normal variable. As Σ y² = d (1 − ε/q), the sum of the var
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from moment_calculus.numerics.arrays import Array, diagonal, diagonal_matrix, outer
 from moment_calculus.numerics.special import namespace
 from moment_calculus.operations.elementwise.arithmetic import DEPENDENCE_REMEDY
 from moment_calculus.operations.shapes.moves import moved
 from moment_calculus.refusals.errors import UnsupportedMoments
-from moment_calculus.values import Gaussian, Value
+from moment_calculus.values import Gaussian, Spread, Step, Value
+from moment_calculus.values.ties import none_or_all
 
 TINY = 1e-30
 
@@ -52,18 +53,10 @@ def normalise(value: Value, *, eps: float, centred: bool = True) -> Gaussian:
             dependent.
     """
     x = trailing_features(value.gaussian(), "a normalisation")
-    step = _Step.of(x, eps, centred)
-    joint = lambda: step.covariance(x)  # noqa: E731
-    return Gaussian(
-        step.mean,
-        step.variance,
-        joint if x.propagation.full else None,
-        joint=joint,
-        sites=x.sites,
-        parents=((x, step.jacobian),),
-        propagation=x.propagation,
-        mixes=not x.propagation.full,
-    )
+    step = Normalised.of(x, eps, centred)
+    covariance = step.covariance if x.propagation.full else None
+    spread = Spread(step.variance, covariance, step.covariance)
+    return Gaussian(step.mean, spread, step, propagation=x.propagation)
 
 
 def trailing_features(value: Gaussian, what: str) -> Gaussian:
@@ -79,7 +72,7 @@ def trailing_features(value: Gaussian, what: str) -> Gaussian:
     if value.axis == -1:
         return value
     if value.shape and (value.independent or value.shape[-1] == 1):
-        return moved(value, lambda a: a, -1, parents=((value, None),))
+        return moved(value, lambda a: a, -1, ties=none_or_all(value.independent))
     raise UnsupportedMoments(
         f"{what} over an axis of a value of shape {value.shape} whose components depend on the "
         f"same latent site(s) {', '.join(sorted(value.sites))} in an unknown way",
@@ -88,14 +81,15 @@ def trailing_features(value: Gaussian, what: str) -> Gaussian:
     )
 
 
-@dataclass(frozen=True)
-class _Step:
+@dataclass(frozen=True, eq=False)
+class Normalised(Step):
     """y = √d c/√q in units of √(d E q), and G = E ∂y/∂c = gain − pull · tilted tiltedᵀ.
 
     Cov[y] = G Cov[c] Gᵀ + R: what is beyond the linear term has the form that the second and third
     derivatives give it (Mehler's formula), with the sum that the known sum of the variances leaves.
     """
 
+    inputs: tuple[Gaussian] = field()
     centred: bool
     unit: Array  # 1/√(d E q)
     root: float  # √d
@@ -111,7 +105,14 @@ class _Step:
     variance: Array
 
     @classmethod
-    def of(cls, x: Gaussian, eps: float, centred: bool) -> _Step:
+    def of(cls, x: Gaussian, eps: float, centred: bool) -> Normalised:
+        """Its parts.
+
+        Args:
+            x: with its features on the trailing axis.
+            eps: as of :func:`normalise`.
+            centred: likewise.
+        """
         xp = namespace(x.mean)
         size = x.shape[-1]
         centre = _centre if centred else (lambda a: a)
@@ -140,6 +141,7 @@ class _Step:
         share = xp.clip(known / xp.clip(explained, min=TINY), max=1.0)
         rest = xp.clip(known - explained, min=0.0) / xp.clip(_sum(curved), min=TINY)
         return cls(
+            (x,),
             centred,
             unit,
             size**0.5,
@@ -155,8 +157,18 @@ class _Step:
             size * (share * linear + rest * curved),
         )
 
-    def covariance(self, x: Gaussian) -> Array:
+    @property
+    def mixes(self) -> bool:  # type: ignore[override]
+        """In diagonal mode."""
+        return not self.inputs[0].propagation.full
+
+    def follows(self, place: int) -> bool:
+        """Always."""
+        return True
+
+    def covariance(self) -> Array:
         """Covariance of the result."""
+        (x,) = self.inputs
         matrix = x.covariance if x.has_covariance else diagonal_matrix(x.variance)
         matrix = (_centre_both(matrix) if self.centred else matrix) * self.unit[..., None] ** 2
         gain, pull = self.gain[..., None], self.pull[..., None]
@@ -173,8 +185,8 @@ class _Step:
         share, rest = self.share[..., None], self.rest[..., None]
         return self.root**2 * (share * linear + rest * curved)
 
-    def jacobian(self, cross: Array) -> Array:
-        """The map of Cov(x, ·) to Cov(y, ·)."""
+    def through(self, place: int, cross: Array) -> Array:
+        """By the expected Jacobian."""
         xp = namespace(cross)
         if self.centred:
             cross = cross - xp.mean(cross, axis=-2, keepdims=True)

@@ -1,1 +1,15 @@
 """Operations that put elements elsewhere."""
+
+from moment_calculus.operations.shapes.moves import converted, move_axis, permute, swap_last
+from moment_calculus.operations.shapes.reshaping import broadcast, reshape
+from moment_calculus.values.layout import broadcast_shape
+
+__all__ = [
+    "broadcast",
+    "broadcast_shape",
+    "converted",
+    "move_axis",
+    "permute",
+    "reshape",
+    "swap_last",
+]

@@ -3,21 +3,101 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from moment_calculus.numerics.arrays import Array, device
 from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.numerics.special import namespace
 from moment_calculus.operations.shapes.indexing import take
-from moment_calculus.operations.shapes.moves import broadcast, reshape
+from moment_calculus.operations.shapes.reshaping import broadcast, reshape
 from moment_calculus.refusals.errors import UnsupportedMoments
-from moment_calculus.values import Gaussian
-from moment_calculus.values.covariances import (
-    cross_covariances,
-    elementwise_covariance,
-    share_sites,
-)
+from moment_calculus.values import Gaussian, Spread, Step, Ties, share_sites
+from moment_calculus.values.covariances import cross_covariances, elementwise_covariance
 from moment_calculus.values.layout import batch_shape
+from moment_calculus.values.ties import most
+
+
+class _Parts(Step):
+    """Values side by side along an axis."""
+
+    parts: tuple[Gaussian, ...]
+    axis: int
+
+    @cached_property
+    def _places(self) -> tuple[int, ...]:
+        """Which of the parts are random."""
+        return tuple(i for i, part in enumerate(self.parts) if part.support)
+
+    @cached_property
+    def inputs(self) -> tuple[Gaussian, ...]:  # type: ignore[override]
+        """The random parts."""
+        return tuple(self.parts[i] for i in self._places)
+
+    def each(self, value: Gaussian, other: Gaussian, query: Any) -> Array | float | None:
+        """Part by part."""
+        known, start = [], 0
+        for part in self.parts:
+            end = start + part.shape[self.axis]
+            piece = take(other, slice(start, end), len(other.shape) + self.axis)
+            known.append(elementwise_covariance(part, piece))
+            start = end
+        if any(covariance is None for covariance in known):
+            return None
+        if all(isinstance(covariance, float) for covariance in known):
+            return 0.0
+        xp, pairs = namespace(other.mean), zip(self.parts, known, strict=True)
+        wide = [xp.broadcast_to(c + 0 * part.variance, part.shape) for part, c in pairs]
+        return _concat(wide, self.axis)
+
+
+@dataclass(frozen=True, eq=False)
+class Joined(_Parts):
+    """Values side by side along their feature axis.
+
+    Args:
+        parts: the values, certain ones with a variance of zero.
+        axis: that axis, negative.
+    """
+
+    parts: tuple[Gaussian, ...]
+    axis: int
+
+    def follows(self, place: int) -> bool:
+        """Always."""
+        return True
+
+    def through(self, place: int, cross: Array) -> Array:
+        """Zeros for the features of the other parts."""
+        sizes, i = [_size(part) for part in self.parts], self._places[place]
+        return _pad_rows(cross, sum(sizes[:i]), sum(sizes[i + 1 :]))
+
+
+@dataclass(frozen=True, eq=False)
+class Stacked(_Parts):
+    """Values side by side along an axis of the batch.
+
+    Args:
+        parts: the values, certain ones with a variance of zero.
+        axis: that axis, negative.
+        features: their feature axis.
+    """
+
+    parts: tuple[Gaussian, ...]
+    axis: int
+    features: int | None
+
+    def follows(self, place: int) -> bool:
+        """Parts of one element each keep their covariance with what has all of the elements."""
+        return all(part.shape[self.axis] == 1 for part in self.parts)
+
+    def through(self, place: int, cross: Array) -> Array | None:
+        """Zeros for the elements of the other parts."""
+        if not self.follows(place):
+            return None
+        axis = self.axis + (self.features is not None and self.axis < self.features)
+        return _only(cross, self._places[place], len(self.parts), axis)
 
 
 def concatenate(values: Sequence[Any], axis: int) -> Gaussian:
@@ -41,18 +121,15 @@ def concatenate(values: Sequence[Any], axis: int) -> Gaussian:
         joint = (lambda: _joined(parts)) if along else (lambda: _stacked(parts, axis, features))
     shared = _share(parts)
     dense = any(part.has_covariance for part in parts) or (along and shared)
+    variance = _concat([part.variance for part in parts], axis)
+    covariance = joint if dense and live[0].propagation.full else None
     return Gaussian(
         _concat([part.mean for part in parts], axis),
-        _concat([part.variance for part in parts], axis),
-        joint if dense and live[0].propagation.full else None,
-        joint=joint,
+        Spread(variance, covariance, joint),
+        Joined(tuple(parts), axis) if along else Stacked(tuple(parts), axis, features),
         axis=features,
-        sites=frozenset().union(*(part.sites for part in parts)),
-        parents=_placed(parts) if along else _placed_in_batch(parts, axis, features),
+        ties=Ties.ALL if shared else most(parts),
         propagation=live[0].propagation,
-        independent=not shared and all(part.independent for part in parts),
-        apart=not shared and all(part.apart for part in parts),
-        each=lambda other: _each(parts, other, axis),
     )
 
 
@@ -87,7 +164,7 @@ def on_features(part: Any, axis: int | None, propagation: Propagation) -> Gaussi
     if hasattr(part, "gaussian"):
         return broadcast(part.gaussian(), part.shape, axis)
     zeros = namespace(part).zeros_like(part)
-    return Gaussian(part, zeros, axis=axis, propagation=propagation)
+    return Gaussian(part, Spread(zeros), axis=axis, propagation=propagation)
 
 
 def _share(parts: Sequence[Gaussian]) -> bool:
@@ -125,16 +202,6 @@ def _size(part: Gaussian) -> int:
     return 1 if part.axis is None else part.shape[part.axis]
 
 
-def _placed(parts: Sequence[Gaussian]):
-    sizes = [_size(part) for part in parts]
-    placed = []
-    for i, part in enumerate(parts):
-        if part.sites:
-            before, after = sum(sizes[:i]), sum(sizes[i + 1 :])
-            placed.append((part, lambda c, b=before, a=after: _pad_rows(c, b, a)))
-    return tuple(placed)
-
-
 def _pad_rows(cross: Array, before: int, after: int) -> Array:
     xp = namespace(cross)
     above, below = (
@@ -144,37 +211,8 @@ def _pad_rows(cross: Array, before: int, after: int) -> Array:
     return xp.concat([above, cross, below], axis=-2)
 
 
-def _placed_in_batch(parts: Sequence[Gaussian], axis: int, features: int | None):
-    """Parts of one element each keep their covariance with what has all of the elements."""
-    alone = all(part.shape[axis] == 1 for part in parts)
-    place = axis + (features is not None and axis < features)
-    placed = []
-    for i, part in enumerate(parts):
-        if part.sites:
-            only = lambda c, i=i: _only(c, i, len(parts), place)  # noqa: E731
-            placed.append((part, only if alone else None))
-    return tuple(placed)
-
-
 def _only(cross: Array, chosen: int, count: int, place: int) -> Array:
     """One element along a negative axis of the batch, and zeros for the others."""
     xp = namespace(cross)
     numbers = xp.reshape(xp.arange(count, device=device(cross)), (count,) + (1,) * (1 - place))
     return xp.where(numbers == chosen, cross, xp.zeros_like(cross))
-
-
-def _each(parts: Sequence[Gaussian], other: Gaussian, axis: int) -> Array | float | None:
-    """Covariance of each component of the parts with that of another value, piece by piece."""
-    known, start = [], 0
-    for part in parts:
-        end = start + part.shape[axis]
-        piece = take(other, slice(start, end), len(other.shape) + axis)
-        known.append(elementwise_covariance(part, piece))
-        start = end
-    if any(covariance is None for covariance in known):
-        return None
-    if all(isinstance(covariance, float) for covariance in known):
-        return 0.0
-    xp = namespace(other.mean)
-    pairs = zip(parts, known, strict=True)
-    return _concat([xp.broadcast_to(c + 0 * part.variance, part.shape) for part, c in pairs], axis)

@@ -14,11 +14,12 @@ from moment_calculus.operations.shapes.moves import (
     move_axis,
     moved,
     permute,
-    reshape,
     warn_dropped,
 )
+from moment_calculus.operations.shapes.reshaping import reshape
 from moment_calculus.values import Deferred, Gaussian
 from moment_calculus.values.layout import batch_shape
+from moment_calculus.values.ties import none_or_all
 
 
 def pick(value: Any, chosen: Mapping[int, Array], *, distinct: bool = False) -> Any:
@@ -95,13 +96,8 @@ def _of_both(
         return pick(index_features(last, int(known[0])), left, distinct=distinct)
     shape = tuple(_of_array(value.mean, axes, chosen).shape)
     scalars = not shape or (value.independent and not distinct)
-    result = moved(
-        value,
-        lambda a: _of_array(a, axes, chosen),
-        None if scalars else -1,
-        parents=((value, None),),
-        independent=value.independent and distinct,
-    )
+    axis, ties = None if scalars else -1, none_or_all(value.independent and distinct)
+    result = moved(value, lambda a: _of_array(a, axes, chosen), axis, ties=ties)
     if may_lose_dependence(value):
         warn_dropped(value, "an index of features and batch together")
     return result

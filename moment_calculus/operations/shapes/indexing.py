@@ -8,17 +8,21 @@ from typing import Any
 
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.special import namespace
+from moment_calculus.operations.shapes.keys import Indexed
 from moment_calculus.operations.shapes.moves import (
+    Moved,
     may_lose_dependence,
     move_axis,
     moved,
-    reshape,
+    relocated,
     warn_dropped,
 )
+from moment_calculus.operations.shapes.reshaping import reshape
 from moment_calculus.refusals.errors import UnsupportedMoments
-from moment_calculus.values import Deferred, Gaussian, Value, features_last
+from moment_calculus.values import Deferred, Gaussian, Ties, Value, features_last
 from moment_calculus.values.layout import batch_shape
-from moment_calculus.values.support import Elements, selected
+from moment_calculus.values.support import Support, selected
+from moment_calculus.values.ties import none_or_all
 
 ALL = slice(None)
 
@@ -165,17 +169,16 @@ def index_batch(value: Gaussian, keys: tuple, *, distinct: bool = False) -> Gaus
     distinct = distinct or all(map(_is_basic, keys))
     joint = None if value.axis is None else (lambda: value.joint_covariance()[keys])
     leading = value.axis is None or len(value.shape) + value.axis > 0
+    move = lambda a: a[keys]  # noqa: E731
     return moved(
         value,
-        lambda a: a[keys],
+        move,
         value.axis,
+        Indexed(value, relocated(value, move), keys=keys),
         covariance=joint if value.has_covariance else None,
         joint=joint,
-        parents=((value, None),),
-        independent=value.independent and distinct,
-        apart=value.apart and distinct,
-        elements=selected(value, keys[0]) if leading else None,
-        picked=(value, keys),
+        ties=value.ties if distinct else Ties.ALL,
+        support=selected(value, keys[0]) if leading else None,
     )
 
 
@@ -188,31 +191,25 @@ def index_features(value: Gaussian, key: Any, *, distinct: bool = False) -> Gaus
         distinct: whether an index array is known to choose no feature twice.
     """
     distinct = distinct or _is_basic(key)
+    move = lambda a: a[..., key]  # noqa: E731
     if _is_integer(key) or (not _is_basic(key) and not _rank(key)):
-        return moved(
-            value,
-            lambda a: a[..., key],
-            None,
-            parents=((value, lambda c: c[..., key, :][..., None, :]),),
-            apart=value.apart,
-            elements=_of_vector(value, key),
-        )
+        step = Moved(value, relocated(value, move), lambda c: c[..., key, :][..., None, :])
+        return moved(value, move, None, step, ties=value.ties, support=_of_vector(value, key))
     select = lambda: value.joint_covariance()[..., key, :][..., key]  # noqa: E731
     repeats = not distinct and value.propagation.full
     return moved(
         value,
-        lambda a: a[..., key],
+        move,
         -1,
+        Moved(value, relocated(value, move), lambda c: c[..., key, :]),
         covariance=select if value.has_covariance or repeats else None,
         joint=select,
-        parents=((value, lambda c: c[..., key, :]),),
-        independent=value.independent and distinct,
-        apart=value.apart,
-        elements=_of_vector(value, key),
+        ties=value.ties if distinct else max(value.ties, Ties.FEATURES),
+        support=_of_vector(value, key),
     )
 
 
-def _of_vector(value: Gaussian, key: Any) -> Elements | None:
+def _of_vector(value: Gaussian, key: Any) -> Support | None:
     return selected(value, key) if len(value.shape) == 1 else None
 
 
@@ -223,13 +220,8 @@ def _plain(value: Gaussian, key: Any) -> Gaussian:
     """
     independent = value.independent and all(map(_is_basic, _as_tuple(key)))
     scalars = not value.mean[key].shape or (value.independent and not independent)
-    result = moved(
-        value,
-        lambda a: a[key],
-        None if scalars else -1,
-        parents=((value, None),),
-        independent=independent,
-    )
+    axis, ties = None if scalars else -1, none_or_all(independent)
+    result = moved(value, lambda a: a[key], axis, ties=ties)
     if math.prod(result.shape) > 1 and may_lose_dependence(value):
         warn_dropped(value, "an index of features and batch together, unlike x[i][..., j],")
     return result
@@ -279,7 +271,7 @@ def gather(value: Any, chosen: Array, axis: int) -> Any:
         return _gather_features(value, chosen, pick)
     if value.axis is not None and may_lose_dependence(value):
         warn_dropped(value, "a choice of elements of the batch for every feature")
-    return moved(value, pick, value.axis, parents=((value, None),), independent=False)
+    return moved(value, pick, value.axis)
 
 
 def _gather_features(value: Gaussian, chosen: Array, pick: Any) -> Gaussian:
@@ -296,9 +288,8 @@ def _gather_features(value: Gaussian, chosen: Array, pick: Any) -> Gaussian:
         value,
         pick,
         value.axis,
+        Moved(value, relocated(value, pick), rows),
         covariance=joint if value.propagation.full else None,
         joint=joint,
-        parents=((value, rows),),
-        independent=False,
-        apart=value.apart,
+        ties=max(value.ties, Ties.FEATURES),
     )

@@ -6,7 +6,7 @@ Source: Shekhovtsov et al. 2018, eq. 7 (certain weights); Haußmann et al. 2019 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from moment_calculus.numerics.arrays import Array, device, diagonal_matrix, identity_like
@@ -14,7 +14,7 @@ from moment_calculus.numerics.special import namespace
 from moment_calculus.operations.elementwise.arithmetic import DEPENDENCE_REMEDY
 from moment_calculus.refusals.errors import CovarianceDroppedWarning, UnsupportedMoments
 from moment_calculus.refusals.notices import warn_user
-from moment_calculus.values import Gaussian, share_sites
+from moment_calculus.values import Gaussian, Spread, Step, share_sites
 from moment_calculus.values.lags import lag_covariance, shifted
 from moment_calculus.values.layout import features_last
 
@@ -93,19 +93,14 @@ def convolution(inputs: Any, weight: Any, kernel: Kernel, layout: ConvolutionLay
     random = [operand for operand in (x, w) if isinstance(operand, Gaussian)]
     _check(w, random)
     mean = kernel(_mean(x), _mean(w))
-    step = _Step(x, w, kernel, layout, tuple(mean.shape))
+    step = Convolved(tuple(random), x, w, kernel, layout, tuple(mean.shape))
+    covariance = step.joint if step.carries_covariance() else None
     return Gaussian(
         mean,
-        step.variance(),
-        step.joint if step.carries_covariance() else None,
-        joint=step.joint,
+        Spread(step.variance(), covariance, step.joint),
+        step,
         axis=layout.features,
-        sites=frozenset().union(*(operand.sites for operand in random)),
-        parents=tuple((operand, None) for operand in random),
         propagation=random[0].propagation,
-        independent=False,
-        mixes=isinstance(x, Gaussian) and not x.propagation.full,
-        lags=step.lags,
     )
 
 
@@ -132,17 +127,33 @@ def _check(w: Any, random: list[Gaussian]) -> None:
         )
 
 
-@dataclass(frozen=True)
-class _Step:
-    """One convolution; its covariances are computed when they are asked for."""
+@dataclass(frozen=True, eq=False)
+class Convolved(Step):
+    """One convolution; its covariances are computed when they are asked for.
 
+    Args:
+        inputs: the random ones of both operands.
+        x: the inputs of the convolution.
+        w: its weight.
+        kernel: computes it.
+        layout: where the axes are.
+        shape: of the outputs.
+    """
+
+    inputs: tuple[Gaussian, ...] = field()
     x: Any
     w: Any
     kernel: Kernel
     layout: ConvolutionLayout
-    shape: tuple[int, ...]  # of the outputs
+    shape: tuple[int, ...]
+
+    @property
+    def mixes(self) -> bool:  # type: ignore[override]
+        """In diagonal mode."""
+        return isinstance(self.x, Gaussian) and not self.x.propagation.full
 
     def variance(self) -> Array:
+        """Variance of every output."""
         parts = []
         if isinstance(self.w, Gaussian):
             mean = _mean(self.x)
@@ -191,7 +202,7 @@ class _Step:
         last = features_last(found, self.layout.features)
         return xp.reshape(last, (*last.shape[:-1], groups, size, size))
 
-    def lags(self, offset: tuple[int, ...]) -> Array | None:
+    def lag(self, value: Gaussian, offset: tuple[int, ...]) -> Array | None:
         """Covariance of outputs an offset apart, of the same channel."""
         places = [(axis.inputs, axis.outputs, axis.stride) for axis in self.layout.spatial]
         places += [(*self.layout.batch, 1)] if self.layout.batch else []

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -20,7 +22,7 @@ from moment_calculus.operations.shapes.moves import warn_dropped
 from moment_calculus.operations.windows.geometry import Windows
 from moment_calculus.refusals.errors import DependenceWarning, UnsupportedMoments
 from moment_calculus.refusals.notices import warn_user
-from moment_calculus.values import Deferred, Gaussian, Value
+from moment_calculus.values import Deferred, Gaussian, Opaque, Spread, Ties, Value
 from moment_calculus.values.lags import lag_covariance, shifted
 
 Padding = Sequence[tuple[int, int]]
@@ -94,7 +96,7 @@ def _extreme(value: Value, windows: Windows, padding: Padding | None, sign: floa
 def _function(value: Value) -> tuple[Any, Any]:
     """The Gaussian of which a value is a function, and the function; (None, None) for others."""
     if isinstance(value, Gaussian):
-        return value.function or (None, None)
+        return value.step.function or (None, None)
     plain = type(value) is Deferred and value.matched is None
     return (value.base, value.activation) if plain else (None, None)
 
@@ -117,17 +119,58 @@ def _largest(value: Gaussian, windows: Windows, padding: Padding | None) -> Gaus
         result = _larger(result, seen, entry, mask)
         seen = seen | mask
     result = result.gaussian()
+    step = LargestEntries((value,), windows=windows, like=result.mean, shares=tuple(shares))
     return Gaussian(
         result.mean,
-        positive_part(result.variance),
+        Spread(positive_part(result.variance)),
+        step,
         axis=value.axis,
-        sites=value.sites,
-        parents=((value, None),),
+        ties=value.ties if windows.disjoint else Ties.ALL,
         propagation=value.propagation,
-        independent=value.independent and windows.disjoint,
-        apart=value.apart and windows.disjoint,
-        lags=lambda offset: _lags(value, windows, _gains(result.mean, shares), offset),
     )
+
+
+@dataclass(frozen=True, eq=False)
+class LargestEntries(Opaque):
+    """Largest entries of windows.
+
+    Args:
+        windows: over the axes of the value.
+        like: an array of their shape.
+        shares: for each entry but the first, the probability that those before are larger.
+    """
+
+    windows: Windows = None  # type: ignore[assignment]
+    like: Array = None
+    shares: tuple[Array, ...] = ()
+
+    @cached_property
+    def gains(self) -> list[Array]:
+        """Expected derivative by each entry of the window; they add up to one."""
+        xp = namespace(self.like)
+        later, gains = xp.ones_like(self.like), []
+        for share in reversed(self.shares):
+            gains.append(later * (1 - share))
+            later = later * share
+        return [later, *reversed(gains)]
+
+    def lag(self, value: Gaussian, offset: tuple[int, ...]) -> Array | None:
+        """By expected derivatives, over the pairs of entries of two windows."""
+        counts = [n - abs(o) for n, o in zip(self.gains[0].shape, offset, strict=True)]
+        places, total = self.windows.places(), 0.0
+        halves = [shifted(gain, offset) for gain in self.gains]
+        lags: dict[Any, Array | None] = {}
+        for (first, (left, _)), (second, (_, right)) in itertools.product(
+            zip(places, halves, strict=True), repeat=2
+        ):
+            lag, starts = self.windows.meeting(offset, first, second)
+            if lag not in lags:
+                lags[lag] = lag_covariance(self.inputs[0], lag)
+            known = lags[lag]
+            if known is None:
+                return None
+            total = total + left * right * known[self.windows.strided(starts, counts)]
+        return total
 
 
 def _larger(left: Value, seen: np.ndarray, right: Value, mask: np.ndarray) -> Value:
@@ -147,37 +190,6 @@ def _share(left: Value, seen: np.ndarray, right: Value, mask: np.ndarray) -> Arr
     xp = namespace(share)
     share = xp.where(_on(mask, right), share, xp.ones_like(share))
     return xp.where(_on(seen, right), share, xp.zeros_like(share))
-
-
-def _gains(like: Array, shares: list[Array]) -> list[Array]:
-    """Expected derivative of the largest entry by each entry; they add up to one."""
-    xp = namespace(like)
-    later, gains = xp.ones_like(like), []
-    for share in reversed(shares):
-        gains.append(later * (1 - share))
-        later = later * share
-    return [later, *reversed(gains)]
-
-
-def _lags(
-    value: Gaussian, windows: Windows, gains: list[Array], offset: tuple[int, ...]
-) -> Array | None:
-    """Covariance of largest entries whose windows are an offset apart, by expected derivatives."""
-    counts = [n - abs(o) for n, o in zip(gains[0].shape, offset, strict=True)]
-    places, total = windows.places(), 0.0
-    halves = [shifted(gain, offset) for gain in gains]
-    lags: dict[Any, Array | None] = {}
-    for (first, (left, _)), (second, (_, right)) in itertools.product(
-        zip(places, halves, strict=True), repeat=2
-    ):
-        lag, starts = windows.meeting(offset, first, second)
-        if lag not in lags:
-            lags[lag] = lag_covariance(value, lag)
-        known = lags[lag]
-        if known is None:
-            return None
-        total = total + left * right * known[windows.strided(starts, counts)]
-    return total
 
 
 def _on(mask: np.ndarray, value: Value) -> Array:
@@ -208,14 +220,12 @@ def _stacked(value: Gaussian, windows: Windows) -> Gaussian:
         rows = [xp.stack(row, axis=-1) for row in covariances]  # type: ignore[union-attr]
         return xp.stack(rows, axis=-2)
 
+    variance = xp.stack([value.variance[entry] for entry in slices], axis=-1)
     return Gaussian(
         xp.stack([value.mean[entry] for entry in slices], axis=-1),
-        xp.stack([value.variance[entry] for entry in slices], axis=-1),
-        joint if covariances else None,
-        sites=value.sites,
-        parents=((value, None),),
+        Spread(variance, joint if covariances else None),
+        Opaque((value,)),
         propagation=value.propagation,
-        independent=False,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from moment_calculus.operations.shapes.moves import warn_dropped
 from moment_calculus.operations.windows.geometry import Offset, Windows
 from moment_calculus.refusals.errors import DependenceWarning
 from moment_calculus.refusals.notices import warn_user
-from moment_calculus.values import Gaussian, Value
+from moment_calculus.values import Gaussian, Opaque, Spread, Step, Ties, Value
 from moment_calculus.values.lags import lag_covariance
 from moment_calculus.values.layout import batch_shape
 
@@ -48,7 +49,7 @@ def window_sum(value: Value, windows: Windows, kernel: WindowKernel) -> Gaussian
     """
     value = value.gaussian()
     if value.independent and windows.disjoint:
-        return _made(value, value, windows, kernel, None, independent=True)
+        return _made(value, value, windows, kernel, None, ties=Ties.NONE)
     result = value
     place = None if value.axis is None else len(value.shape) + value.axis
     features = windows.on([] if place is None else [place])
@@ -97,20 +98,58 @@ def _matrix(value: Gaussian, place: int, windows: Windows) -> Array:
     return constants(np.eye(size)[entries].sum(axis=1), value.mean)
 
 
-def _made(value, moved, windows, kernel, covariance, variance=None, **options) -> Gaussian:
+@dataclass(frozen=True, eq=False)
+class WindowSums(Step):
+    """Sums over windows.
+
+    Args:
+        source: the value.
+        windows: over its axes.
+        kernel: sums an array over windows.
+        known: how the sums come from it, where that is a linear map of its features.
+    """
+
+    source: Gaussian
+    windows: Windows
+    kernel: WindowKernel
+    known: Step
+
+    @property
+    def inputs(self) -> tuple[Gaussian, ...]:  # type: ignore[override]
+        """The value, or what its map is applied to."""
+        return self.known.inputs
+
+    @property
+    def mixes(self) -> bool:  # type: ignore[override]
+        """As the map does."""
+        return self.known.mixes
+
+    def follows(self, place: int) -> bool:
+        """As the map does."""
+        return self.known.follows(place)
+
+    def through(self, place: int, cross: Array) -> Array | None:
+        """As the map does."""
+        return self.known.through(place, cross)
+
+    def lag(self, value: Gaussian, offset: tuple[int, ...]) -> Array | None:
+        """From the lags of the source."""
+        return _lag_of_sums(self.source, self.windows, self.kernel, offset)
+
+
+def _made(
+    value, moved, windows, kernel, covariance, variance=None, *, joint=None, ties=Ties.ALL
+) -> Gaussian:
     """Sums of a value; ``moved`` is what the result comes from."""
-    first = moved if moved is not value else None
+    plain = moved is value
+    variance = kernel(value.variance, windows) if variance is None else variance
     return Gaussian(
-        kernel(value.mean, windows) if first is None else first.mean,
-        kernel(value.variance, windows) if variance is None else variance,
-        covariance,
+        kernel(value.mean, windows) if plain else moved.mean,
+        Spread(variance, covariance, joint),
+        WindowSums(value, windows, kernel, Opaque((value,)) if plain else moved.step),
         axis=value.axis,
-        sites=value.sites,
-        parents=((value, None),) if first is None else first.parents,
+        ties=ties,
         propagation=value.propagation,
-        mixes=first is not None and first.mixes,
-        lags=lambda offset: _lag_of_sums(value, windows, kernel, offset),
-        **{"independent": False, **options},
     )
 
 
@@ -129,8 +168,8 @@ def _over_batch(
         covariance = lambda: kernel(value.covariance, _beside(value, windows))  # noqa: E731
     elif value.has_covariance and value.propagation.full:
         warn_dropped(value, "a sum over windows of positions")
-    still = apart and windows.disjoint
-    return _made(value, value, windows, kernel, covariance, positive_part(variance), apart=still)
+    ties = Ties.FEATURES if apart and windows.disjoint else Ties.ALL
+    return _made(value, value, windows, kernel, covariance, positive_part(variance), ties=ties)
 
 
 def _as_independent(value: Gaussian, windows: Windows, kernel: WindowKernel) -> Gaussian:

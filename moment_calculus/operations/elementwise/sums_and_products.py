@@ -1,0 +1,246 @@
+"""Sums and products of two Gaussians, with their dependence."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from moment_calculus.numerics.arrays import Array, outer, positive_part, transpose
+from moment_calculus.numerics.special import namespace
+from moment_calculus.operations.elementwise.alignment import (
+    aligned,
+    is_dense,
+    is_of_one,
+    ties_of,
+)
+from moment_calculus.operations.elementwise.products import matched_product, multiplies_again
+from moment_calculus.refusals.errors import DependenceWarning, UnsupportedMoments
+from moment_calculus.refusals.notices import warn_user
+from moment_calculus.values import (
+    Gaussian,
+    Spread,
+    Step,
+    Ties,
+    Value,
+    cross_covariance,
+    elementwise_covariance,
+    features_last,
+)
+from moment_calculus.values.layout import rows_scaled
+from moment_calculus.values.support import overlap
+from moment_calculus.values.vectors import of_parts
+
+DEPENDENCE_REMEDY = (
+    "rewrite the model so that the operands do not share a latent site, or draw that site by "
+    "naming it in sample_sites="
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Sum(Step):
+    """x + y.
+
+    Args:
+        inputs: x and y.
+        in_place: as of :class:`Step`.
+    """
+
+    inputs: tuple[Gaussian, Gaussian]
+    in_place: bool
+    identity = True
+
+    def as_vector(self, value: Gaussian) -> Gaussian | None:
+        """The sum of both as vectors."""
+        return of_parts(_sum_of_vectors, *self.inputs)
+
+
+def _sum_of_vectors(left: Gaussian, right: Gaussian) -> Value | None:
+    return None if cross_covariance(left, right) is None else added(left, right)
+
+
+@dataclass(frozen=True, eq=False)
+class Product(Step):
+    """x · y.
+
+    Args:
+        inputs: x and y.
+        in_place: as of :class:`Step`.
+    """
+
+    inputs: tuple[Gaussian, Gaussian]
+    in_place: bool
+    curved = True
+
+    @property
+    def factors(self) -> tuple[Gaussian, Gaussian]:  # type: ignore[override]
+        """Both."""
+        return self.inputs
+
+    def follows(self, place: int) -> bool:
+        """Always."""
+        return True
+
+    def through(self, place: int, cross: Array) -> Array:
+        """Times the mean of the other factor."""
+        other = self.inputs[1 - place]
+        return rows_scaled(cross, other.mean, other.axis)
+
+    def beyond(self, value: Gaussian, other: Gaussian, query: Any) -> Array | float | None:
+        """The second-order term."""
+        return query.second_order(value, other)
+
+    def as_vector(self, value: Gaussian) -> Gaussian | None:
+        """The product of both as vectors."""
+        return of_parts(product_of, *self.inputs)
+
+
+def added(left: Value, right: Value) -> Gaussian:
+    """The sum of two operands; as if they were independent, if nothing else is known.
+
+    Args:
+        left: a value.
+        right: another one.
+
+    Warns:
+        DependenceWarning: if they are dependent in an unknown way.
+    """
+    total = sum_of(left.gaussian(), right.gaussian())
+    if total is not None:
+        return total
+    shared = ", ".join(sorted(overlap(left, right)))
+    warn_user(
+        f"the terms of a sum both depend on latent site(s) {shared} and their covariance is not "
+        f"known: it is taken as zero; {DEPENDENCE_REMEDY}",
+        DependenceWarning,
+    )
+    return sum_of(left.gaussian(), right.gaussian(), independent=True)
+
+
+def sum_of(
+    left: Gaussian, right: Gaussian, *, independent: bool = False, elementwise: bool = False
+) -> Any:
+    """The sum of two Gaussians; None if they depend on each other in an unknown way.
+
+    Args:
+        left: a value.
+        right: another one.
+        independent: whether to take them as independent.
+        elementwise: whether only means and variances are needed.
+    """
+    left, right, axis = aligned(left, right)
+    shared = bool(overlap(left, right)) and not independent
+    covariance, variance = None, None
+    if is_dense(left, right, shared) and not elementwise:
+        cross = _known_cross(left, right) if shared else 0.0
+        if cross is None:
+            return None
+        both = cross + transpose(cross) if shared else 0.0
+        covariance = left.joint_covariance() + right.joint_covariance() + both
+    else:
+        cross = elementwise_covariance(left, right) if shared else 0.0
+        if cross is None:
+            return None
+        variance = left.variance + right.variance + 2 * cross
+        variance = positive_part(variance) if shared else variance  # what cancels, rounds
+    joint = None if covariance is not None else _joint_sum(left, right)
+    return Gaussian(
+        left.mean + right.mean,
+        Spread(variance, covariance, joint),
+        Sum((left, right), is_of_one(left, right)),
+        axis=axis,
+        ties=Ties.ALL if independent else ties_of(left, right),
+        propagation=left.propagation,
+    )
+
+
+def _joint_sum(left: Gaussian, right: Gaussian):
+    def joint() -> Array:
+        cross = _known_cross(left, right)
+        both = 0.0 if cross is None else cross + transpose(cross)
+        return left.joint_covariance() + right.joint_covariance() + both
+
+    return joint
+
+
+def _known_cross(left: Gaussian, right: Gaussian) -> Array | None:
+    return cross_covariance(left, right) if left.axis == right.axis else None
+
+
+def product_of(left: Gaussian, right: Gaussian) -> Gaussian:
+    """The product of two Gaussians.
+
+    Args:
+        left: a value.
+        right: another one.
+
+    Raises:
+        UnsupportedMoments: if they depend on each other in an unknown way.
+
+    Warns:
+        DependenceWarning: if one is multiplied again by what it is a product of.
+    """
+    first, second, axis = aligned(left, right)
+    cross = elementwise_covariance(first, second)
+    if cross is None:
+        return refuse_dependence("product", left, right)
+    if multiplies_again(first, second):
+        warn_user(
+            "a value is multiplied again by what it is a product of: its moments are those of "
+            f"jointly Gaussian factors, an approximation; {DEPENDENCE_REMEDY}",
+            DependenceWarning,
+        )
+    joint = lambda: _product_covariance(first, second)  # noqa: E731
+    shared = bool(overlap(first, second))
+    product = Gaussian(
+        first.mean * second.mean + cross,
+        Spread(
+            _product_variance(first, second, cross),
+            joint if is_dense(first, second, shared) else None,
+            joint,
+        ),
+        Product((first, second), is_of_one(first, second)),
+        axis=axis,
+        ties=ties_of(first, second),
+        propagation=first.propagation,
+    )
+    return matched_product(product, first, second)
+
+
+def _product_variance(first: Gaussian, second: Gaussian, cross: Array | float) -> Array:
+    """Written as squares, so that rounding cannot make it negative: |C_xy| ≤ σ_x σ_y."""
+    xp = namespace(first.mean)
+    spread = first.variance * second.mean**2 + second.variance * first.mean**2
+    mixed = spread + 2 * cross * first.mean * second.mean
+    return first.variance * second.variance + cross**2 + xp.clip(mixed, min=0.0)
+
+
+def _product_covariance(first: Gaussian, second: Gaussian) -> Array:
+    mean_x = features_last(first.mean, first.axis)
+    mean_y = features_last(second.mean, second.axis)
+    cov_x, cov_y = first.joint_covariance(), second.joint_covariance()
+    covariance = cov_x * cov_y + cov_x * outer(mean_y, mean_y) + cov_y * outer(mean_x, mean_x)
+    if overlap(first, second):
+        cross = cross_covariance(first, second)
+        linear = outer(mean_y, mean_x) * cross
+        covariance = covariance + cross * transpose(cross) + linear + transpose(linear)
+    return covariance
+
+
+def refuse_dependence(what: str, left: Value, right: Value) -> NoReturn:
+    """Refuse an operation on two values whose joint moments are not known.
+
+    Args:
+        what: the operation, for the message.
+        left: a value.
+        right: another one.
+
+    Raises:
+        UnsupportedMoments: always.
+    """
+    shared = ", ".join(sorted(overlap(left, right)))
+    raise UnsupportedMoments(
+        f"{what} of two values that both depend on latent site(s) {shared}; their joint moments "
+        "are not known",
+        sites=left.sites | right.sites,
+        remedy=DEPENDENCE_REMEDY,
+    )

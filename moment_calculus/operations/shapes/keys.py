@@ -1,0 +1,113 @@
+"""Elements of a batch that a key chose, and keys compared with each other."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import reduce
+from operator import and_
+from typing import Any
+
+from moment_calculus.functions.pairs.mehler import truth
+from moment_calculus.numerics.arrays import Array, transpose
+from moment_calculus.numerics.special import namespace
+from moment_calculus.operations.shapes.moves import Moved
+from moment_calculus.values import Gaussian
+from moment_calculus.values.layout import batch_shape
+
+
+@dataclass(frozen=True, eq=False)
+class Indexed(Moved):
+    """Elements of the batch that a key chose.
+
+    Args:
+        keys: of leading axes of the batch.
+    """
+
+    keys: tuple = ()
+
+    def meet(self, value: Gaussian, other: Gaussian, query: Any) -> Array | None:
+        """With what was chosen alike, with what is one for all elements, or by the other's inputs.
+
+        The other value's inputs tell where it is a linear map that knows them.
+        """
+        known = super().meet(value, other, query)
+        if known is not NotImplemented:
+            return known
+        if isinstance(other.step, Indexed):
+            return self._both(value, other, other.step, query)
+        if math.prod(batch_shape(other.shape, other.axis)) == 1:  # the same for every element
+            return self._chosen(query.cross(self.source, other))
+        linear = other.step.inputs and not other.step.curved
+        if not linear or query.precedes(other, value):
+            return None
+        swapped = query.by_inputs(other, value)
+        return None if swapped is None else transpose(swapped)
+
+    def _both(self, value: Gaussian, other: Gaussian, step: Indexed, query: Any) -> Array | None:
+        """Elements that are apart on both sides are said to be so, whatever they are added to."""
+        source, theirs = self.source, step.source
+        batch = batch_shape(source.shape, source.axis)
+        if batch != batch_shape(theirs.shape, theirs.axis):
+            return None
+        if alike_keys(self.keys, step.keys):
+            return self._chosen(query.cross(source, theirs))
+        ordered = value.apart and other.apart
+        apart = source.apart and theirs.apart and source.origin is theirs.origin
+        same = same_element(self.keys, step.keys) if apart and not ordered else None
+        if same is None:
+            return None
+        found = self._chosen(query.cross(source, theirs))
+        return None if found is None else found * same[..., None, None]
+
+    def _chosen(self, cross: Array | None) -> Array | None:
+        """The covariances of the chosen elements."""
+        if cross is None:
+            return None
+        batch = batch_shape(self.source.shape, self.source.axis)
+        while len(cross.shape) > len(batch) + 2 and cross.shape[0] == 1:
+            cross = cross[0]
+        return namespace(cross).broadcast_to(cross, (*batch, *cross.shape[-2:]))[self.keys]
+
+
+def alike_keys(first: tuple, second: tuple) -> bool:
+    """Whether two keys are known to choose the same elements.
+
+    Args:
+        first: integers, slices and index arrays.
+        second: likewise.
+    """
+    pairs = zip(first, second, strict=False)
+    return len(first) == len(second) and all(_is_alike(*pair) for pair in pairs)
+
+
+def _is_alike(first: Any, second: Any) -> bool:
+    if first is second:
+        return True
+    if not (_is_array(first) and _is_array(second)):
+        return type(first) is type(second) and not _is_array(first) and first == second
+    if tuple(first.shape) != tuple(second.shape) or first.dtype != second.dtype:
+        return False
+    return truth(namespace(first).all(first == second)) is True
+
+
+def same_element(first: tuple, second: tuple) -> Array | None:
+    """At which places two keys choose the same element; None if they are not of index arrays.
+
+    Args:
+        first: index arrays, as many as the batch has axes.
+        second: likewise, of the same shape.
+    """
+    if len(first) != len(second) or not all(map(_is_index, (*first, *second))):
+        return None
+    if len({tuple(key.shape) for key in (*first, *second)}) > 1:
+        return None
+    return reduce(and_, (a == b for a, b in zip(first, second, strict=True)))
+
+
+def _is_array(key: Any) -> bool:
+    return hasattr(key, "shape") and hasattr(key, "dtype")
+
+
+def _is_index(key: Any) -> bool:
+    return _is_array(key) and bool(key.shape) and "bool" not in str(key.dtype)

@@ -1,0 +1,175 @@
+"""A function of a Gaussian, component by component, with its moments matched."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from moment_calculus.functions.pairs import covariance as pairs
+from moment_calculus.functions.pairs.completion import Operand, alike, integrated
+from moment_calculus.numerics.arrays import Array, diagonal, transpose
+from moment_calculus.numerics.special import namespace, safe_scale
+from moment_calculus.values.gaussian import Gaussian
+from moment_calculus.values.lags import along_features, lag_covariance, shifted
+from moment_calculus.values.layout import features_last, from_features_last, rows_scaled
+from moment_calculus.values.spread import Spread
+from moment_calculus.values.step import Step
+from moment_calculus.values.vectors import of_parts
+
+ORDER = 8  # terms of the series for lags
+
+
+@dataclass(frozen=True, eq=False)
+class Applied(Step):
+    """f(x) for a Gaussian x.
+
+    Args:
+        function: x and f.
+    """
+
+    function: tuple[Gaussian, Any]
+    in_place = True
+    curved = True
+
+    @property
+    def inputs(self) -> tuple[Gaussian, ...]:  # type: ignore[override]
+        """The Gaussian alone."""
+        return self.function[:1]
+
+    @cached_property
+    def gain(self) -> Array:
+        """E f′, the Jacobian by Stein's lemma."""
+        base, activation = self.function
+        return activation.gain(base.mean, base.variance)
+
+    def follows(self, place: int) -> bool:
+        """Always."""
+        return True
+
+    def through(self, place: int, cross: Array) -> Array:
+        """Stein's lemma."""
+        return rows_scaled(cross, self.gain, self.function[0].axis)
+
+    def meet(self, value: Gaussian, other: Gaussian, query: Any) -> Array | None:
+        """Two functions meet as functions; a value that is none comes through its own inputs.
+
+        An ancestor is jointly Gaussian with x.
+        """
+        if query.precedes(other, value):
+            return NotImplemented
+        if other.step.function is not None:
+            return self._integrated(other.step.function, query)
+        if other.step.inputs and other.step.entries(other) is None:
+            swapped = query.by_inputs(other, value)
+            return None if swapped is None else transpose(swapped)
+        return NotImplemented
+
+    def _integrated(self, other: tuple[Gaussian, Any], query: Any) -> Array | None:
+        """Cov(f(x), g(y)) for Gaussian x and y."""
+        functions = self.function, other
+        cross = query.cross(*(base for base, _ in functions))
+        if cross is None:
+            return None
+        left, right = (_operand(*pair) for pair in functions)
+        return integrated(left, right, cross, self._order)
+
+    def each(self, value: Gaussian, other: Gaussian, query: Any) -> Array | None:
+        """Two functions meet as functions."""
+        newer, older = (value, other) if value.serial > other.serial else (other, value)
+        if other.step.function is None or query.precedes(older, newer):
+            return None
+        functions = self.function, other.step.function
+        cross = query.cross(*(base for base, _ in functions))
+        if cross is None:
+            return None
+        left, right = (_operand(*pair) for pair in functions)
+        known = integrated(left, right, diagonal(cross), self._order, alike)
+        return from_features_last(known, value.axis)
+
+    @property
+    def _order(self) -> int:
+        return self.function[0].propagation.rulebook.mehler_order
+
+    def lag(self, value: Gaussian, offset: tuple[int, ...]) -> Array | None:
+        """Cov(f(x), f(y)) of Gaussian x and y, by Mehler's series and what it leaves."""
+        if along_features(value, offset):
+            return NotImplemented
+        base = self.function[0]
+        known = lag_covariance(base, offset)
+        if known is None:
+            return None
+        arrays = value.memo.arrays
+        if Applied not in arrays:
+            arrays[Applied] = self._coefficients(value)
+        left, right = shifted(arrays[Applied], (0, *offset))
+        scales = shifted(safe_scale(base.variance), offset)
+        xp = namespace(known)
+        rho = xp.clip(known / (scales[0] * scales[1]), min=-1.0, max=1.0)
+        total = xp.clip(rho, min=0.0) * left[ORDER] * right[ORDER]  # of signs unknown for ρ < 0
+        for n in reversed(range(ORDER)):
+            total = rho * (total + left[n] * right[n])
+        return total
+
+    def as_vector(self, value: Gaussian) -> Gaussian | None:
+        """Of the Gaussian as a vector."""
+        base, activation = self.function
+        return of_parts(lambda part: image(part, activation), base)
+
+    def _coefficients(self, value: Gaussian) -> Array:
+        """Hermite coefficients of the function, and the root of the variance that they leave."""
+        base, activation = self.function
+        coefficients = activation.hermite(base.mean, base.variance, ORDER)
+        rest = value.variance
+        for coefficient in coefficients:
+            rest = rest - coefficient * coefficient
+        xp = namespace(rest)
+        return xp.stack([*coefficients, safe_scale(rest)], axis=0)
+
+
+def _operand(base: Gaussian, activation: Any) -> Operand:
+    arranged = lambda array: features_last(array, base.axis)  # noqa: E731
+    return Operand(activation, base.mean, base.variance, arranged)
+
+
+def image(
+    base: Gaussian, activation: Any, match: Callable[[Gaussian], Gaussian] | None = None
+) -> Gaussian:
+    """Moments of f(x): the same function of the same Gaussian is the same value.
+
+    Args:
+        base: x.
+        activation: f, with its exact moments.
+        match: computes the value from x, where more is known than the moments of f.
+    """
+    values = base.memo.values
+    known = values.get(activation)
+    if known is None:
+        known = _applied(base, activation) if match is None else match(base)
+        values[activation] = known
+    return known
+
+
+def _applied(base: Gaussian, activation: Any) -> Gaussian:
+    mean, variance = activation.moments(base.mean, base.variance)
+    covariance = (lambda: _covariance(base, activation)) if base.has_covariance else None
+    return Gaussian(
+        mean,
+        Spread(variance, covariance),
+        Applied((base, activation)),
+        axis=base.axis,
+        ties=base.ties,
+        propagation=base.propagation,
+    )
+
+
+def _covariance(base: Gaussian, activation: Any) -> Array:
+    rulebook = base.propagation.rulebook
+    return pairs.covariance(
+        activation,
+        features_last(base.mean, base.axis),
+        base.covariance,
+        method=rulebook.pair_method,
+        order=rulebook.mehler_order,
+    )

@@ -1,0 +1,63 @@
+"""A batch of dependent scalars as one vector, with the covariance that a contraction needs.
+
+Different elements of a batch are not tied to each other, for there may be many of them: the effects
+of a plate that share a mean and a scale. Where they are summed with weights after all, the value is
+computed again from its independent components, with the trailing axis as its features.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from moment_calculus.values.entries import entries_of
+from moment_calculus.values.gaussian import Gaussian, Root
+from moment_calculus.values.spread import Spread
+
+
+def as_vector(value: Gaussian) -> Gaussian | None:
+    """The value with its trailing axis as feature axis, and the covariance along it.
+
+    Exact where the value is made of independent components and scalars by sums, products and
+    functions of each component. What is made of one component twice is made of one vector twice.
+
+    Args:
+        value: a batch of scalars, with at least one axis.
+
+    Returns:
+        The vector; None where the covariance is not known.
+    """
+    known = value.memo.values.get("vector")
+    if known is None:
+        known = _made(value)
+        if known is not None:
+            value.memo.values["vector"] = known
+    return known
+
+
+def _made(value: Gaussian) -> Gaussian | None:
+    if value.axis is not None or not value.shape:
+        return value if value.axis == -1 else None
+    entries = entries_of(value)
+    if value.independent and (entries is not None or value.step.affine is None):
+        root = Root(known=entries)
+        spread, flow = Spread(value.variance), value.propagation
+        return Gaussian(value.mean, spread, root, support=value.support, propagation=flow)
+    return value.step.as_vector(value)
+
+
+def of_parts(combine: Callable[..., Any], *parts: Gaussian) -> Gaussian | None:
+    """A value computed again from its parts as vectors.
+
+    Args:
+        combine: computes it, to a value or None.
+        *parts: batches of scalars.
+
+    Returns:
+        The vector; None if one of the parts is not known as a vector.
+    """
+    vectors = [as_vector(part) for part in parts]
+    if any(vector is None for vector in vectors):
+        return None
+    result = combine(*vectors)
+    return None if result is None else result.gaussian()
