@@ -19,7 +19,8 @@ from moment_calculus.operations.shapes.padding import pad
 from moment_calculus.operations.shapes.reshaping import reshape
 from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.values import Gaussian, Spread, cross_covariance, elementwise_covariance
-from moment_calculus.values.entries import entries_of, is_rearranged
+from moment_calculus.values.ancestry import is_rearranged
+from moment_calculus.values.entries import entries_of
 from moment_calculus.values.support import whole
 
 generator = np.random.default_rng(5)
