@@ -72,26 +72,38 @@ def extremes(part: Any) -> tuple[float, float] | None:
 
 
 def bounds_of(function: Any) -> Bounds:
-    """Bounds that an activation declares.
+    """Bounds that a function declares, or that follow from those of its parts.
 
     Args:
-        function: an activation.
+        function: any elementwise function.
     """
+    extent = getattr(function, "extent", None)
+    if extent is not None:
+        return extent
     low, high = function.bounds
     return Bounds(low, high, function.open_ended)
 
 
-def chain_bounds(outer: Any, source: Any) -> Bounds:
+def constants_of(function: Any) -> frozenset[float] | None:
+    """Numbers by which a function multiplies and shifts; None if some are arrays.
+
+    Args:
+        function: any elementwise function.
+    """
+    return getattr(function, "constants", frozenset())
+
+
+def chain_bounds(outer: Any, inner: Any) -> Bounds:
     """Bounds of outer(f(x)).
 
     Args:
         outer: an activation.
-        source: f, with ``activation`` and ``bounds``.
+        inner: f.
     """
-    known = bounds_of(outer)
+    known, within = bounds_of(outer), bounds_of(inner)
     # behind e^{x²}, say, the outer function comes near its bound faster than exponentially
-    finite = math.isfinite(source.bounds.low) and math.isfinite(source.bounds.high)
-    slow = finite or not source.activation.fast
+    finite = math.isfinite(within.low) and math.isfinite(within.high)
+    slow = finite or not inner.fast
     return Bounds(known.low, known.high, known.open_ended and slow)
 
 
@@ -107,31 +119,6 @@ def merged(*knots: Knots) -> Knots:
         plain = isinstance(place, int | float) and isinstance(width, int | float)
         found.setdefault((place, width) if plain else id(knot), knot)
     return tuple(found.values())
-
-
-def chain_knots(outer: Any, source: Any) -> Knots:
-    """Knots of outer(f(x)): those of f, and where f takes the values that are knots of outer.
-
-    Args:
-        outer: an activation.
-        source: f, with ``activation`` and ``preimages``.
-    """
-    levels = tuple(knot if isinstance(knot, tuple) else (knot, 1.0) for knot in outer.knots)
-    return merged(source.activation.knots, through(levels, source))
-
-
-def through(levels: Knots, source: Any) -> Knots:
-    """Places where f takes given values, with |dx/d level| times the width that came with them.
-
-    Args:
-        levels: pairs of a value and a width.
-        source: f, with ``preimages``.
-    """
-    return tuple(
-        (place, stretch * width)
-        for level, width in levels
-        for place, stretch in source.preimages(level)
-    )
 
 
 def numbers(*parts: Any) -> frozenset[float] | None:

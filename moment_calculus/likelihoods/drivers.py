@@ -137,7 +137,7 @@ def _function(
         return lambda points: argument
     wide = broadcast(argument, shape)
     base = wide.base if isinstance(wide, Deferred) else wide
-    bends = wide.activation.knots if isinstance(wide, Deferred) else ()
+    bends = wide.function.knots if isinstance(wide, Deferred) else ()
     for place, driver in enumerate(found):
         if driver is base or shifted_from(driver) is shifted_from(base):
             shift = 0.0 if driver is base else base.mean - driver.mean

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from moment_calculus.functions.algebra import Composed, Scaled
 from moment_calculus.functions.families.named import log_1p_exp
 from moment_calculus.functions.table import Integrated, Rescaled, activation
 from moment_calculus.numerics.arrays import Array
@@ -12,7 +13,7 @@ from moment_calculus.numerics.special import log_ndtr, namespace
 from moment_calculus.operations.elementwise import positive
 from moment_calculus.operations.elementwise.arithmetic import apply, is_value, scale_shift
 from moment_calculus.refusals.errors import UnsupportedMoments
-from moment_calculus.values import AffineDeferred, ComposedDeferred, Deferred
+from moment_calculus.values import Deferred
 
 LINEAR = -30.0  # below it log softplus(x) is x to 5e-14
 
@@ -41,14 +42,15 @@ def log(operand: Any) -> Any:
         if hasattr(operand, "gaussian"):
             operand.gaussian()  # which refuses
         return math.log(operand) if isinstance(operand, int | float) else _log(operand)
-    if isinstance(operand, AffineDeferred) and _is_zero(operand.shift):
-        return scale_shift(log(operand.source), 1.0, log(operand.scale))
+    made = operand.function if isinstance(operand, Deferred) else None
+    if isinstance(made, Scaled) and _is_zero(made.shift):
+        return scale_shift(log(operand.of(made.inner)), 1.0, log(made.scale))
     function, argument = outermost(operand)
     if function == activation("softplus"):
         return apply(LOG_SOFTPLUS, argument)
     if function in (activation("sigmoid"), activation("ndtr")):
         return log_probabilities(operand)[0]
-    if type(operand) is Deferred and _is_undeclared(operand.activation):
+    if _is_undeclared(made):
         return apply(Integrated(_log), operand)
     return positive.log(operand)
 
@@ -75,11 +77,11 @@ def outermost(value: Any) -> tuple[Any, Any]:
     Args:
         value: a value.
     """
-    if isinstance(value, ComposedDeferred) and value.settled is value.activation:
-        return value.outer, value.source
-    if isinstance(value, Deferred) and not isinstance(value, AffineDeferred):
-        return _unscaled(value.settled, value.base)
-    return None, None
+    if not isinstance(value, Deferred) or isinstance(value.function, Scaled):
+        return None, None
+    if isinstance(value.function, Composed) and not value.is_recognised:
+        return value.function.outer, value.of(value.function.inner)
+    return _unscaled(value.settled, value.base)
 
 
 def _unscaled(function: Any, argument: Any) -> tuple[Any, Any]:
@@ -121,8 +123,10 @@ def _normal_deviation(value: Any) -> Any:
     """z of Φ(z), as distributions write it: ½ (1 + erf(x)) or ½ erfc(−x), with z = √2 x."""
     scale: Any = 1.0
     shift: Any = 0.0
-    while isinstance(value, AffineDeferred):
-        scale, shift, value = scale * value.scale, shift + scale * value.shift, value.source
+    while isinstance(value, Deferred) and isinstance(value.function, Scaled):
+        made = value.function
+        scale, shift = scale * made.scale, shift + scale * made.shift
+        value = value.of(made.inner)
     if not (isinstance(scale, int | float) and isinstance(shift, int | float)) or scale != 0.5:
         return None
     function, argument = outermost(value)

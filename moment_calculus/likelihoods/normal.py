@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from moment_calculus.functions.algebra import Scaled
 from moment_calculus.functions.families.exponential import Exp, capped_exp
 from moment_calculus.likelihoods.drivers import conditional
 from moment_calculus.likelihoods.expectations import expected_value, log_expectation, log_weights
@@ -17,7 +18,7 @@ from moment_calculus.operations.elementwise.alignment import aligned
 from moment_calculus.operations.elementwise.arithmetic import is_value
 from moment_calculus.operations.shapes.reshaping import broadcast
 from moment_calculus.refusals.errors import UnsupportedMoments
-from moment_calculus.values import AffineDeferred, Deferred, Gaussian, elementwise_covariance
+from moment_calculus.values import Deferred, Gaussian, elementwise_covariance
 from moment_calculus.values.layout import broadcast_shape
 from moment_calculus.values.support import overlap
 
@@ -93,11 +94,12 @@ def exponential_factor(scale: Any) -> Any:
         scale: a Deferred.
     """
     factor: Any = 1.0
-    while isinstance(scale, AffineDeferred):
-        if not isinstance(scale.shift, int | float) or scale.shift != 0:
+    function = scale.function
+    while isinstance(function, Scaled):
+        if not isinstance(function.shift, int | float) or function.shift != 0:
             return None
-        factor, scale = factor * scale.scale, scale.source
-    return factor if type(scale) is Deferred and type(scale.activation) is Exp else None
+        factor, function = factor * function.scale, function.inner
+    return factor if type(function) is Exp else None
 
 
 def _exponential_scale(residual: Any, driver: Gaussian, factor: Any) -> Array:
@@ -173,7 +175,7 @@ def _log_over_scale(residual: Any, scale: Any) -> Array:
     shape = broadcast_shape(tuple(residual.shape), scale.shape)
     scale = broadcast(scale, shape)
     driver = scale.base
-    points, weights = nodes(double(driver.mean), double(driver.variance), scale.activation.knots)
+    points, weights = nodes(double(driver.mean), double(driver.variance), scale.function.knots)
     mean, variance = residual, 0.0
     if is_value(residual):
         mean, variance = conditional(broadcast(residual, shape), driver, points)

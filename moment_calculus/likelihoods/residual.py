@@ -85,7 +85,7 @@ def _over_scale(expected: Callable, residual: Any, scale: Any) -> Array:
     scale = broadcast(scale, shape)
     driver = scale.base
     points, weights = nodes(
-        double(driver.mean), double(driver.variance), scale.activation.knots, NESTED
+        double(driver.mean), double(driver.variance), scale.function.knots, NESTED
     )
     if is_value(residual):
         mean, variance = conditional(broadcast(residual, shape), driver, points)

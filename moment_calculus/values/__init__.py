@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from moment_calculus.values.composed import ComposedDeferred, FusedDeferred
 from moment_calculus.values.covariances import cross_covariance, elementwise_covariance
-from moment_calculus.values.deferred import AffineDeferred, Deferred
+from moment_calculus.values.deferred import Deferred
 from moment_calculus.values.gaussian import Gaussian, Root
 from moment_calculus.values.layout import features_last, from_features_last
 from moment_calculus.values.spread import Spread
@@ -13,10 +12,7 @@ from moment_calculus.values.support import share_sites
 from moment_calculus.values.ties import Ties
 
 __all__ = [
-    "AffineDeferred",
-    "ComposedDeferred",
     "Deferred",
-    "FusedDeferred",
     "Gaussian",
     "Opaque",
     "Root",

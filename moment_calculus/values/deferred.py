@@ -6,16 +6,14 @@ scale of a likelihood, say); a shape operation moves the base, and the moments w
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from moment_calculus.functions.chains import Bounds, bounds_of, numbers
-from moment_calculus.functions.recognition.by_values import recognised
-from moment_calculus.functions.recognition.probing import crossings
+from moment_calculus.functions.algebra import Composed, Fused, Itself, Look, Scaled, moved
+from moment_calculus.functions.chains import Bounds, bounds_of
 from moment_calculus.numerics.arrays import Array
-from moment_calculus.numerics.normal.bivariate import is_single
 from moment_calculus.numerics.rulebook import Propagation
-from moment_calculus.numerics.special import is_traced_once, namespace
+from moment_calculus.values.affine import affine
 from moment_calculus.values.applied import image
 from moment_calculus.values.gaussian import Gaussian
 from moment_calculus.values.support import Support
@@ -26,23 +24,27 @@ class Deferred:
 
     Args:
         base: the Gaussian.
-        activation: the function, with its exact moments.
-        matched: computes the moments of the function of the base, where more is known of them
-            than of any activation's.
+        function: the function, with its exact moments.
+        known: computes the value from the base, where more is known of it than the moments of
+            any function tell.
+        otherwise: computes the value where the function is not recognised as one of the table.
     """
 
-    __slots__ = ("_gaussian", "_settled", "_source", "activation", "base", "matched")
+    __slots__ = ("_gaussian", "_made", "_settled", "base", "function", "known", "otherwise")
 
     def __init__(
         self,
         base: Gaussian,
-        activation: Any,
-        matched: Callable[[Gaussian], Gaussian] | None = None,
+        function: Any,
+        *,
+        known: Callable[[Gaussian], Gaussian] | None = None,
+        otherwise: Callable[[], Gaussian] | None = None,
     ) -> None:
-        self.base, self.activation, self.matched = base, activation, matched
+        self.base, self.function = base, function
+        self.known, self.otherwise = known, otherwise
         self._gaussian: Gaussian | None = None
         self._settled: Any = None
-        self._source: tuple[Deferred, Callable[[Any], Any]] | None = None
+        self._made: tuple[Deferred, Callable[[Any], Any]] | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -76,51 +78,65 @@ class Deferred:
 
     def __call__(self, points: Array) -> Array:
         """Evaluate the function at given values of its base."""
-        return self.activation(points)
+        return self.function(points)
 
     @property
     def bounds(self) -> Bounds:
         """Bounds of the function, as far as they are known."""
-        return bounds_of(self.activation)
+        return bounds_of(self.function)
 
     @property
-    def constants(self) -> frozenset[float] | None:
-        """Numbers by which a chain multiplies and shifts; None if some are arrays."""
-        return getattr(self.activation, "constants", frozenset())
+    def look(self) -> Look:
+        """Whether the program may be looked at for what its functions compute."""
+        return Look.at(self.base.mean)
 
     @property
     def settled(self) -> Any:
-        """The activation, with its closed form where it is recognised to have one.
+        """The function, with its closed form where it is recognised to have one.
 
         That is looked for in programs that are traced once, see
         :mod:`moment_calculus.functions.recognition`.
         """
         if self._settled is None:
-            look = self.matched is None and is_traced_once(self.base.mean)
-            self._settled = _recognised(self) if look else self.activation
+            seen = self.known is None
+            self._settled = self.look.settled(self.function) if seen else self.function
         return self._settled
 
-    def preimages(self, level: Any) -> tuple[tuple[Any, Any], ...]:
-        """Where the function takes a value, as :meth:`Activation.preimages`.
+    @property
+    def is_recognised(self) -> bool:
+        """Whether it is a chain or combination that was found to be a function of the table."""
+        return self.settled is not self.function
 
-        Of a number, wherever the function crosses it, if the program is traced once.
+    @property
+    def is_plain(self) -> bool:
+        """Whether its function is all there is: no chain or combination, and nothing else known."""
+        made = isinstance(self.function, Scaled | Composed | Fused)
+        return not made and self.known is None
+
+    def of(self, function: Any) -> Deferred:
+        """Another function of the same Gaussian.
 
         Args:
-            level: the value, a number or an array.
+            function: the function.
         """
-        found = self.activation.preimages(level)
-        look = isinstance(level, int | float) and is_traced_once(self.base.mean)
-        return crossings(self.activation, float(level)) if look and not found else found
+        return Deferred(self.base, function)
 
     def gaussian(self) -> Gaussian:
         """Match the moments once; every later use shares the result, and so its identity."""
         if self._gaussian is None:
-            if self._source is None:
-                self._gaussian = self._match()
-            else:
-                source, move = self._source
-                self._gaussian = move(source.gaussian())
+            self._gaussian = self._match()
         return self._gaussian
+
+    def _match(self) -> Gaussian:
+        if self._made is not None:
+            source, move = self._made
+            return move(source.gaussian())
+        if isinstance(self.function, Scaled):
+            inner = self.of(self.function.inner).gaussian()
+            return affine(inner, self.function.scale, self.function.shift)
+        if self.otherwise is not None and not self.is_recognised:
+            return self.otherwise()
+        return image(self.base, self.settled, self.known)
 
     def moved(self, move: Callable[[Any], Any]) -> Deferred:
         """The function of the moved base; its moments are the moved moments of this one.
@@ -128,71 +144,49 @@ class Deferred:
         Args:
             move: shape operation on values and on arrays of the value's shape.
         """
-        result = self._rebased(move)
-        result._source = (self, move)
+        function = moved(self.function, move, self.shape)
+        plain = not isinstance(function, Fused)
+        result = Deferred(move(self.base), function, known=self.known if plain else None)
+        result._made = self, move
         return result
 
-    def _rebased(self, move: Callable[[Any], Any]) -> Deferred:
-        return Deferred(move(self.base), self.activation, self.matched)
+    def scaled(self, scale: Array | float, shift: Array | float) -> Deferred:
+        """scale · f(x) + shift: the moments of this value, scaled and shifted.
 
-    def _match(self) -> Gaussian:
-        """The same function of the same base gives the same value, not a second one beside it."""
-        return image(self.base, self.settled, self.matched)
+        Args:
+            scale: certain array or number, broadcastable to the value's shape.
+            shift: likewise.
+        """
+        result = self.of(Scaled(self.function, scale, shift, self.look))
+        result._made = self, lambda value: affine(value, scale, shift)
+        return result
+
+    def under(self, outer: Any) -> Deferred:
+        """outer(f(x)): one function of one Gaussian, integrated at once.
+
+        Args:
+            outer: an activation.
+        """
+        return self.of(Composed.of(outer, self.function, self.look))
 
 
-class AffineDeferred(Deferred):
-    """scale · f(x) + shift for a Deferred f(x): still one function of one Gaussian.
+def fuse(
+    combine: Callable[..., Array],
+    parts: Sequence[Gaussian | Deferred],
+    told: Callable[[], Bounds] = Bounds,
+    **how: Any,
+) -> Deferred:
+    """combine(f(x), g(x), …) for functions of one Gaussian x: one function of it.
 
     Args:
-        source: the Deferred.
-        scale: certain array or number, broadcastable to the source's shape.
-        shift: likewise.
-        match: computes the affine image of the source's moments, so that dependence on the
-            source is known exactly.
+        combine: elementwise function of as many arrays.
+        parts: Deferreds f(x), g(x), … of the same base, or x itself.
+        told: finds the bounds of the result, where they are known.
+        **how: ``known`` and ``otherwise`` as of :class:`Deferred`.
     """
-
-    __slots__ = ("match", "scale", "shift", "source")
-
-    def __init__(
-        self,
-        source: Deferred,
-        scale: Array | float,
-        shift: Array | float,
-        match: Callable[[Gaussian, Any, Any], Gaussian],
-    ) -> None:
-        super().__init__(source.base, source.activation)
-        self.source, self.scale, self.shift, self.match = source, scale, shift, match
-
-    def __call__(self, points: Array) -> Array:
-        """Evaluate the function at given values of its base."""
-        return self.source(points) * self.scale + self.shift
-
-    @property
-    def constants(self) -> frozenset[float] | None:
-        """Those of the source, and its own."""
-        return numbers(self.source.constants, self.scale, self.shift)
-
-    @property
-    def bounds(self) -> Bounds:
-        """Those of the source, mapped."""
-        return self.source.bounds.affine(self.scale, self.shift)
-
-    def preimages(self, level: Any) -> tuple[tuple[Any, Any], ...]:
-        """Those of the source."""
-        found = self.source.preimages((level - self.shift) / self.scale)
-        return tuple((place, stretch / abs(self.scale)) for place, stretch in found)
-
-    def _rebased(self, move: Callable[[Any], Any]) -> Deferred:
-        scale, shift = (self._moved_part(part, move) for part in (self.scale, self.shift))
-        return AffineDeferred(self.source.moved(move), scale, shift, self.match)
-
-    def _moved_part(self, part: Any, move: Callable[[Any], Any]) -> Any:
-        if not len(getattr(part, "shape", ())):
-            return part
-        return move(namespace(part).broadcast_to(part, self.shape))
-
-    def _match(self) -> Gaussian:
-        return self.match(self.source.gaussian(), self.scale, self.shift)
+    base = base_of(parts[0])
+    functions = tuple(p.function if isinstance(p, Deferred) else Itself() for p in parts)
+    return Deferred(base, Fused.of(combine, functions, told, Look.at(base.mean)), **how)
 
 
 def base_of(value: Gaussian | Deferred) -> Gaussian:
@@ -200,12 +194,8 @@ def base_of(value: Gaussian | Deferred) -> Gaussian:
     return value.base if isinstance(value, Deferred) else value
 
 
-def root_of(value: Deferred) -> Deferred:
+def unscaled(function: Any) -> Any:
     """The function behind affine maps."""
-    while isinstance(value, AffineDeferred):
-        value = value.source
-    return value
-
-
-def _recognised(value: Deferred) -> Any:
-    return recognised(value.activation, single=is_single(value.base.mean))
+    while isinstance(function, Scaled):
+        function = function.inner
+    return function

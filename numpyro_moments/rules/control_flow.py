@@ -101,7 +101,7 @@ def _stacked(parts: list[Any], rank: int) -> Any:
         return jnp.stack(parts)
     parts = list(map(_understood, parts))
     if same_function(parts):  # a positive scale stays recognisable
-        return Deferred(stack([part.base for part in parts], -rank), parts[0].activation)
+        return Deferred(stack([part.base for part in parts], -rank), parts[0].function)
     return stack(parts, -rank)
 
 

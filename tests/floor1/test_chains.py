@@ -96,8 +96,8 @@ def test_moments_of_chains(name):
     for scale in SCALES:
         mean = scale * np.array(RATIOS)
         value = build(site(mean, np.full(5, scale * scale)), TAPS)
-        ours = value.activation.moments(mean, np.full(5, scale * scale))
-        gains = value.activation.gain(mean, np.full(5, scale * scale))
+        ours = value.function.moments(mean, np.full(5, scale * scale))
+        gains = value.function.gain(mean, np.full(5, scale * scale))
         for i, tap in enumerate(TAPS):
             true = oracles.activation_moments(
                 lambda x, tap=tap: function(x, tap), mean[i], scale, kinks(tap)
@@ -116,7 +116,7 @@ def test_chains_are_finite_in_single_precision(name):
             mean = torch.full((5,), ratio * (scale or 1e-3)).requires_grad_()
             variance = torch.full((5,), scale * scale).requires_grad_()
             value = build(site(mean, variance), torch.as_tensor(TAPS, dtype=torch.float32))
-            outputs = value.activation.moments(mean, variance)
+            outputs = value.function.moments(mean, variance)
             gradients = torch.autograd.grad(sum(part.sum() for part in outputs), (mean, variance))
             for part in (*outputs, *gradients):
                 assert torch.isfinite(part).all(), (ratio, scale, part)
@@ -133,7 +133,7 @@ def test_gradients_flow_to_the_parameters_of_a_chain():
 
     def total(scale):
         value = of("relu", scale_shift(of("tanh", site(mean, variance)), scale, 0.1))
-        return sum(part.sum() for part in value.activation.moments(mean, variance))
+        return sum(part.sum() for part in value.function.moments(mean, variance))
 
     assert torch.autograd.gradcheck(total, (scale,), eps=1e-5, atol=1e-7)
 
@@ -169,8 +169,8 @@ def test_recognised(name):
     if expected is None:
         assert isinstance(value, Gaussian)
     else:
-        assert value.activation.name == expected
-        assert not isinstance(value.activation, Integrated)
+        assert value.function.name == expected
+        assert not isinstance(value.function, Integrated)
 
 
 @pytest.mark.parametrize("name", ["softplus", "sigmoid", "ndtr"])
@@ -286,7 +286,7 @@ def test_gradients_see_the_jumps_of_a_chain():
 
     def moments(mean, variance):
         chain = of("heaviside", scale_shift(of("tanh", site(mean, variance)), 1.0, -0.3))
-        return chain.activation.moments(mean, variance)
+        return chain.function.moments(mean, variance)
 
     def exact(mean, variance):
         return activation("heaviside").moments(mean - math.atanh(0.3), variance)

@@ -8,6 +8,7 @@ import torch
 
 from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.operations.elementwise.unary import leaf
+from moment_calculus.values import Gaussian, Opaque, Spread
 from pyro_moments import MomentTensor, UnsupportedMoments
 from pyro_moments.likelihoods import evaluate, predictive
 from tests import oracles
@@ -127,9 +128,7 @@ def test_dependence_that_is_not_known_is_refused():
     """Two nonlinear functions of the same weights that no graph connects."""
     f = latent()
     loc, scale = f.value, leaf("f", MEAN, VARIANCE, Propagation(), event_dim=0)
-    unknown = type(loc)(
-        loc.mean, loc.variance, axis=None, sites=loc.sites, parents=((scale, None),)
-    )
+    unknown = Gaussian(loc.mean, Spread(loc.variance), Opaque((scale,)), axis=None)
     fn = dist.Gumbel(MomentTensor(unknown), torch.exp(MomentTensor(scale)))
     with pytest.raises(UnsupportedMoments, match="covariance is not known"):
         evaluate("obs", fn, CONTINUOUS)

@@ -66,7 +66,7 @@ def choose(select: Callable[..., Array], alternatives: Sequence[Any]) -> Value:
     """
     if same_function(alternatives):
         base = choose(select, [part.base for part in alternatives]).gaussian()
-        return Deferred(base, alternatives[0].activation)
+        return Deferred(base, alternatives[0].function)
     live = [part.gaussian() for part in alternatives if is_value(part)]
     axis = live[0].axis if len({part.axis for part in live}) == 1 else -1
     parts = [on_features(part, axis, live[0].propagation) for part in alternatives]
@@ -110,9 +110,9 @@ def same_function(values: Sequence[Any]) -> bool:
     Args:
         values: values and arrays, at least one.
     """
-    if not all(type(part) is Deferred and part.matched is None for part in values):
+    if not all(isinstance(part, Deferred) and part.is_plain for part in values):
         return False
-    return all(part.activation == values[0].activation for part in values)
+    return all(part.function == values[0].function for part in values)
 
 
 def _filled(mask: Array, value: Value, filling: Any) -> Value:

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from moment_calculus.functions.algebra import Composed, Fused, Look
 from moment_calculus.functions.families.piecewise import PiecewiseLinear
 from moment_calculus.functions.table import ReLU
 from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.values.ancestry import ancestors
-from moment_calculus.values.composed import ComposedDeferred, FusedDeferred
-from moment_calculus.values.deferred import root_of
+from moment_calculus.values.deferred import unscaled
 from moment_calculus.values.gaussian import Gaussian
 
 HARMLESS = 1.0  # from here on the functions x^(−p), √x and log x are as gentle as the clip itself
@@ -47,12 +47,16 @@ def refuse_clipped(value: Any, what: str) -> None:
 
 def _is_clipped(value: Any) -> bool:
     """Whether a chain is constant below some value of its base, with a corner there."""
-    root = root_of(value)
-    if isinstance(root, ComposedDeferred):
-        return _is_clip(root.outer) or _is_clipped(root.source)
-    if isinstance(root, FusedDeferred) and root.settled is root.activation:
-        return any(_is_clipped(part) for part in root.parts if not isinstance(part, Gaussian))
-    return _is_clip(root.settled)
+    return _has_corner(value.function, value.look)
+
+
+def _has_corner(function: Any, look: Look) -> bool:
+    function = unscaled(function)
+    if isinstance(function, Composed):
+        return _is_clip(function.outer) or _has_corner(function.inner, look)
+    if isinstance(function, Fused) and function.settled is function:
+        return any(_has_corner(part, look) for part in function.parts)
+    return _is_clip(look.settled(function))
 
 
 def _is_clip(function: Any) -> bool:

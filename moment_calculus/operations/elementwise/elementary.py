@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any, NoReturn
 
-from moment_calculus.functions.table import Declared, Integrated
+from moment_calculus.functions.table import Declared
 from moment_calculus.numerics.special import digamma, gammaln, log_ndtr, namespace
 from moment_calculus.operations.elementwise.positive import OfPositive
 from moment_calculus.operations.elementwise.unary import apply as _apply
 from moment_calculus.refusals.errors import UnsupportedMoments
-from moment_calculus.values import ComposedDeferred, Deferred, Value
+from moment_calculus.values import Deferred, Value
 
 INFINITE = math.inf
 
@@ -108,7 +108,7 @@ def apply(name: str, value: Value) -> Value:
         return _apply(_ANYWHERE[name], value)
     function, low, high, ends = _WITHIN[name]
     if isinstance(value, Deferred) and _is_within(value.bounds, low, high, ends):
-        return ComposedDeferred(function, value, Integrated)
+        return value.under(function)
     where = f"[{low:g}, {high:g}]" if ends else f"({low:g}, {high:g})"
     raise UnsupportedMoments(
         f"{name} of a value that may leave {where}, where it is defined",

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from moment_calculus.functions.algebra import Scaled
 from moment_calculus.functions.chains import Bounds
-from moment_calculus.functions.table import Integrated, activation
+from moment_calculus.functions.table import activation
 from moment_calculus.numerics.special import is_traced_once
 from moment_calculus.operations.elementwise.unary import scale_shift
 from moment_calculus.values.ancestry import affine_line
-from moment_calculus.values.composed import ComposedDeferred, FusedDeferred
-from moment_calculus.values.deferred import AffineDeferred, Deferred, base_of, root_of
+from moment_calculus.values.deferred import Deferred, base_of, fuse, unscaled
 from moment_calculus.values.gaussian import Gaussian
 
 Value = Gaussian | Deferred
@@ -24,16 +24,16 @@ Value = Gaussian | Deferred
 def fused(
     combine: Callable,
     *parts: Value,
-    matched: Callable[[Gaussian], Gaussian] | None = None,
+    known: Callable[[Gaussian], Gaussian] | None = None,
     otherwise: Callable[[], Gaussian] | None = None,
     bounds: Callable[[], Bounds] = Bounds,
-) -> FusedDeferred:
+) -> Deferred:
     """Combine functions of one Gaussian to one.
 
     Args:
         combine: elementwise function of as many arrays.
         *parts: values that :func:`of_one_gaussian` finds to be functions of the same Gaussian.
-        matched: computes the moments of the result, where there is a closed form.
+        known: computes the moments of the result, where there is a closed form.
         otherwise: likewise, where the result is not recognised as a function of the table.
         bounds: finds those of the result, where they are known.
     """
@@ -41,9 +41,7 @@ def fused(
     if any(base is not bases[0] for base in bases):
         variable = _variable(bases)
         parts = tuple(_in_terms_of(part, variable) for part in parts)
-    return FusedDeferred(
-        combine, parts, Integrated, matched=matched, otherwise=otherwise, bounds=bounds
-    )
+    return fuse(combine, parts, bounds, known=known, otherwise=otherwise)
 
 
 def of_one_gaussian(left: Value, right: Value, *, product: bool = False) -> bool:
@@ -83,7 +81,7 @@ def _variable_of(value: Value) -> Gaussian:
 
 
 def _function(value: Deferred) -> tuple[int, Any]:
-    return id(value.base), root_of(value).activation
+    return id(value.base), unscaled(value.function)
 
 
 def _variable(bases: Sequence[Gaussian]) -> Gaussian:
@@ -119,10 +117,10 @@ def _in_terms_of(value: Value, variable: Gaussian) -> Any:
     inner = _image(base, variable)
     if isinstance(value, Gaussian):
         return inner
-    if isinstance(value, AffineDeferred):
-        source = _in_terms_of(value.source, variable)
-        return AffineDeferred(source, value.scale, value.shift, value.match)
-    return ComposedDeferred(value.activation, inner, Integrated)
+    if isinstance(value.function, Scaled):
+        source = _in_terms_of(value.of(value.function.inner), variable)
+        return source.scaled(value.function.scale, value.function.shift)
+    return inner.under(value.function)
 
 
 def _image(value: Gaussian, variable: Gaussian) -> Any:

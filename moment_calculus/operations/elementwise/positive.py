@@ -10,14 +10,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
+from moment_calculus.functions.algebra import Scaled
 from moment_calculus.functions.chains import extremes
-from moment_calculus.functions.table import Exp, Integrated, Power, Rescaled, Sigmoid, activation
+from moment_calculus.functions.table import Exp, Power, Rescaled, Sigmoid, activation
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.special import namespace
 from moment_calculus.operations.elementwise.clipped import refuse_clipped
 from moment_calculus.operations.elementwise.unary import apply, scale_shift
 from moment_calculus.refusals.errors import UnsupportedMoments
-from moment_calculus.values import AffineDeferred, ComposedDeferred, Deferred, Gaussian, Value
+from moment_calculus.values import Deferred, Gaussian, Value
 
 LARGEST_POWER = 32
 
@@ -63,12 +64,12 @@ def log(value: Value) -> Value:
         shift = math.log(factor) if isinstance(factor, float | int) else _log(factor)
         return scale_shift(base, rate, shift)
     source = _require(value, "log")
-    if type(source) is Deferred and isinstance(source.activation, Sigmoid):
+    if isinstance(source.function, Sigmoid):
         return Deferred(source.base, activation("logsigmoid"))
     if _is_one_plus_exp(source):
         return Deferred(source.base, activation("softplus"))
     ends = _end(source.bounds.low, math.log), _end(source.bounds.high, math.log)
-    return ComposedDeferred(OfPositive(_log, ends), source, Integrated)
+    return source.under(OfPositive(_log, ends))
 
 
 def log1p(value: Value) -> Value:
@@ -82,14 +83,14 @@ def log1p(value: Value) -> Value:
     Raises:
         UnsupportedMoments: if one plus the value may be zero or negative.
     """
-    if type(value) is Deferred and type(value.activation) is Exp:
+    if isinstance(value, Deferred) and type(value.function) is Exp:
         return Deferred(value.base, activation("softplus"))
     source = value if isinstance(value, Deferred) else _refuse(value, "log1p")
     bounds = source.bounds.affine(1.0, 1.0)
     if not bounds.positive:
         _refuse(value, "log1p")
     ends = _end(bounds.low, math.log), _end(bounds.high, math.log)
-    return ComposedDeferred(OfPositive(lambda x: namespace(x).log1p(x), ends), source, Integrated)
+    return source.under(OfPositive(lambda x: namespace(x).log1p(x), ends))
 
 
 def _end(bound: float, function: Callable[[float], float]) -> float:
@@ -125,7 +126,7 @@ def power(value: Value, exponent: float) -> Value:
     bounds = source.bounds
     low, high = sorted(_end_of_power(end, exponent) for end in (bounds.low, bounds.high))
     plain = OfPositive(lambda x: x**exponent, (low, high), bounds.positive)
-    return ComposedDeferred(plain, source, Integrated)
+    return source.under(plain)
 
 
 def array_power(value: Value, exponent: Array) -> Value:
@@ -219,25 +220,26 @@ def exponential_parts(value: Value) -> tuple[Gaussian, float, Any] | None:
     Args:
         value: a value.
     """
-    factor: Any = 1.0
-    while isinstance(value, AffineDeferred):
-        zero_shift = isinstance(value.shift, int | float) and value.shift == 0
-        if not (zero_shift and value.bounds.positive):
-            return None
-        factor, value = factor * value.scale, value.source
-    if type(value) is not Deferred:
+    if not isinstance(value, Deferred):
         return None
-    kind = value.activation
+    factor: Any = 1.0
+    kind = value.function
+    while isinstance(kind, Scaled):
+        zero_shift = isinstance(kind.shift, int | float) and kind.shift == 0
+        if not (zero_shift and kind.extent.positive):
+            return None
+        factor, kind = factor * kind.scale, kind.inner
     if type(kind) is Rescaled and type(kind.activation) is Exp and kind.shift == 0 < kind.outer:
         return value.base, kind.inner, factor * kind.outer
     return (value.base, 1.0, factor) if type(kind) is Exp else None
 
 
-def _is_one_plus_exp(value: Value) -> bool:
-    if not isinstance(value, AffineDeferred) or type(value.source) is not Deferred:
+def _is_one_plus_exp(value: Deferred) -> bool:
+    function = value.function
+    if not isinstance(function, Scaled):
         return False
-    parts = [part for part in (value.scale, value.shift) if isinstance(part, int | float)]
-    return parts == [1, 1] and type(value.source.activation) is Exp
+    parts = [part for part in (function.scale, function.shift) if isinstance(part, int | float)]
+    return parts == [1, 1] and type(function.inner) is Exp
 
 
 def _require(value: Value, what: str, *, zero: bool = False) -> Deferred:

@@ -22,7 +22,7 @@ from moment_calculus.operations.shapes.moves import warn_dropped
 from moment_calculus.operations.windows.geometry import Windows
 from moment_calculus.refusals.errors import DependenceWarning, UnsupportedMoments
 from moment_calculus.refusals.notices import warn_user
-from moment_calculus.values import Deferred, Gaussian, Opaque, Spread, Ties, Value
+from moment_calculus.values import Gaussian, Opaque, Spread, Ties, Value
 from moment_calculus.values.lags import lag_covariance, shifted
 
 Padding = Sequence[tuple[int, int]]
@@ -97,8 +97,7 @@ def _function(value: Value) -> tuple[Any, Any]:
     """The Gaussian of which a value is a function, and the function; (None, None) for others."""
     if isinstance(value, Gaussian):
         return value.step.function or (None, None)
-    plain = type(value) is Deferred and value.matched is None
-    return (value.base, value.activation) if plain else (None, None)
+    return (value.base, value.function) if value.is_plain else (None, None)
 
 
 def _largest(value: Gaussian, windows: Windows, padding: Padding | None) -> Gaussian:

@@ -1,0 +1,142 @@
+"""Affine images of a Gaussian, component by component."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from moment_calculus.numerics.arrays import Array, outer
+from moment_calculus.numerics.special import namespace
+from moment_calculus.values.gaussian import Gaussian
+from moment_calculus.values.lags import along_features, lag_covariance, shifted
+from moment_calculus.values.layout import features_last, rows_scaled
+from moment_calculus.values.spread import Spread
+from moment_calculus.values.step import Step
+from moment_calculus.values.vectors import of_parts
+
+
+@dataclass(frozen=True, eq=False)
+class Affine(Step):
+    """scale · x + shift, component by component.
+
+    Args:
+        source: x.
+        scale: number, or array that broadcasts to the shape of x.
+        shift: likewise.
+    """
+
+    source: Gaussian
+    scale: Any
+    shift: Any
+    in_place = True
+
+    @property
+    def inputs(self) -> tuple[Gaussian, ...]:  # type: ignore[override]
+        """The Gaussian alone."""
+        return (self.source,)
+
+    @property
+    def affine(self) -> tuple[Gaussian, Any, Any]:  # type: ignore[override]
+        """All of it."""
+        return self.source, self.scale, self.shift
+
+    @property
+    def identity(self) -> bool:  # type: ignore[override]
+        """Whether it only shifts."""
+        return isinstance(self.scale, int | float) and self.scale == 1
+
+    @cached_property
+    def gain(self) -> Array | float:
+        """The scale, an array in the shape of x."""
+        if isinstance(self.scale, int | float):
+            return self.scale
+        return namespace(self.source.mean).broadcast_to(self.scale, self.source.shape)
+
+    def follows(self, place: int) -> bool:
+        """Always."""
+        return True
+
+    def through(self, place: int, cross: Array) -> Array:
+        """Scaled."""
+        if isinstance(self.scale, int | float):
+            return cross if self.identity else cross * self.scale
+        return rows_scaled(cross, self.gain, self.source.axis)
+
+    def spread(self, covariance: Array) -> Array:
+        """The covariance of x, scaled on both sides.
+
+        Args:
+            covariance: ``batch + [d, d]``.
+        """
+        if isinstance(self.scale, int | float):
+            return covariance * self.scale**2
+        last = features_last(self.gain, self.source.axis)
+        return covariance * outer(last, last)
+
+    def each(self, value: Gaussian, other: Gaussian, query: Any) -> Array | float | None:
+        """What the source knows, scaled; two functions meet as what they are."""
+        if self.source.step.curved:
+            return None
+        known = self.source.step.each(self.source, other, query)
+        if known is None or isinstance(known, float) or self.identity:
+            return known
+        return self.gain * known
+
+    def lag(self, value: Gaussian, offset: tuple[int, ...]) -> Array | None:
+        """That of the source, scaled."""
+        if along_features(value, offset):
+            return NotImplemented
+        known = lag_covariance(self.source, offset) if self.source.shape == value.shape else None
+        if known is None or isinstance(self.scale, int | float):
+            return None if known is None else known * (self.scale * self.scale)
+        left, right = shifted(self.gain, offset)
+        return known * (left * right)
+
+    def as_vector(self, value: Gaussian) -> Gaussian | None:
+        """Of the source as a vector."""
+        return of_parts(lambda part: affine(part, self.scale, self.shift), self.source)
+
+
+def affine(value: Gaussian, scale: Array | float, shift: Array | float) -> Gaussian:
+    """scale · x + shift, exact.
+
+    Args:
+        value: x.
+        scale: number, or array that broadcasts to the shape of x.
+        shift: likewise.
+    """
+    if isinstance(scale, int | float) and scale == 1:
+        return _shifted(value, shift)
+    scaled = _scaled(value, scale)
+    return scaled if isinstance(shift, int | float) and shift == 0 else _shifted(scaled, shift)
+
+
+def _shifted(value: Gaussian, shift: Array | float) -> Gaussian:
+    covariance = (lambda: value.covariance) if value.has_covariance else None
+    return Gaussian(
+        value.mean + shift,
+        Spread(value.variance, covariance, value.joint_covariance),
+        Affine(value, 1.0, shift),
+        axis=value.axis,
+        ties=value.ties,
+        propagation=value.propagation,
+    )
+
+
+def _scaled(value: Gaussian, scale: Array | float) -> Gaussian:
+    step = Affine(value, scale, 0.0)
+    mirrored = isinstance(scale, int | float) and scale == -1
+    covariance = (lambda: step.spread(value.covariance)) if value.has_covariance else None
+    return Gaussian(
+        value.mean * scale,
+        Spread(
+            value.variance if mirrored else value.variance * (step.gain * step.gain),
+            covariance,
+            lambda: step.spread(value.joint_covariance()),
+        ),
+        step,
+        axis=value.axis,
+        ties=value.ties,
+        propagation=value.propagation,
+    )
