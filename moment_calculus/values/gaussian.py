@@ -21,10 +21,9 @@ from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.refusals.memory import check_memory
 from moment_calculus.values.entries import Entries, by_older
 from moment_calculus.values.layout import features_last, from_features_last
-from moment_calculus.values.spread import Spread
+from moment_calculus.values.spread import Spread, Ties
 from moment_calculus.values.step import Step
 from moment_calculus.values.support import Support, union
-from moment_calculus.values.ties import Ties
 
 _serials = itertools.count()
 

@@ -21,7 +21,7 @@ from moment_calculus.operations.shapes.concatenation import on_features
 from moment_calculus.operations.shapes.indexing import unstack
 from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.values import Deferred, Gaussian, Spread, Step, Value
-from moment_calculus.values.ties import none_or_all
+from moment_calculus.values.spread import none_or_all
 
 FEW = 4
 

@@ -13,12 +13,17 @@ from moment_calculus.numerics.arrays import Array, contract, diagonal_matrix
 from moment_calculus.numerics.matrices import affine, affine_squared, squared
 from moment_calculus.numerics.special import namespace
 from moment_calculus.operations.elementwise.arithmetic import DEPENDENCE_REMEDY, add
-from moment_calculus.operations.shapes.moves import move_axis, moved, swap_last, warn_dropped
+from moment_calculus.operations.shapes.moves import (
+    move_axis,
+    swap_last,
+    warn_dropped,
+    with_trailing_features,
+)
 from moment_calculus.operations.shapes.reshaping import reshape
 from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.values import Gaussian, Spread, Step, Ties, Value, share_sites
 from moment_calculus.values.ancestry import ancestors
-from moment_calculus.values.ties import none_or_all
+from moment_calculus.values.spread import none_or_all
 from moment_calculus.values.vectors import as_vector
 
 
@@ -124,7 +129,7 @@ def _random(*operands: Any) -> tuple[Gaussian, ...]:
 
 
 def _random_input(x: Gaussian, w: Any, b: Any, mean: Array) -> Gaussian:
-    x = _with_trailing_features(x)
+    x = _features_of(x)
     mean_w, full = _mean(w), x.propagation.full
     noise = _noise(x.variance + squared(x.mean), w, b)
     each = mean_w[..., None, :, :] if len(mean_w.shape) > 2 and len(x.shape) > 1 else mean_w
@@ -143,7 +148,7 @@ def _random_input(x: Gaussian, w: Any, b: Any, mean: Array) -> Gaussian:
     )
 
 
-def _with_trailing_features(x: Gaussian) -> Gaussian:
+def _features_of(x: Gaussian) -> Gaussian:
     """Contracting another axis than the features' mixes elements of the batch.
 
     Where these are independent of each other, as the units of a layer that maps columns, they are
@@ -156,7 +161,7 @@ def _with_trailing_features(x: Gaussian) -> Gaussian:
         if x.propagation.full and (vector := as_vector(x)) is not None:
             return vector
         warn_dropped(x, "a linear map over an axis of the batch")
-    return moved(x, lambda a: a, -1, ties=none_or_all(x.independent))
+    return with_trailing_features(x)
 
 
 def _has_independent_sites(value: Gaussian) -> bool:
@@ -273,8 +278,8 @@ def _times_vector(x: Any, vector: Any) -> Value:
 
 def _scalar_products(x: Any, vector: Gaussian) -> Gaussian:
     """Scalar products with a latent vector, whose Jacobian E[x] ties all of them together."""
-    x = _with_trailing_features(x) if isinstance(x, Gaussian) else x
-    vector, mean_x = _with_trailing_features(vector), _mean(x)
+    x = _features_of(x) if isinstance(x, Gaussian) else x
+    vector, mean_x = _features_of(vector), _mean(x)
     variance = (mean_x * mean_x) @ vector.variance
     mixes = not vector.propagation.full
     step = LinearMap((vector,), None, vector, mean_x[..., None, :], mixes)

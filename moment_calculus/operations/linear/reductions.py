@@ -14,7 +14,7 @@ from moment_calculus.operations.elementwise.arithmetic import DEPENDENCE_REMEDY,
 from moment_calculus.operations.elementwise.unary import scale_shift
 from moment_calculus.operations.linear.maps import map_features
 from moment_calculus.operations.shapes.indexing import ALL, take, unstack
-from moment_calculus.operations.shapes.moves import moved
+from moment_calculus.operations.shapes.moves import Moved, moved, with_batch
 from moment_calculus.operations.shapes.reshaping import reshape
 from moment_calculus.operations.windows.pooling import sum_of_dependent
 from moment_calculus.refusals.errors import UnsupportedMoments
@@ -116,26 +116,6 @@ class SumOverFeatures(Step):
         return namespace(cross).sum(cross, axis=-2, keepdims=True)
 
 
-@dataclass(frozen=True, eq=False)
-class CumulativeSum(Opaque):
-    """Cumulative sums along an axis of the batch.
-
-    Args:
-        axis: non-negative.
-        reverse: whether the sums begin at the end.
-    """
-
-    axis: int = 0
-    reverse: bool = False
-
-    def as_vector(self, value: Gaussian) -> Gaussian | None:
-        """Of the source as a vector, if it is along the trailing axis."""
-        if self.axis != len(value.shape) - 1:
-            return None
-        vector = as_vector(self.inputs[0])
-        return None if vector is None else cumulative_sum(vector, self.axis, reverse=self.reverse)
-
-
 def _over_batch(value: Gaussian, axes: Sequence[int]) -> Gaussian:
     axes = [axis for axis in axes if value.shape[axis] > 1]
     if not axes:
@@ -149,20 +129,30 @@ def _over_batch(value: Gaussian, axes: Sequence[int]) -> Gaussian:
                 _over_batch(vector, [a for a in axes if a + 1 < len(value.shape)])
             )
         _require_independence(value, axes[0], "a sum")
-    xp = namespace(value.mean)
-    move = lambda a: xp.sum(a, axis=tuple(axes), keepdims=True)  # noqa: E731
-    feature = len(value.shape) + (value.axis or 0)
-    places = tuple(axis - (value.axis is not None and axis > feature) for axis in axes)
-    spread = lambda: xp.sum(value.joint_covariance(), axis=places, keepdims=True)  # noqa: E731
-    return moved(
-        value,
-        move,
-        value.axis,
-        Opaque((value,)),
-        covariance=spread if value.has_covariance else None,
-        joint=None if value.axis is None else spread,
-        ties=value.ties,
-    )
+    return with_batch(SumOverBatch(value, tuple(axes)), value.axis)
+
+
+@dataclass(frozen=True, eq=False)
+class SumOverBatch(Moved):
+    """Sums over axes of the batch, which stay with size one.
+
+    Args:
+        axes: non-negative.
+    """
+
+    axes: tuple[int, ...]
+    computes = True
+
+    def move(self, array: Array) -> Array:
+        """Summed."""
+        return namespace(array).sum(array, axis=self.axes, keepdims=True)
+
+    def covariance(self) -> Array:
+        """Summed."""
+        axis, covariance = self.source.axis, self.source.joint_covariance()
+        feature = len(self.source.shape) + (axis or 0)
+        places = tuple(place - (axis is not None and place > feature) for place in self.axes)
+        return namespace(covariance).sum(covariance, axis=places, keepdims=True)
 
 
 def _as_vector_along(value: Gaussian, axes: Sequence[int]) -> Gaussian | None:
@@ -196,21 +186,46 @@ def cumulative_sum(value: Any, axis: int, *, reverse: bool = False) -> Any:
     Raises:
         UnsupportedMoments: if an axis of the batch has dependent elements.
     """
-
-    def move(array: Array) -> Array:
-        xp = namespace(array)
-        if not reverse:
-            return xp.cumulative_sum(array, axis=axis)
-        return xp.flip(xp.cumulative_sum(xp.flip(array, axis=axis), axis=axis), axis=axis)
-
     if not hasattr(value, "gaussian"):
-        return move(value)
+        return _sums(value, axis, reverse)
     value = value.gaussian()
     if value.axis is not None and axis == len(value.shape) + value.axis:
         triangle = _triangle(value.mean, value.shape[axis])
         return map_features(value, triangle.mT if reverse else triangle)
     _require_independence(value, axis, "a cumulative sum")
-    return moved(value, move, value.axis, CumulativeSum((value,), axis=axis, reverse=reverse))
+    return moved(CumulativeSum(value, axis, reverse), value.axis)
+
+
+def _sums(array: Array, axis: int, reverse: bool) -> Array:
+    xp = namespace(array)
+    if not reverse:
+        return xp.cumulative_sum(array, axis=axis)
+    return xp.flip(xp.cumulative_sum(xp.flip(array, axis=axis), axis=axis), axis=axis)
+
+
+@dataclass(frozen=True, eq=False)
+class CumulativeSum(Moved):
+    """Cumulative sums along an axis of the batch.
+
+    Args:
+        axis: non-negative.
+        reverse: whether the sums begin at the end.
+    """
+
+    axis: int
+    reverse: bool
+    computes = True
+
+    def move(self, array: Array) -> Array:
+        """Summed."""
+        return _sums(array, self.axis, self.reverse)
+
+    def as_vector(self, value: Gaussian) -> Gaussian | None:
+        """Of the source as a vector, if it is along the trailing axis."""
+        if self.axis != len(value.shape) - 1:
+            return None
+        vector = as_vector(self.source)
+        return None if vector is None else cumulative_sum(vector, self.axis, reverse=self.reverse)
 
 
 def _triangle(like: Array, size: int) -> Array:

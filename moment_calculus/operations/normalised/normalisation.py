@@ -13,10 +13,9 @@ from dataclasses import dataclass, field
 from moment_calculus.numerics.arrays import Array, diagonal, diagonal_matrix, outer
 from moment_calculus.numerics.special import namespace
 from moment_calculus.operations.elementwise.arithmetic import DEPENDENCE_REMEDY
-from moment_calculus.operations.shapes.moves import moved
+from moment_calculus.operations.shapes.moves import with_trailing_features
 from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.values import Gaussian, Spread, Step, Value
-from moment_calculus.values.ties import none_or_all
 
 TINY = 1e-30
 
@@ -72,7 +71,7 @@ def trailing_features(value: Gaussian, what: str) -> Gaussian:
     if value.axis == -1:
         return value
     if value.shape and (value.independent or value.shape[-1] == 1):
-        return moved(value, lambda a: a, -1, ties=none_or_all(value.independent))
+        return with_trailing_features(value)
     raise UnsupportedMoments(
         f"{what} over an axis of a value of shape {value.shape} whose components depend on the "
         f"same latent site(s) {', '.join(sorted(value.sites))} in an unknown way",

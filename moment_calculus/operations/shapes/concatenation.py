@@ -16,7 +16,7 @@ from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.values import Gaussian, Spread, Step, Ties, share_sites
 from moment_calculus.values.covariances import cross_covariances, elementwise_covariance
 from moment_calculus.values.layout import batch_shape
-from moment_calculus.values.ties import most
+from moment_calculus.values.spread import most
 
 
 class _Parts(Step):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from moment_calculus.functions.chains import extremes
@@ -10,6 +11,7 @@ from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.special import namespace
 from moment_calculus.operations.shapes.indexing import index_batch, index_features
 from moment_calculus.operations.shapes.moves import (
+    Moved,
     may_lose_dependence,
     move_axis,
     moved,
@@ -19,7 +21,7 @@ from moment_calculus.operations.shapes.moves import (
 from moment_calculus.operations.shapes.reshaping import reshape
 from moment_calculus.values import Deferred, Gaussian
 from moment_calculus.values.layout import batch_shape
-from moment_calculus.values.ties import none_or_all
+from moment_calculus.values.spread import none_or_all
 
 
 def pick(value: Any, chosen: Mapping[int, Array], *, distinct: bool = False) -> Any:
@@ -53,10 +55,27 @@ def pick(value: Any, chosen: Mapping[int, Array], *, distinct: bool = False) -> 
     return _of_both(value, axes, chosen, distinct)
 
 
-def _of_array(array: Array, axes: list[int], chosen: Mapping[int, Array]) -> Array:
+def _of_array(array: Array, axes: Sequence[int], chosen: Mapping[int, Array]) -> Array:
     rest = [axis for axis in range(len(array.shape)) if axis not in axes]
     front = namespace(array).permute_dims(array, (*axes, *rest))
     return front[tuple(chosen[axis] for axis in axes)]
+
+
+@dataclass(frozen=True, eq=False)
+class Picked(Moved):
+    """Elements at index arrays of features and batch together.
+
+    Args:
+        axes: in order.
+        chosen: an index array of each.
+    """
+
+    axes: tuple[int, ...]
+    chosen: Mapping[int, Array]
+
+    def move(self, array: Array) -> Array:
+        """Picked."""
+        return _of_array(array, self.axes, self.chosen)
 
 
 def _of_batch(
@@ -94,10 +113,10 @@ def _of_both(
         last = move_axis(value, features, len(value.shape) - 1)
         left = {axis - (axis > features): chosen[axis] for axis in axes if axis != features}
         return pick(index_features(last, int(known[0])), left, distinct=distinct)
-    shape = tuple(_of_array(value.mean, axes, chosen).shape)
-    scalars = not shape or (value.independent and not distinct)
-    axis, ties = None if scalars else -1, none_or_all(value.independent and distinct)
-    result = moved(value, lambda a: _of_array(a, axes, chosen), axis, ties=ties)
+    step = Picked(value, tuple(axes), chosen)
+    scalars = not step.move(value.mean).shape or (value.independent and not distinct)
+    ties = none_or_all(value.independent and distinct)
+    result = moved(step, None if scalars else -1, ties=ties)
     if may_lose_dependence(value):
         warn_dropped(value, "an index of features and batch together")
     return result

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from numbers import Integral
 from typing import Any
 
@@ -14,17 +15,105 @@ from moment_calculus.operations.shapes.moves import (
     may_lose_dependence,
     move_axis,
     moved,
-    relocated,
     warn_dropped,
 )
 from moment_calculus.operations.shapes.reshaping import reshape
 from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.values import Deferred, Gaussian, Ties, Value, features_last
 from moment_calculus.values.layout import batch_shape
-from moment_calculus.values.support import Support, selected
-from moment_calculus.values.ties import none_or_all
+from moment_calculus.values.spread import none_or_all
+from moment_calculus.values.support import selected
 
 ALL = slice(None)
+
+
+@dataclass(frozen=True, eq=False)
+class IndexedFeatures(Moved):
+    """Features at a key, on the trailing axis.
+
+    Args:
+        key: a slice, or an index array of one axis.
+    """
+
+    key: Any
+
+    def move(self, array: Array) -> Array:
+        """At the key."""
+        return array[..., self.key]
+
+    def covariance(self) -> Array:
+        """Rows and columns at the key."""
+        return self.source.joint_covariance()[..., self.key, :][..., self.key]
+
+    def follows(self, place: int) -> bool:
+        """Always."""
+        return True
+
+    def through(self, place: int, cross: Array) -> Array:
+        """Rows at the key."""
+        return cross[..., self.key, :]
+
+
+@dataclass(frozen=True, eq=False)
+class OneFeature(IndexedFeatures):
+    """One feature, as a batch of scalars."""
+
+    def through(self, place: int, cross: Array) -> Array:
+        """One row."""
+        return cross[..., self.key, :][..., None, :]
+
+
+@dataclass(frozen=True, eq=False)
+class Mixed(Moved):
+    """Elements at a key that mixes features and batch.
+
+    Args:
+        key: any.
+    """
+
+    key: Any
+
+    def move(self, array: Array) -> Array:
+        """At the key."""
+        return array[self.key]
+
+
+@dataclass(frozen=True, eq=False)
+class Gathered(Moved):
+    """Elements along one axis, chosen for every element of the other axes.
+
+    Args:
+        chosen: integers of the source's shape, except along the axis.
+        axis: non-negative.
+    """
+
+    chosen: Array
+    axis: int
+
+    def move(self, array: Array) -> Array:
+        """Chosen."""
+        return namespace(array).take_along_axis(array, self.chosen, axis=self.axis)
+
+
+@dataclass(frozen=True, eq=False)
+class GatheredFeatures(Gathered):
+    """Features chosen for every element of the batch."""
+
+    def covariance(self) -> Array:
+        """Rows and columns chosen."""
+        return self.through(0, self.through(0, self.source.joint_covariance()).mT)
+
+    def follows(self, place: int) -> bool:
+        """Always."""
+        return True
+
+    def through(self, place: int, cross: Array) -> Array:
+        """Rows chosen."""
+        xp, axis = namespace(cross), self.source.axis
+        last, batch = features_last(self.chosen, axis), batch_shape(self.source.shape, axis)
+        places = xp.broadcast_to(last[..., None], (*batch, last.shape[-1], cross.shape[-1]))
+        wide = xp.broadcast_to(cross, (*batch, *cross.shape[-2:]))
+        return xp.take_along_axis(wide, places, axis=-2)
 
 
 def index(value: Any, key: Any) -> Any:
@@ -167,16 +256,12 @@ def index_batch(value: Gaussian, keys: tuple, *, distinct: bool = False) -> Gaus
     if all(map(_selects_all, keys)):
         return value
     distinct = distinct or all(map(_is_basic, keys))
-    joint = None if value.axis is None else (lambda: value.joint_covariance()[keys])
     leading = value.axis is None or len(value.shape) + value.axis > 0
-    move = lambda a: a[keys]  # noqa: E731
     return moved(
-        value,
-        move,
+        Indexed(value, keys),
         value.axis,
-        Indexed(value, relocated(value, move), keys=keys),
-        covariance=joint if value.has_covariance else None,
-        joint=joint,
+        dense=value.has_covariance,
+        known=value.axis is not None,
         ties=value.ties if distinct else Ties.ALL,
         support=selected(value, keys[0]) if leading else None,
     )
@@ -191,26 +276,18 @@ def index_features(value: Gaussian, key: Any, *, distinct: bool = False) -> Gaus
         distinct: whether an index array is known to choose no feature twice.
     """
     distinct = distinct or _is_basic(key)
-    move = lambda a: a[..., key]  # noqa: E731
+    support = selected(value, key) if len(value.shape) == 1 else None
     if _is_integer(key) or (not _is_basic(key) and not _rank(key)):
-        step = Moved(value, relocated(value, move), lambda c: c[..., key, :][..., None, :])
-        return moved(value, move, None, step, ties=value.ties, support=_of_vector(value, key))
-    select = lambda: value.joint_covariance()[..., key, :][..., key]  # noqa: E731
+        return moved(OneFeature(value, key), None, ties=value.ties, support=support)
     repeats = not distinct and value.propagation.full
     return moved(
-        value,
-        move,
+        IndexedFeatures(value, key),
         -1,
-        Moved(value, relocated(value, move), lambda c: c[..., key, :]),
-        covariance=select if value.has_covariance or repeats else None,
-        joint=select,
+        dense=value.has_covariance or repeats,
+        known=True,
         ties=value.ties if distinct else max(value.ties, Ties.FEATURES),
-        support=_of_vector(value, key),
+        support=support,
     )
-
-
-def _of_vector(value: Gaussian, key: Any) -> Support | None:
-    return selected(value, key) if len(value.shape) == 1 else None
 
 
 def _plain(value: Gaussian, key: Any) -> Gaussian:
@@ -220,8 +297,7 @@ def _plain(value: Gaussian, key: Any) -> Gaussian:
     """
     independent = value.independent and all(map(_is_basic, _as_tuple(key)))
     scalars = not value.mean[key].shape or (value.independent and not independent)
-    axis, ties = None if scalars else -1, none_or_all(independent)
-    result = moved(value, lambda a: a[key], axis, ties=ties)
+    result = moved(Mixed(value, key), None if scalars else -1, ties=none_or_all(independent))
     if math.prod(result.shape) > 1 and may_lose_dependence(value):
         warn_dropped(value, "an index of features and batch together, unlike x[i][..., j],")
     return result
@@ -264,32 +340,12 @@ def gather(value: Any, chosen: Array, axis: int) -> Any:
     """
     if isinstance(value, Deferred):
         return value.moved(lambda v: gather(v, chosen, axis))
-    pick = lambda a: namespace(a).take_along_axis(a, chosen, axis=axis)  # noqa: E731
     if not isinstance(value, Gaussian):
-        return pick(value)
+        return namespace(value).take_along_axis(value, chosen, axis=axis)
     if value.axis is not None and axis == len(value.shape) + value.axis:
-        return _gather_features(value, chosen, pick)
+        full, ties = value.propagation.full, max(value.ties, Ties.FEATURES)
+        step = GatheredFeatures(value, chosen, axis)
+        return moved(step, value.axis, dense=full, known=True, ties=ties)
     if value.axis is not None and may_lose_dependence(value):
         warn_dropped(value, "a choice of elements of the batch for every feature")
-    return moved(value, pick, value.axis)
-
-
-def _gather_features(value: Gaussian, chosen: Array, pick: Any) -> Gaussian:
-    last, batch = features_last(chosen, value.axis)[..., None], batch_shape(value.shape, value.axis)
-
-    def rows(cross: Array) -> Array:
-        xp = namespace(cross)
-        places = xp.broadcast_to(last, (*batch, last.shape[-2], cross.shape[-1]))
-        wide = xp.broadcast_to(cross, (*batch, *cross.shape[-2:]))
-        return xp.take_along_axis(wide, places, axis=-2)
-
-    joint = lambda: rows(rows(value.joint_covariance()).mT)  # noqa: E731
-    return moved(
-        value,
-        pick,
-        value.axis,
-        Moved(value, relocated(value, pick), rows),
-        covariance=joint if value.propagation.full else None,
-        joint=joint,
-        ties=max(value.ties, Ties.FEATURES),
-    )
+    return moved(Gathered(value, chosen, axis), value.axis)

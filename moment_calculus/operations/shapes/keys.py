@@ -24,7 +24,15 @@ class Indexed(Moved):
         keys: of leading axes of the batch.
     """
 
-    keys: tuple = ()
+    keys: tuple
+
+    def move(self, array: Array) -> Array:
+        """At the keys."""
+        return array[self.keys]
+
+    def covariance(self) -> Array:
+        """At the keys."""
+        return self.source.joint_covariance()[self.keys]
 
     def meet(self, value: Gaussian, other: Gaussian, query: Any) -> Array | None:
         """With what was chosen alike, with what is one for all elements, or by the other's inputs.

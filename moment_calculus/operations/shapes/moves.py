@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from moment_calculus.numerics.arrays import Array
@@ -17,38 +18,46 @@ from moment_calculus.refusals.notices import warn_user
 from moment_calculus.values import Deferred, Gaussian, Spread, Step, Ties
 from moment_calculus.values.entries import Entries, by_older, entries_of
 from moment_calculus.values.lags import lag_covariance
+from moment_calculus.values.spread import none_or_all
+from moment_calculus.values.support import Support
 
 
 @dataclass(frozen=True, eq=False)
 class Moved(Step):
-    """The elements of a value, put elsewhere.
+    """The elements of a value, put elsewhere: a subclass says where.
 
     Args:
         source: the value.
-        kept: which entries of a latent site the result is made of.
-        rows: the map of Cov(source, ·) to Cov(result, ·); None if unknown.
-        identity: whether that map is the identity.
-        in_place: as of :class:`Step`.
+
+    Attributes:
+        computes: whether it computes something from the elements, as a sum does.
     """
 
     source: Gaussian
-    kept: Entries | None = None
-    rows: Callable[[Array], Array | None] | None = None
-    identity: bool = False
-    in_place: bool = False
+    computes = False
 
     @property
     def inputs(self) -> tuple[Gaussian, ...]:  # type: ignore[override]
         """The value alone."""
         return (self.source,)
 
-    def follows(self, place: int) -> bool:
-        """Where there is a map."""
-        return self.identity or self.rows is not None
+    def move(self, array: Array) -> Array:
+        """Put the elements of an array of the source's shape elsewhere.
 
-    def through(self, place: int, cross: Array) -> Array | None:
-        """By the map."""
-        return cross if self.rows is None else self.rows(cross)
+        Args:
+            array: mean, variance, or numbers of the elements.
+        """
+        raise NotImplementedError
+
+    def covariance(self) -> Array:
+        """Covariance of the result over its feature axis, where it is known."""
+        raise NotImplementedError
+
+    @cached_property
+    def kept(self) -> Entries | None:
+        """Which entries of a latent site the result is made of."""
+        entries = None if self.computes else entries_of(self.source)
+        return None if entries is None else entries.moved(self.move)
 
     def entries(self, value: Gaussian) -> Entries | None:
         """Those of the source, moved."""
@@ -59,6 +68,40 @@ class Moved(Step):
         return by_older(value, other, query)
 
 
+def moved(
+    step: Moved,
+    axis: int | None,
+    *,
+    dense: bool = False,
+    known: bool = False,
+    ties: Ties = Ties.ALL,
+    support: Support | None = None,
+) -> Gaussian:
+    """The value that a move makes; all components may be tied unless told otherwise.
+
+    Args:
+        step: the move.
+        axis: feature axis of the result.
+        dense: whether its covariance is propagated.
+        known: whether its covariance is known, as the joint one.
+        ties: as of :class:`Gaussian`.
+        support: likewise.
+    """
+    value, covariance = step.source, step.covariance
+    step.kept  # noqa: B018  # found here, one move at a time
+    return Gaussian(
+        step.move(value.mean),
+        Spread(
+            step.move(value.variance), covariance if dense else None, covariance if known else None
+        ),
+        step,
+        axis=axis,
+        support=support,
+        ties=ties,
+        propagation=value.propagation,
+    )
+
+
 @dataclass(frozen=True, eq=False)
 class Permuted(Moved):
     """Axes in another order.
@@ -67,7 +110,28 @@ class Permuted(Moved):
         order: the old axis at each new place.
     """
 
-    order: tuple[int, ...] = ()
+    order: tuple[int, ...]
+
+    @property
+    def batch(self) -> list[int]:
+        """The order of the axes of the batch."""
+        axis, rank = self.source.axis, len(self.order)
+        place = None if axis is None else rank + axis
+        return [o - (place is not None and o > place) for o in self.order if o != place]
+
+    @property
+    def identity(self) -> bool:  # type: ignore[override]
+        """Whether the batch stays as it is."""
+        return self.batch == sorted(self.batch)
+
+    def move(self, array: Array) -> Array:
+        """Permuted."""
+        return namespace(array).permute_dims(array, self.order)
+
+    def covariance(self) -> Array:
+        """The batch permuted."""
+        covariance, rank = self.source.joint_covariance(), len(self.batch)
+        return namespace(covariance).permute_dims(covariance, (*self.batch, rank, rank + 1))
 
     def lag(self, value: Gaussian, offset: tuple[int, ...]) -> Array | None:
         """That of the source, permuted."""
@@ -75,46 +139,7 @@ class Permuted(Moved):
         for place, axis in enumerate(self.order):
             old[axis] = offset[place]
         known = lag_covariance(self.source, old)
-        return None if known is None else namespace(known).permute_dims(known, self.order)
-
-
-def relocated(value: Gaussian, move: Callable[[Array], Array]) -> Entries | None:
-    """Which entries of a latent site a value is made of, after a move.
-
-    Args:
-        value: the value.
-        move: puts the elements of an array elsewhere; it computes nothing from them.
-    """
-    entries = entries_of(value)
-    return None if entries is None else entries.moved(move)
-
-
-def moved(
-    value: Gaussian,
-    move: Callable[[Array], Array],
-    axis: int | None,
-    step: Step | None = None,
-    **moments: Any,
-) -> Gaussian:
-    """The value with its arrays moved.
-
-    Args:
-        value: the value.
-        move: moves an array of its shape.
-        axis: feature axis of the result.
-        step: what is known of the dependence; by default on which entries of a site it depends.
-        **moments: ``covariance`` and ``joint`` as of :class:`Spread`, ``ties`` and ``support`` as
-            of :class:`Gaussian`; all components may be tied unless told otherwise.
-    """
-    covariance, joint = moments.pop("covariance", None), moments.pop("joint", None)
-    return Gaussian(
-        move(value.mean),
-        Spread(move(value.variance), covariance, joint),
-        Moved(value, relocated(value, move)) if step is None else step,
-        axis=axis,
-        propagation=value.propagation,
-        **{"ties": Ties.ALL, **moments},
-    )
+        return None if known is None else self.move(known)
 
 
 def permute(value: Any, order: Sequence[int]) -> Any:
@@ -132,38 +157,20 @@ def permute(value: Any, order: Sequence[int]) -> Any:
     rank = len(order)
     if order == tuple(range(rank)):
         return value
-    xp = namespace(value.mean)
-    place = None if value.axis is None else rank + value.axis
-    axis = None if place is None else order.index(place) - rank
-    batch = [o - (place is not None and o > place) for o in order if o != place]
-    move = lambda a: xp.permute_dims(a, order)  # noqa: E731
-    step = Permuted(value, relocated(value, move), identity=batch == sorted(batch), order=order)
-    return with_batch(
-        value, move, axis, step, lambda c: xp.permute_dims(c, (*batch, len(batch), len(batch) + 1))
-    )
+    axis = None if value.axis is None else order.index(rank + value.axis) - rank
+    return with_batch(Permuted(value, order), axis)
 
 
-def with_batch(
-    value: Gaussian,
-    move: Callable[[Array], Array],
-    axis: int | None,
-    step: Step,
-    move_batch: Callable[[Array], Array],
-) -> Gaussian:
-    """Move the batch of a value whose features stay as they are.
+def with_batch(step: Moved, axis: int | None) -> Gaussian:
+    """The value that a move of the batch makes, whose features stay as they are.
 
     Args:
-        value: the value.
-        move: moves an array of its shape.
+        step: the move.
         axis: feature axis of the result.
-        step: what is known of the dependence.
-        move_batch: moves an array ``batch + [d, d]``.
     """
-    joint = None
-    if value.axis is not None:
-        joint = lambda: move_batch(value.joint_covariance())  # noqa: E731
-    covariance = joint if value.has_covariance and axis is not None else None
-    return moved(value, move, axis, step, covariance=covariance, joint=joint, ties=value.ties)
+    value = step.source
+    dense = value.has_covariance and axis is not None
+    return moved(step, axis, dense=dense, known=value.axis is not None, ties=value.ties)
 
 
 def swap_last(value: Any) -> Any:
@@ -185,21 +192,69 @@ def move_axis(value: Any, source: int, target: int) -> Any:
     return permute(value, order)
 
 
-def converted(value: Any, move: Callable[[Array], Array]) -> Any:
+@dataclass(frozen=True, eq=False)
+class Converted(Moved):
+    """Another precision, or another device.
+
+    Args:
+        convert: converts an array.
+    """
+
+    convert: Callable[[Array], Array]
+
+    def move(self, array: Array) -> Array:
+        """Converted."""
+        return self.convert(array)
+
+    def covariance(self) -> Array:
+        """Converted."""
+        return self.convert(self.source.joint_covariance())
+
+    @property
+    def kept(self) -> Entries | None:
+        """Those of the source: their numbers are no numbers of the program."""
+        return entries_of(self.source)
+
+    def follows(self, place: int) -> bool:
+        """Always."""
+        return True
+
+    def through(self, place: int, cross: Array) -> Array:
+        """Converted."""
+        return self.convert(cross)
+
+
+def converted(value: Any, convert: Callable[[Array], Array]) -> Any:
     """The same value in another precision or on another device.
 
     Args:
         value: value or array.
-        move: converts an array.
+        convert: converts an array.
     """
     if isinstance(value, Deferred):
-        return value.moved(lambda v: converted(v, move))
+        return value.moved(lambda v: converted(v, convert))
     if not isinstance(value, Gaussian):
-        return move(value)
-    joint = lambda: move(value.joint_covariance())  # noqa: E731
-    covariance = joint if value.has_covariance else None
-    step = Moved(value, entries_of(value), rows=move)
-    return moved(value, move, value.axis, step, covariance=covariance, joint=joint, ties=value.ties)
+        return convert(value)
+    step, dense = Converted(value, convert), value.has_covariance
+    return moved(step, value.axis, dense=dense, known=True, ties=value.ties)
+
+
+@dataclass(frozen=True, eq=False)
+class TrailingFeatures(Moved):
+    """The trailing axis as feature axis, of components that are taken as independent."""
+
+    def move(self, array: Array) -> Array:
+        """As it is."""
+        return array
+
+
+def with_trailing_features(value: Gaussian) -> Gaussian:
+    """The value with its trailing axis as feature axis; covariances are dropped.
+
+    Args:
+        value: a value of at least one axis.
+    """
+    return moved(TrailingFeatures(value), -1, ties=none_or_all(value.independent))
 
 
 def may_lose_dependence(value: Gaussian) -> bool:

@@ -12,7 +12,7 @@ from moment_calculus.operations.shapes.moves import Moved, moved
 from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.values import Gaussian, Value
 from moment_calculus.values.lags import lag_covariance
-from moment_calculus.values.ties import none_or_all
+from moment_calculus.values.spread import none_or_all
 
 Config = Sequence[tuple[int, int, int]]
 PadKernel = Callable[[Array, Config, Any], Array]
@@ -27,8 +27,36 @@ class Padded(Moved):
         config: how many, as of :func:`pad`.
     """
 
-    kernel: PadKernel = None  # type: ignore[assignment]
-    config: Config = ()
+    kernel: PadKernel
+    config: Config
+    computes = True
+
+    def move(self, array: Array) -> Array:
+        """With zeros."""
+        return self.kernel(array, self.config, 0.0)
+
+    @property
+    def _layout(self) -> tuple[Config, tuple[int, int, int]]:
+        """The numbers for the batch, and those for the features."""
+        axis, config = self.source.axis, tuple(self.config)
+        place = len(config) + (axis or 0)
+        return (*config[:place], *config[place + 1 :]), config[axis or 0]
+
+    def covariance(self) -> Array:
+        """Zeros for certain entries."""
+        batch, features = self._layout
+        return self.kernel(self.source.joint_covariance(), (*batch, features, features), 0.0)
+
+    def follows(self, place: int) -> bool:
+        """Where the batch stays."""
+        known = self.source.axis is not None
+        return known and not any(any(entry) for entry in self._layout[0])
+
+    def through(self, place: int, cross: Array) -> Array:
+        """Rows of zeros."""
+        still = ((0, 0, 0),)
+        config = (*still * (cross.ndim - 2), self._layout[1], *still)
+        return self.kernel(cross, config, 0.0)
 
     def lag(self, value: Gaussian, offset: tuple[int, ...]) -> Array | None:
         """Certain entries have no covariance; the value's own keep theirs."""
@@ -64,34 +92,8 @@ def pad(value: Value, kernel: PadKernel, config: Config, fill: Any = 0.0) -> Gau
         )
     value = value.gaussian()
     config = tuple((int(low), int(high), int(between)) for low, high, between in config)
-    if value.axis is None:
-        return _padded(value, kernel, config, fill, None, None)
-    features = config[value.axis]
-    place = len(config) + value.axis
-    batch = (*config[:place], *config[place + 1 :])
-    joint = lambda: kernel(value.joint_covariance(), (*batch, features, features), 0.0)  # noqa: E731
-    rows = lambda cross: _padded_rows(cross, kernel, features)  # noqa: E731
-    return _padded(value, kernel, config, fill, joint, None if _pads(batch) else rows)
-
-
-def _padded(value, kernel, config, fill, joint, rows) -> Gaussian:
-    result = moved(
-        value,
-        lambda array: kernel(array, config, 0.0),
-        value.axis,
-        Padded(value, rows=rows, kernel=kernel, config=config),
-        covariance=joint if value.has_covariance else None,
-        joint=joint,
-        ties=none_or_all(value.independent),
-    )
+    step, known = Padded(value, kernel, config), value.axis is not None
+    ties = none_or_all(value.independent)
+    result = moved(step, value.axis, dense=value.has_covariance, known=known, ties=ties)
     result.mean = kernel(value.mean, config, fill)
     return result
-
-
-def _pads(config: Any) -> bool:
-    return any(any(entry) for entry in config)
-
-
-def _padded_rows(cross: Array, kernel: PadKernel, features: tuple[int, int, int]) -> Array:
-    still = ((0, 0, 0),)
-    return kernel(cross, (*still * (cross.ndim - 2), features, *still), 0.0)

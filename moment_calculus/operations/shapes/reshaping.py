@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,14 +13,13 @@ from moment_calculus.operations.shapes.moves import (
     Moved,
     may_lose_dependence,
     moved,
-    relocated,
     warn_dropped,
     with_batch,
 )
 from moment_calculus.values import Deferred, Gaussian, Ties
 from moment_calculus.values.lags import lag_covariance, remaining
 from moment_calculus.values.layout import batch_shape
-from moment_calculus.values.ties import none_or_all
+from moment_calculus.values.spread import none_or_all
 from moment_calculus.values.vectors import of_parts
 
 KEEP = object()
@@ -28,27 +27,97 @@ KEEP = object()
 
 @dataclass(frozen=True, eq=False)
 class Expanded(Moved):
-    """A value repeated along axes of the batch."""
+    """A value repeated along axes of the batch or of the features.
+
+    Args:
+        shape: of the result.
+        axis: feature axis of both.
+    """
+
+    shape: tuple[int, ...]
+    axis: int | None
+
+    @property
+    def size(self) -> int:
+        """Number of features of the result."""
+        return 1 if self.axis is None else self.shape[self.axis]
+
+    @property
+    def identity(self) -> bool:  # type: ignore[override]
+        """Whether there are as many features as before."""
+        source, axis = self.source.shape, self.axis
+        return self.size == (1 if axis is None or len(source) < -axis else source[axis])
+
+    def move(self, array: Array) -> Array:
+        """Repeated."""
+        return namespace(array).broadcast_to(array, self.shape)
+
+    def covariance(self) -> Array:
+        """Repeated."""
+        covariance, batch = self.source.joint_covariance(), batch_shape(self.shape, self.axis)
+        return namespace(covariance).broadcast_to(covariance, (*batch, self.size, self.size))
+
+    def follows(self, place: int) -> bool:
+        """Always."""
+        return True
+
+    def through(self, place: int, cross: Array) -> Array:
+        """The rows repeated."""
+        if self.identity:
+            return cross
+        rows = (*cross.shape[:-2], self.size, cross.shape[-1])
+        return namespace(cross).broadcast_to(cross, rows)
 
     def as_vector(self, value: Gaussian) -> Gaussian | None:
         """Of the source as a vector, or of one scalar repeated."""
-        source = self.source
-        if not self.identity:
-            return None
-        if source.shape and source.shape[-1] != 1:
-            return of_parts(lambda part: broadcast(part, value.shape), source)
-        return broadcast(source, value.shape, -1) if source.axis is None else None
+        return _as_vector(self.source, value.shape) if self.identity else None
+
+
+def _as_vector(source: Gaussian, shape: tuple[int, ...]) -> Gaussian | None:
+    if source.shape and source.shape[-1] != 1:
+        return of_parts(lambda part: broadcast(part, shape), source)
+    return broadcast(source, shape, -1) if source.axis is None else None
 
 
 @dataclass(frozen=True, eq=False)
-class Reshaped(Expanded):
+class Reshaped(Moved):
+    """Another shape; subclasses know what becomes of the features.
+
+    Args:
+        shape: of the result.
+    """
+
+    shape: tuple[int, ...]
+
+    def move(self, array: Array) -> Array:
+        """Reshaped."""
+        return namespace(array).reshape(array, self.shape)
+
+
+@dataclass(frozen=True, eq=False)
+class Regrouped(Reshaped):
     """Another shape of the batch; the features stay.
 
     Args:
-        shape: the new one.
+        axis: their axis in the result.
     """
 
-    shape: tuple[int, ...] = ()
+    axis: int | None
+
+    @property
+    def identity(self) -> bool:  # type: ignore[override]
+        """Whether the batch loses or gains leading axes of size one alone."""
+        old = batch_shape(self.source.shape, self.source.axis)
+        return _strip_ones(batch_shape(self.shape, self.axis)) == _strip_ones(old)
+
+    def covariance(self) -> Array:
+        """The batch reshaped."""
+        covariance, batch = self.source.joint_covariance(), batch_shape(self.shape, self.axis)
+        return namespace(covariance).reshape(covariance, (*batch, *covariance.shape[-2:]))
+
+    def as_vector(self, value: Gaussian) -> Gaussian | None:
+        """Of the source as a vector, or of one scalar repeated."""
+        return _as_vector(self.source, value.shape) if self.identity else None
 
     def lag(self, value: Gaussian, offset: tuple[int, ...]) -> Array | None:
         """Known of a value that gains or loses axes of size one."""
@@ -64,6 +133,61 @@ class Reshaped(Expanded):
         if known is None:
             return None
         return namespace(known).reshape(known, remaining(self.shape, offset))
+
+
+@dataclass(frozen=True, eq=False)
+class Split(Reshaped):
+    """A trailing feature axis that is split: the last part keeps its covariance."""
+
+    def covariance(self) -> Array:
+        """The blocks on the diagonal."""
+        parts = self.shape[len(self.source.shape) - 1 :]
+        return diagonal_blocks(self.source.joint_covariance(), parts)
+
+
+@dataclass(frozen=True, eq=False)
+class Widened(Reshaped):
+    """A value with too few axes: the missing feature axis has size one."""
+
+    identity = True
+
+
+@dataclass(frozen=True, eq=False)
+class Unfeatured(Reshaped):
+    """A value that is to be expanded along another axis than that of its features."""
+
+    @property
+    def in_place(self) -> bool:  # type: ignore[override]
+        """Of independent components nothing is lost."""
+        return self.source.independent and self.shape == self.source.shape
+
+
+@dataclass(frozen=True, eq=False)
+class Featured(Moved):
+    """An axis of size one of the batch becomes the feature axis, so the batch loses it.
+
+    Args:
+        axis: that axis.
+    """
+
+    axis: int
+
+    def move(self, array: Array) -> Array:
+        """As it is."""
+        return array
+
+    def follows(self, place: int) -> bool:
+        """Of what has that axis too."""
+        return True
+
+    def through(self, place: int, cross: Array) -> Array | None:
+        """Without the axis."""
+        lead = (1,) * (len(self.source.shape) - len(cross.shape) + 2)
+        batch = (*lead, *cross.shape[:-2])
+        if batch[self.axis] != 1:
+            return None
+        shape = (*batch_shape(batch, self.axis), *cross.shape[-2:])
+        return namespace(cross).reshape(cross, shape)
 
 
 def broadcast(value: Any, shape: Sequence[int], axis: Any = KEEP) -> Any:
@@ -90,67 +214,31 @@ def _on_axis(value: Gaussian, axis: int | None) -> Gaussian:
     """Give a value that will be expanded the feature axis ``axis``."""
     if value.axis == axis:
         return value
-    if axis is not None and value.axis is None:
-        if len(value.shape) < -axis:
-            return _single_feature(value, axis)
-        if value.shape[axis] == 1:
-            rows = lambda cross: _dropped_axis(value, axis, cross)  # noqa: E731
-            step = Moved(value, relocated(value, lambda a: a), rows)
-            return moved(value, lambda a: a, axis, step, ties=value.ties)
-    if may_lose_dependence(value):
-        warn_dropped(value, f"an elementwise operation along axis {axis}")
     missing = 0 if axis is None else max(0, -axis - len(value.shape))
     shape = (1,) * missing + value.shape
-    move = lambda a: reshape(a, shape)  # noqa: E731
-    in_place = value.independent and not missing
-    step = Moved(value, relocated(value, move), in_place=in_place)
-    return moved(value, move, axis, step, ties=none_or_all(value.independent))
-
-
-def _single_feature(value: Gaussian, axis: int) -> Gaussian:
-    """A value with too few axes: the missing feature axis has size one."""
-    shape = (1,) * (-axis - len(value.shape)) + value.shape
-    move = lambda a: reshape(a, shape)  # noqa: E731
-    step = Moved(value, relocated(value, move), identity=True)
-    return moved(value, move, axis, step, ties=value.ties)
-
-
-def _dropped_axis(value: Gaussian, axis: int, cross: Array) -> Array | None:
-    """An axis of size one of the batch becomes the feature axis, so the batch loses it."""
-    lead = (1,) * (len(value.shape) - len(cross.shape) + 2)
-    batch = (*lead, *cross.shape[:-2])
-    if batch[axis] != 1:
-        return None
-    return reshape(cross, (*batch_shape(batch, axis), *cross.shape[-2:]))
+    if axis is not None and value.axis is None:
+        if missing:
+            return moved(Widened(value, shape), axis, ties=value.ties)
+        if value.shape[axis] == 1:
+            return moved(Featured(value, axis), axis, ties=value.ties)
+    if may_lose_dependence(value):
+        warn_dropped(value, f"an elementwise operation along axis {axis}")
+    return moved(Unfeatured(value, shape), axis, ties=none_or_all(value.independent))
 
 
 def _expanded(value: Gaussian, shape: tuple[int, ...], axis: int | None) -> Gaussian:
     if value.shape == shape:
         return value
-    xp = namespace(value.mean)
-    move = lambda a: xp.broadcast_to(a, shape)  # noqa: E731
-    batch = batch_shape(shape, axis)
-    same_batch = math.prod(batch_shape(value.shape, axis)) == math.prod(batch)
-    size = 1 if axis is None or len(value.shape) < -axis else value.shape[axis]
-    wide = 1 if axis is None else shape[axis]
-    repeated = size != wide
-    rows = (lambda cross: _repeat_rows(cross, wide)) if repeated else None
-    ties = max(value.ties, Ties.FEATURES) if repeated else value.ties
-    spread = lambda: xp.broadcast_to(value.joint_covariance(), (*batch, wide, wide))  # noqa: E731
-    dense = value.propagation.full if repeated else value.has_covariance
+    step = Expanded(value, shape, axis)
+    ties = value.ties if step.identity else max(value.ties, Ties.FEATURES)
+    sizes = (math.prod(batch_shape(one, axis)) for one in (value.shape, shape))
     return moved(
-        value,
-        move,
+        step,
         axis,
-        Expanded(value, relocated(value, move), rows, identity=not repeated),
-        covariance=spread if dense else None,
-        joint=spread if repeated or axis is not None else None,
-        ties=ties if same_batch else Ties.ALL,
+        dense=value.has_covariance if step.identity else value.propagation.full,
+        known=not step.identity or axis is not None,
+        ties=ties if len(set(sizes)) == 1 else Ties.ALL,
     )
-
-
-def _repeat_rows(cross: Array, size: int) -> Array:
-    return namespace(cross).broadcast_to(cross, (*cross.shape[:-2], size, cross.shape[-1]))
 
 
 def reshape(value: Any, shape: Sequence[int]) -> Any:
@@ -173,32 +261,21 @@ def reshape(value: Any, shape: Sequence[int]) -> Any:
         return namespace(value).reshape(value, shape)
     if value.shape == shape:
         return value
-    xp = namespace(value.mean)
-    move = lambda a: xp.reshape(a, shape)  # noqa: E731
     axis = _surviving_axis(value, shape)
+    ties = none_or_all(value.independent)
     if axis is KEEP and _is_split(value, shape):
-        return _split(value, move, shape)
+        dense = value.has_covariance and not value.independent
+        return moved(Split(value, shape), -1, dense=dense, known=True, ties=ties)
     if axis is KEEP:
         if may_lose_dependence(value):
             warn_dropped(value, f"a reshape from {value.shape} to {shape}")
-        return moved(value, move, -1 if shape else None, ties=none_or_all(value.independent))
-    batch, old = batch_shape(shape, axis), batch_shape(value.shape, value.axis)
-    aligned = _strip_ones(batch) == _strip_ones(old)
-    step = Reshaped(value, relocated(value, move), identity=aligned, shape=shape)
-    return with_batch(value, move, axis, step, lambda c: xp.reshape(c, (*batch, *c.shape[-2:])))
+        return moved(Reshaped(value, shape), -1 if shape else None, ties=ties)
+    return with_batch(Regrouped(value, shape, axis), axis)
 
 
 def _is_split(value: Gaussian, shape: tuple[int, ...]) -> bool:
     lead = value.shape[:-1]
     return value.axis == -1 and len(shape) > len(lead) + 1 and shape[: len(lead)] == lead
-
-
-def _split(value: Gaussian, move: Callable[[Array], Array], shape: tuple[int, ...]) -> Gaussian:
-    parts = shape[len(value.shape) - 1 :]
-    joint = lambda: diagonal_blocks(value.joint_covariance(), parts)  # noqa: E731
-    dense = value.has_covariance and not value.independent
-    ties = none_or_all(value.independent)
-    return moved(value, move, -1, covariance=joint if dense else None, joint=joint, ties=ties)
 
 
 def _surviving_axis(value: Gaussian, shape: tuple[int, ...]) -> Any:
