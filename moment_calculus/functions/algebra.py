@@ -6,11 +6,11 @@ traced once, what a combination computes is looked at, and may be found in the t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 from moment_calculus.functions.base import Activation
 from moment_calculus.functions.chains import (
@@ -22,77 +22,13 @@ from moment_calculus.functions.chains import (
     numbers,
 )
 from moment_calculus.functions.integrated import Integrated
-from moment_calculus.functions.recognition.by_values import recognised
-from moment_calculus.functions.recognition.probing import agrees_in_the_tails, crossings
+from moment_calculus.functions.look import NOT, Look, Preimages, SeesThrough, through
+from moment_calculus.functions.recognition.probing import agrees_in_the_tails
 from moment_calculus.numerics.arrays import Array
-from moment_calculus.numerics.normal.bivariate import is_single
-from moment_calculus.numerics.special import is_traced_once, namespace
+from moment_calculus.numerics.special import namespace
 
 Move = Callable[[Array], Array]
-Preimages = tuple[tuple[Any, Any], ...]
 _known: ContextVar[dict | None] = ContextVar("values of the functions of a chain", default=None)
-
-
-class Look(NamedTuple):
-    """Whether a program may be looked at for what its functions compute.
-
-    Args:
-        allowed: whether it is traced once, so that a look costs nothing when it runs.
-        single: whether its constants are rounded to single precision.
-    """
-
-    allowed: bool
-    single: bool
-
-    @classmethod
-    def at(cls, array: Array) -> Look:
-        """That of a program on such arrays.
-
-        Args:
-            array: any array of it.
-        """
-        return cls(is_traced_once(array), is_single(array))
-
-    def settled(self, function: Any) -> Any:
-        """The function, or the one of the table that it is recognised as.
-
-        Args:
-            function: any elementwise function.
-        """
-        return recognised(function, single=self.single) if self.allowed else function
-
-    def preimages(self, function: Any, level: Any) -> Preimages:
-        """Where a function takes a value, as :meth:`Activation.preimages`.
-
-        Of a number, wherever the function crosses it, if that may be looked at.
-
-        Args:
-            function: any elementwise function.
-            level: the value, a number or an array.
-        """
-        found = function.preimages(level)
-        made = isinstance(function, Scaled | Composed)
-        if found or made or not self.allowed or not isinstance(level, int | float):
-            return found
-        return crossings(function, float(level))
-
-
-NOT = Look(allowed=False, single=False)
-
-
-def through(levels: Sequence[Any], inner: Any, look: Look) -> Preimages:
-    """Places where a function takes given values, with |dx/d level| times the width with them.
-
-    Args:
-        levels: pairs of a value and a width.
-        inner: the function.
-        look: whether it may be looked at.
-    """
-    return tuple(
-        (place, stretch * width)
-        for level, width in levels
-        for place, stretch in look.preimages(inner, level)
-    )
 
 
 def moved(function: Any, move: Move, shape: tuple[int, ...]) -> Any:
@@ -108,7 +44,7 @@ def moved(function: Any, move: Move, shape: tuple[int, ...]) -> Any:
 
 
 @dataclass(frozen=True, eq=False)
-class Scaled(Activation):
+class Scaled(SeesThrough, Activation):
     """scale · f(x) + shift: in other units, with arrays as well as numbers.
 
     Args:
@@ -179,7 +115,7 @@ def _moved_part(part: Any, move: Move, shape: tuple[int, ...]) -> Any:
 
 
 @dataclass(frozen=True, eq=False)
-class Composed(Integrated):
+class Composed(SeesThrough, Integrated):
     """outer(f(x)), integrated at once.
 
     Args:
@@ -201,10 +137,9 @@ class Composed(Integrated):
             inner: any elementwise function.
             look: whether it may be looked at.
         """
-        levels = lambda: (k if isinstance(k, tuple) else (k, 1.0) for k in outer.knots)  # noqa: E731
         return cls(
             lambda points: outer(inner(points)),
-            lambda: merged(inner.knots, through(tuple(levels()), inner, look)),
+            lambda: merged(inner.knots, through(_levels(outer), inner, look)),
             numbers(constants_of(inner), constants_of(outer)),
             outer,
             inner,
@@ -223,6 +158,11 @@ class Composed(Integrated):
     def moved(self, move: Move, shape: tuple[int, ...]) -> Composed:
         """With the arrays of f moved."""
         return Composed.of(self.outer, moved(self.inner, move, shape), self.look)
+
+
+def _levels(outer: Any) -> tuple[tuple[Any, Any], ...]:
+    """The knots of a function as values of its argument, each with a width."""
+    return tuple(knot if isinstance(knot, tuple) else (knot, 1.0) for knot in outer.knots)
 
 
 class Itself:

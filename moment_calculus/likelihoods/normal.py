@@ -55,11 +55,16 @@ def normal(value: Any, loc: Any, scale: Any) -> Array:
     jointly_gaussian = not isinstance(residual, Deferred) or not overlap(residual, scale)
     if factor is not None and jointly_gaussian:
         return _exponential_scale(residual, scale.base, factor)
-    plain = lambda x: x * x  # noqa: E731
-    squared = scaled_expectation(
-        lambda mean, variance: mean * mean + variance, plain, value, loc, scale
-    )
+    squared = scaled_expectation(_expected_square, _square, value, loc, scale)
     return -0.5 * (LOG_2PI + squared) - expected_value(log(scale))
+
+
+def _square(residual: Array) -> Array:
+    return residual * residual
+
+
+def _expected_square(mean: Array, variance: Array) -> Array:
+    return mean * mean + variance
 
 
 def log_normal(value: Array, loc: Any, scale: Any) -> Array:

@@ -12,9 +12,9 @@ from typing import Any, NoReturn
 import numpy as np
 
 from moment_calculus.operations.normalised.composites import (
-    Composite,
     LogSoftmax,
     LogSumExp,
+    OfClasses,
     Softmax,
 )
 from moment_calculus.operations.shapes.moves import move_axis
@@ -233,7 +233,7 @@ def _log_of_softmax(view: View) -> Any:
     return LogSoftmax(known.source) if isinstance(known, Softmax) else None
 
 
-def _ratio(kind: type[Composite], terms: Any, total: Any) -> Any:
+def _ratio(kind: type[OfClasses], terms: Any, total: Any) -> Any:
     """A function of logits, if numerator and denominator are of the same ones."""
     view, reduction = terms.view, total.reduction
     own = view.source is reduction.view.source and _alike(
@@ -249,7 +249,7 @@ def _alike(left: Reduction | None, right: Reduction | None) -> bool:
     return right is None if left is None else left.same(right)
 
 
-def _along(kind: type[Composite], view: View, axes: tuple[int, ...]) -> Any:
+def _along(kind: type[OfClasses], view: View, axes: tuple[int, ...]) -> Any:
     """A composite of the classes along one axis; it stays one if the axis is the last."""
     axis, last = _class_axis(kind, view, axes), len(view.shape) - 1
     if axis == last:
@@ -258,7 +258,7 @@ def _along(kind: type[Composite], view: View, axes: tuple[int, ...]) -> Any:
     return move_axis(kind(logits).gaussian(), last, axis)
 
 
-def _class_axis(kind: type[Composite], view: View, axes: tuple[int, ...]) -> int:
+def _class_axis(kind: type[OfClasses], view: View, axes: tuple[int, ...]) -> int:
     if len(axes) > 1:
         raise UnsupportedMoments(
             f"{kind.name} over axes {axes} of a value of shape {view.shape}",

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from moment_calculus.functions.algebra import Composed, Fused, Itself, Look, Scaled, moved
+from moment_calculus.functions.algebra import Composed, Fused, Itself, Scaled, moved
 from moment_calculus.functions.chains import Bounds, bounds_of
+from moment_calculus.functions.look import Look
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.values.affine import affine

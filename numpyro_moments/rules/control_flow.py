@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from moment_calculus.operations.elementwise.choices import choose, same_function
-from moment_calculus.operations.normalised.composites import Composite
+from moment_calculus.operations.elementwise.composite import Composite
 from moment_calculus.operations.shapes.concatenation import concatenate, stack
 from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.values import Deferred

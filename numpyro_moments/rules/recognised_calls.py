@@ -15,8 +15,8 @@ import jax
 
 from moment_calculus.functions.table import activation
 from moment_calculus.operations.elementwise.arithmetic import add, apply, is_value, subtract
+from moment_calculus.operations.elementwise.composite import Composite
 from moment_calculus.operations.elementwise.elementary import LOG_NDTR
-from moment_calculus.operations.normalised.composites import Composite
 from moment_calculus.recognition import resolved
 from moment_calculus.values import Value
 

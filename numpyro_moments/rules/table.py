@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from moment_calculus.operations.normalised.composites import Composite
+from moment_calculus.operations.elementwise.composite import Composite
 from moment_calculus.recognition import Symbolic
 from moment_calculus.values import Deferred, Gaussian
 

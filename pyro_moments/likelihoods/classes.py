@@ -8,7 +8,7 @@ import pyro.distributions as dist
 import torch
 
 from moment_calculus import likelihoods
-from moment_calculus.operations.normalised.composites import Composite
+from moment_calculus.operations.elementwise.composite import Composite
 from moment_calculus.operations.normalised.softmax_moments import softmax_moments
 from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.values import Gaussian

@@ -7,9 +7,9 @@ from typing import Any
 import torch
 
 from moment_calculus.operations.normalised.composites import (
-    Composite,
     LogSoftmax,
     LogSumExp,
+    OfClasses,
     Softmax,
 )
 from moment_calculus.operations.shapes.moves import move_axis
@@ -41,7 +41,7 @@ def softmax(input: Value, dim: Any = None, *_: Any, dtype: Any = None, **__: Any
     return _along(Softmax, input, dim)
 
 
-def _along(kind: type[Composite], input: Value, dim: Any) -> Any:
+def _along(kind: type[OfClasses], input: Value, dim: Any) -> Any:
     axes = () if dim is None else axes_of(input, dim)
     if len(axes) != 1:
         raise UnsupportedMoments(

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from moment_calculus.operations.normalised.composites import Composite
+from moment_calculus.operations.elementwise.composite import Composite
 from moment_calculus.operations.shapes.moves import converted
 from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.values import Deferred, Value

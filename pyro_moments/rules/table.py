@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from moment_calculus.operations.normalised.composites import Composite
+from moment_calculus.operations.elementwise.composite import Composite
 from moment_calculus.refusals.errors import UnsupportedMoments
 from pyro_moments.checks import MeanCheck
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from moment_calculus.operations.normalised.composites import Composite
+from moment_calculus.operations.elementwise.composite import Composite
 from moment_calculus.refusals.errors import UnsupportedMoments
 from pyro_moments.checks import MeanCheck
 from pyro_moments.rules.table import moment_rule, named

@@ -23,7 +23,8 @@ from moment_calculus.operations.linear.reductions import (
 from moment_calculus.operations.normalised.logits import logsumexp_value, softmax_value
 from moment_calculus.operations.normalised.normalisation import normalise
 from moment_calculus.operations.shapes.concatenation import concatenate, stack
-from moment_calculus.operations.shapes.indexing import gather, index, take, unstack
+from moment_calculus.operations.shapes.gathering import gather
+from moment_calculus.operations.shapes.indexing import index, take, unstack
 from moment_calculus.operations.shapes.moves import permute, swap_last
 from moment_calculus.operations.shapes.reshaping import reshape
 from tests import row_functions as functions

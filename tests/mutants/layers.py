@@ -10,7 +10,8 @@ from moment_calculus.operations.linear.einsum import einsum
 from moment_calculus.operations.linear.maps import linear
 from moment_calculus.operations.linear.reductions import average, cumulative_sum, total
 from moment_calculus.operations.shapes.concatenation import concatenate
-from moment_calculus.operations.shapes.indexing import gather, index
+from moment_calculus.operations.shapes.gathering import gather
+from moment_calculus.operations.shapes.indexing import index
 from moment_calculus.operations.shapes.moves import permute
 from moment_calculus.values import Gaussian, Spread
 from tests.cases.layers import chequered, first_or_last

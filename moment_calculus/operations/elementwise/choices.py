@@ -70,12 +70,13 @@ def choose(select: Callable[..., Array], alternatives: Sequence[Any]) -> Value:
     live = [part.gaussian() for part in alternatives if is_value(part)]
     axis = live[0].axis if len({part.axis for part in live}) == 1 else -1
     parts = [on_features(part, axis, live[0].propagation) for part in alternatives]
-    joint = lambda: select(*(part.joint_covariance() for part in parts))  # noqa: E731
+    step = Chosen(tuple(parts), select)
     dense = any(part.has_covariance for part in parts)
+    variance = select(*(part.variance for part in parts))
     return Gaussian(
         select(*(part.mean for part in parts)),
-        Spread(select(*(part.variance for part in parts)), joint if dense else None, joint),
-        Chosen(tuple(parts), select),
+        Spread(variance, step.covariance if dense else None, step.covariance),
+        step,
         axis=axis,
         ties=none_or_all(all(part.independent for part in parts)),
         propagation=live[0].propagation,
@@ -93,6 +94,10 @@ class Chosen(Step):
 
     inputs: tuple[Gaussian, ...] = field()
     select: Callable[..., Array]
+
+    def covariance(self) -> Array:
+        """Of each component that of the alternative that is chosen."""
+        return self.select(*(part.joint_covariance() for part in self.inputs))
 
     def follows(self, place: int) -> bool:
         """Always."""

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from moment_calculus.functions.algebra import Composed, Fused, Look
+from moment_calculus.functions.algebra import Composed, Fused
 from moment_calculus.functions.families.piecewise import PiecewiseLinear
+from moment_calculus.functions.look import Look
 from moment_calculus.functions.table import ReLU
 from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.values.ancestry import ancestors

@@ -18,9 +18,9 @@ from moment_calculus.functions.table import Declared, activation
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.special import namespace
 from moment_calculus.operations.elementwise.arithmetic import is_value, scale_shift, subtract
+from moment_calculus.operations.elementwise.composite import Composite
 from moment_calculus.operations.elementwise.fusion import fused, of_one_gaussian
 from moment_calculus.operations.elementwise.unary import apply
-from moment_calculus.operations.normalised.composites import Composite
 from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.values import Deferred, Gaussian, Value
 

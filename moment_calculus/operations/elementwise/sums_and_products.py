@@ -76,6 +76,19 @@ class Product(Step):
         """Both."""
         return self.inputs
 
+    def covariance(self) -> Array:
+        """Covariance over the feature axis, of jointly Gaussian factors (Isserlis' theorem)."""
+        first, second = self.inputs
+        mean_x = features_last(first.mean, first.axis)
+        mean_y = features_last(second.mean, second.axis)
+        cov_x, cov_y = first.joint_covariance(), second.joint_covariance()
+        covariance = cov_x * cov_y + cov_x * outer(mean_y, mean_y) + cov_y * outer(mean_x, mean_x)
+        if overlap(first, second):
+            cross = cross_covariance(first, second)
+            linear = outer(mean_y, mean_x) * cross
+            covariance = covariance + cross * transpose(cross) + linear + transpose(linear)
+        return covariance
+
     def follows(self, place: int) -> bool:
         """Always."""
         return True
@@ -189,16 +202,16 @@ def product_of(left: Gaussian, right: Gaussian) -> Gaussian:
             f"jointly Gaussian factors, an approximation; {DEPENDENCE_REMEDY}",
             DependenceWarning,
         )
-    joint = lambda: _product_covariance(first, second)  # noqa: E731
+    step = Product((first, second), is_of_one(first, second))
     shared = bool(overlap(first, second))
     product = Gaussian(
         first.mean * second.mean + cross,
         Spread(
             _product_variance(first, second, cross),
-            joint if is_dense(first, second, shared) else None,
-            joint,
+            step.covariance if is_dense(first, second, shared) else None,
+            step.covariance,
         ),
-        Product((first, second), is_of_one(first, second)),
+        step,
         axis=axis,
         ties=ties_of(first, second),
         propagation=first.propagation,
@@ -212,18 +225,6 @@ def _product_variance(first: Gaussian, second: Gaussian, cross: Array | float) -
     spread = first.variance * second.mean**2 + second.variance * first.mean**2
     mixed = spread + 2 * cross * first.mean * second.mean
     return first.variance * second.variance + cross**2 + xp.clip(mixed, min=0.0)
-
-
-def _product_covariance(first: Gaussian, second: Gaussian) -> Array:
-    mean_x = features_last(first.mean, first.axis)
-    mean_y = features_last(second.mean, second.axis)
-    cov_x, cov_y = first.joint_covariance(), second.joint_covariance()
-    covariance = cov_x * cov_y + cov_x * outer(mean_y, mean_y) + cov_y * outer(mean_x, mean_x)
-    if overlap(first, second):
-        cross = cross_covariance(first, second)
-        linear = outer(mean_y, mean_x) * cross
-        covariance = covariance + cross * transpose(cross) + linear + transpose(linear)
-    return covariance
 
 
 def refuse_dependence(what: str, left: Value, right: Value) -> NoReturn:

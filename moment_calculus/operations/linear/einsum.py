@@ -131,7 +131,10 @@ def _scalar_products(
 def _matrix(operand, names, batch, merged, rows, columns, size):
     """The operand as batch + [rows, columns]; rows that are not merged stay axes of their own."""
     order = [names.index(name) for name in batch + rows + columns]
-    count = lambda letters: math.prod(size[name] for name in letters)  # noqa: E731
-    middle = [size[name] for name in rows] if merged is None else [count(merged)]
-    shape = [size[name] for name in batch] + middle + [count(columns)]
+    middle = [size[name] for name in rows] if merged is None else [_count(merged, size)]
+    shape = [size[name] for name in batch] + middle + [_count(columns, size)]
     return reshape(permute(operand, order), shape)
+
+
+def _count(letters: str, size: dict[str, int]) -> int:
+    return math.prod(size[name] for name in letters)

@@ -12,45 +12,24 @@ from typing import Any, Self
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.special import log_softmax, logsumexp, namespace
 from moment_calculus.operations.elementwise.arithmetic import subtract
+from moment_calculus.operations.elementwise.composite import Composite
 from moment_calculus.operations.normalised.logits import logsumexp_value, softmax_value
 from moment_calculus.values import Gaussian
-from moment_calculus.values.support import Support
 
 
-class Composite:
+class OfClasses(Composite):
     """Base of the functions of logits [..., classes].
 
     Args:
         source: the Gaussian logits.
     """
 
-    __slots__ = ("_gaussian", "_moved_from", "source")
-    name = ""
+    __slots__ = ("_gaussian", "_moved_from")
 
     def __init__(self, source: Gaussian) -> None:
-        self.source = source
+        super().__init__(source)
         self._gaussian: Gaussian | None = None
-        self._moved_from: tuple[Composite, Callable[[Any], Any]] | None = None
-
-    @property
-    def sites(self) -> frozenset[str]:
-        """Names of the latent sites the value depends on."""
-        return self.source.sites
-
-    @property
-    def support(self) -> Support:
-        """The latent sites, and which of their elements, that the value depends on."""
-        return self.source.support
-
-    @property
-    def at_mean(self) -> Array:
-        """The function at the mean of the logits."""
-        raise NotImplementedError
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of the result."""
-        return tuple(self.at_mean.shape)
+        self._moved_from: tuple[OfClasses, Callable[[Any], Any]] | None = None
 
     def gaussian(self) -> Any:
         """Match the moments once; every later use shares the result, and so its identity."""
@@ -76,7 +55,7 @@ class Composite:
         raise NotImplementedError
 
 
-class LogSumExp(Composite):
+class LogSumExp(OfClasses):
     """log Σ exp over the classes, kept as an axis of size one."""
 
     __slots__ = ()
@@ -91,7 +70,7 @@ class LogSumExp(Composite):
         return logsumexp_value(self.source)
 
 
-class LogSoftmax(Composite):
+class LogSoftmax(OfClasses):
     """Logits minus their logsumexp."""
 
     __slots__ = ()
@@ -111,7 +90,7 @@ class LogSoftmax(Composite):
         return subtract(self.source, logsumexp_value(self.source))
 
 
-class Softmax(Composite):
+class Softmax(OfClasses):
     """Probabilities of the classes."""
 
     __slots__ = ()

@@ -8,7 +8,9 @@ matched by a log-normal variable. As Σ y² = d (1 − ε/q), the sum of the var
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from moment_calculus.numerics.arrays import Array, diagonal, diagonal_matrix, outer
 from moment_calculus.numerics.special import namespace
@@ -80,6 +82,50 @@ def trailing_features(value: Gaussian, what: str) -> Gaussian:
     )
 
 
+@dataclass(frozen=True)
+class _Slope:
+    """G = E ∂y/∂c, in units of root · unit."""
+
+    unit: Array  # 1/√(d E q)
+    root: float  # √d
+    gain: Array
+    pull: Array
+    tilted: Array  # the mean of c under the weight q^(−3/2)
+
+    def applied(self, cross: Array) -> Array:
+        """G · cross."""
+        column = self.tilted[..., :, None]
+        pulled = self.pull[..., None] * column * (column.mT @ cross)
+        return self.root * self.unit[..., None] * (self.gain[..., None] * cross - pulled)
+
+
+@dataclass(frozen=True)
+class _Remainder:
+    """R, and the share of G Cov[c] Gᵀ beside it."""
+
+    images: tuple[Array, Array]  # Cov[c] tilted, and Cov[c]² tilted
+    third: Array  # weight of Cov[c] in R by the third derivatives
+    frobenius: Array  # Σ Cov[c]²
+    share: Array  # of G Cov[c] Gᵀ, 1 unless it exceeds the sum of the variances
+    rest: Array  # weight of R
+
+    def added(self, slope: _Slope, matrix: Array) -> Array:
+        """Cov[y] from Cov[c] in units of 1/unit."""
+        gain, pull = slope.gain[..., None], slope.pull[..., None]
+        tilted, (once, twice) = slope.tilted, self.images
+        square, mixed = outer(tilted, tilted), outer(tilted, once)
+        strength, length = _sum(tilted * once)[..., None], _sum(once * once)[..., None]
+        mixed = mixed + mixed.mT
+        linear = gain**2 * matrix - gain * pull * mixed + pull**2 * strength * square
+        far = outer(tilted, twice)
+        curved = (strength + self.third[..., None]) * matrix + outer(once, once) + far + far.mT
+        curved = curved - 3 * strength * mixed
+        weight = self.frobenius[..., None] / 2 - 3 * length + 4.5 * strength**2
+        curved = curved + weight * square
+        share, rest = self.share[..., None], self.rest[..., None]
+        return slope.root**2 * (share * linear + rest * curved)
+
+
 @dataclass(frozen=True, eq=False)
 class Normalised(Step):
     """y = √d c/√q in units of √(d E q), and G = E ∂y/∂c = gain − pull · tilted tiltedᵀ.
@@ -90,18 +136,10 @@ class Normalised(Step):
 
     inputs: tuple[Gaussian] = field()
     centred: bool
-    unit: Array  # 1/√(d E q)
-    root: float  # √d
     mean: Array
-    gain: Array
-    pull: Array
-    tilted: Array  # the mean of c under the weight q^(−3/2)
-    images: tuple[Array, Array]  # Cov[c] tilted, and Cov[c]² tilted
-    third: Array  # weight of Cov[c] in R by the third derivatives
-    frobenius: Array  # Σ Cov[c]²
-    share: Array  # of G Cov[c] Gᵀ, 1 unless it exceeds the sum of the variances
-    rest: Array  # weight of R
     variance: Array
+    slope: _Slope
+    remainder: _Remainder
 
     @classmethod
     def of(cls, x: Gaussian, eps: float, centred: bool) -> Normalised:
@@ -119,7 +157,7 @@ class Normalised(Step):
         second = _sum(mean * mean) + _sum(spread) + size * eps
         unit = xp.clip(second, min=TINY) ** -0.5
         mean, spread, frobenius = mean * unit, spread * unit**2, frobenius * unit**4
-        times = lambda vector: centre(_times(x, centre(vector))) * unit**2  # noqa: E731
+        times = partial(_image, x, centre, unit)
         image = times(mean)
         quadratic, trace = xp.clip(_sum(mean * image), min=0.0), _sum(spread)
         log = xp.log1p(2 * frobenius + 4 * quadratic)  # log(1 + Var q/(E q)²)
@@ -139,21 +177,15 @@ class Normalised(Step):
         explained = _sum(linear)
         share = xp.clip(known / xp.clip(explained, min=TINY), max=1.0)
         rest = xp.clip(known - explained, min=0.0) / xp.clip(_sum(curved), min=TINY)
+        root = size**0.5
+        slope = _Slope(unit, root, gain, pull, tilted)
         return cls(
             (x,),
             centred,
-            unit,
-            size**0.5,
-            size**0.5 * xp.exp(0.375 * log) * (mean - turn),
-            gain,
-            pull,
-            tilted,
-            images,
-            third,
-            frobenius,
-            share,
-            rest,
+            root * xp.exp(0.375 * log) * (mean - turn),
             size * (share * linear + rest * curved),
+            slope,
+            _Remainder(images, third, frobenius, share, rest),
         )
 
     @property
@@ -169,29 +201,15 @@ class Normalised(Step):
         """Covariance of the result."""
         (x,) = self.inputs
         matrix = x.covariance if x.has_covariance else diagonal_matrix(x.variance)
-        matrix = (_centre_both(matrix) if self.centred else matrix) * self.unit[..., None] ** 2
-        gain, pull = self.gain[..., None], self.pull[..., None]
-        tilted, (once, twice) = self.tilted, self.images
-        square, mixed = outer(tilted, tilted), outer(tilted, once)
-        strength, length = _sum(tilted * once)[..., None], _sum(once * once)[..., None]
-        mixed = mixed + mixed.mT
-        linear = gain**2 * matrix - gain * pull * mixed + pull**2 * strength * square
-        far = outer(tilted, twice)
-        curved = (strength + self.third[..., None]) * matrix + outer(once, once) + far + far.mT
-        curved = curved - 3 * strength * mixed
-        weight = self.frobenius[..., None] / 2 - 3 * length + 4.5 * strength**2
-        curved = curved + weight * square
-        share, rest = self.share[..., None], self.rest[..., None]
-        return self.root**2 * (share * linear + rest * curved)
+        matrix = _centre_both(matrix) if self.centred else matrix
+        return self.remainder.added(self.slope, matrix * self.slope.unit[..., None] ** 2)
 
     def through(self, place: int, cross: Array) -> Array:
         """By the expected Jacobian."""
         xp = namespace(cross)
         if self.centred:
             cross = cross - xp.mean(cross, axis=-2, keepdims=True)
-        column = self.tilted[..., :, None]
-        pulled = self.pull[..., None] * column * (column.mT @ cross)
-        return self.root * self.unit[..., None] * (self.gain[..., None] * cross - pulled)
+        return self.slope.applied(cross)
 
 
 def _sum(array: Array) -> Array:
@@ -204,6 +222,10 @@ def _centre(array: Array) -> Array:
 
 def _centre_both(matrix: Array) -> Array:
     return _centre(_centre(matrix).mT)
+
+
+def _image(x: Gaussian, centre: Callable[[Array], Array], unit: Array, vector: Array) -> Array:
+    return centre(_times(x, centre(vector))) * unit**2
 
 
 def _times(x: Gaussian, vector: Array) -> Array:

@@ -19,9 +19,73 @@ from moment_calculus.operations.shapes.moves import (
     warn_dropped,
 )
 from moment_calculus.operations.shapes.reshaping import reshape
-from moment_calculus.values import Deferred, Gaussian
+from moment_calculus.values import Deferred, Gaussian, Ties, features_last
 from moment_calculus.values.layout import batch_shape
 from moment_calculus.values.spread import none_or_all
+
+
+@dataclass(frozen=True, eq=False)
+class Gathered(Moved):
+    """Elements along one axis, chosen for every element of the other axes.
+
+    Args:
+        chosen: integers of the source's shape, except along the axis.
+        axis: non-negative.
+    """
+
+    chosen: Array
+    axis: int
+
+    def move(self, array: Array) -> Array:
+        """Chosen."""
+        return namespace(array).take_along_axis(array, self.chosen, axis=self.axis)
+
+
+@dataclass(frozen=True, eq=False)
+class GatheredFeatures(Gathered):
+    """Features chosen for every element of the batch."""
+
+    def covariance(self) -> Array:
+        """Rows and columns chosen."""
+        return self.through(0, self.through(0, self.source.joint_covariance()).mT)
+
+    def follows(self, place: int) -> bool:
+        """Always."""
+        return True
+
+    def through(self, place: int, cross: Array) -> Array:
+        """Rows chosen."""
+        xp, axis = namespace(cross), self.source.axis
+        last, batch = features_last(self.chosen, axis), batch_shape(self.source.shape, axis)
+        places = xp.broadcast_to(last[..., None], (*batch, last.shape[-1], cross.shape[-1]))
+        wide = xp.broadcast_to(cross, (*batch, *cross.shape[-2:]))
+        return xp.take_along_axis(wide, places, axis=-2)
+
+
+def gather(value: Any, chosen: Array, axis: int) -> Any:
+    """Elements along one axis, chosen for every element of the other axes.
+
+    Along the feature axis the joint covariance is kept.
+
+    Args:
+        value: value or array.
+        chosen: non-negative integers of the value's shape, except along the axis.
+        axis: non-negative axis.
+
+    Warns:
+        CovarianceDroppedWarning: if elements of the batch with dependent features are mixed.
+    """
+    if isinstance(value, Deferred):
+        return value.moved(lambda v: gather(v, chosen, axis))
+    if not isinstance(value, Gaussian):
+        return namespace(value).take_along_axis(value, chosen, axis=axis)
+    if value.axis is not None and axis == len(value.shape) + value.axis:
+        full, ties = value.propagation.full, max(value.ties, Ties.FEATURES)
+        step = GatheredFeatures(value, chosen, axis)
+        return moved(step, value.axis, dense=full, known=True, ties=ties)
+    if value.axis is not None and may_lose_dependence(value):
+        warn_dropped(value, "a choice of elements of the batch for every feature")
+    return moved(Gathered(value, chosen, axis), value.axis)
 
 
 def pick(value: Any, chosen: Mapping[int, Array], *, distinct: bool = False) -> Any:

@@ -8,7 +8,6 @@ from numbers import Integral
 from typing import Any
 
 from moment_calculus.numerics.arrays import Array
-from moment_calculus.numerics.special import namespace
 from moment_calculus.operations.shapes.keys import Indexed
 from moment_calculus.operations.shapes.moves import (
     Moved,
@@ -19,8 +18,7 @@ from moment_calculus.operations.shapes.moves import (
 )
 from moment_calculus.operations.shapes.reshaping import reshape
 from moment_calculus.refusals.errors import UnsupportedMoments
-from moment_calculus.values import Deferred, Gaussian, Ties, Value, features_last
-from moment_calculus.values.layout import batch_shape
+from moment_calculus.values import Deferred, Gaussian, Ties, Value
 from moment_calculus.values.spread import none_or_all
 from moment_calculus.values.support import selected
 
@@ -76,44 +74,6 @@ class Mixed(Moved):
     def move(self, array: Array) -> Array:
         """At the key."""
         return array[self.key]
-
-
-@dataclass(frozen=True, eq=False)
-class Gathered(Moved):
-    """Elements along one axis, chosen for every element of the other axes.
-
-    Args:
-        chosen: integers of the source's shape, except along the axis.
-        axis: non-negative.
-    """
-
-    chosen: Array
-    axis: int
-
-    def move(self, array: Array) -> Array:
-        """Chosen."""
-        return namespace(array).take_along_axis(array, self.chosen, axis=self.axis)
-
-
-@dataclass(frozen=True, eq=False)
-class GatheredFeatures(Gathered):
-    """Features chosen for every element of the batch."""
-
-    def covariance(self) -> Array:
-        """Rows and columns chosen."""
-        return self.through(0, self.through(0, self.source.joint_covariance()).mT)
-
-    def follows(self, place: int) -> bool:
-        """Always."""
-        return True
-
-    def through(self, place: int, cross: Array) -> Array:
-        """Rows chosen."""
-        xp, axis = namespace(cross), self.source.axis
-        last, batch = features_last(self.chosen, axis), batch_shape(self.source.shape, axis)
-        places = xp.broadcast_to(last[..., None], (*batch, last.shape[-1], cross.shape[-1]))
-        wide = xp.broadcast_to(cross, (*batch, *cross.shape[-2:]))
-        return xp.take_along_axis(wide, places, axis=-2)
 
 
 def index(value: Any, key: Any) -> Any:
@@ -323,29 +283,3 @@ def take(value: Any, chosen: Any, axis: int) -> Any:
         axis: non-negative axis.
     """
     return index(value, ((ALL,) * axis + (chosen,)) if axis else chosen)
-
-
-def gather(value: Any, chosen: Array, axis: int) -> Any:
-    """Elements along one axis, chosen for every element of the other axes.
-
-    Along the feature axis the joint covariance is kept.
-
-    Args:
-        value: value or array.
-        chosen: non-negative integers of the value's shape, except along the axis.
-        axis: non-negative axis.
-
-    Warns:
-        CovarianceDroppedWarning: if elements of the batch with dependent features are mixed.
-    """
-    if isinstance(value, Deferred):
-        return value.moved(lambda v: gather(v, chosen, axis))
-    if not isinstance(value, Gaussian):
-        return namespace(value).take_along_axis(value, chosen, axis=axis)
-    if value.axis is not None and axis == len(value.shape) + value.axis:
-        full, ties = value.propagation.full, max(value.ties, Ties.FEATURES)
-        step = GatheredFeatures(value, chosen, axis)
-        return moved(step, value.axis, dense=full, known=True, ties=ties)
-    if value.axis is not None and may_lose_dependence(value):
-        warn_dropped(value, "a choice of elements of the batch for every feature")
-    return moved(Gathered(value, chosen, axis), value.axis)
