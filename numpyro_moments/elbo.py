@@ -11,7 +11,8 @@ from numpyro import handlers
 from numpyro.infer.elbo import ELBO
 
 from moment_calculus.hosts.wording import not_in_guide
-from moment_calculus.numerics.rulebook import Propagation, check_draws
+from moment_calculus.numerics.rulebook import RuleBook, check_draws
+from moment_calculus.rulebooks import propagation_of
 from numpyro_moments.diagnosis import diagnosed, explain_infinite_loss
 from numpyro_moments.latent import auxiliary_term, latent_term
 from numpyro_moments.observed import observed_term
@@ -36,7 +37,8 @@ class DeterministicELBO(ELBO):
     Args:
         covariance: ``"full"`` carries the covariance over the feature axis, ``"diagonal"`` the
             variances only (O(d) instead of O(d²) memory for each element of the batch).
-        rules: rulebook; ``"exact"``, or ``"dvi"`` for the source paper's approximate covariances.
+        rules: rule book: ``"exact"``, ``"dvi"`` for the source paper's approximate covariances,
+            ``"first_order"`` for the delta method, or a rule book of your own.
         categorical: expected log-likelihood of classes, ``"delta"`` (second order, the source
             papers'), ``"jensen"`` (keeps the ELBO a lower bound) or ``"sample"`` (unbiased: the
             logits alone are drawn, with their joint covariance, behind the analytic layers).
@@ -64,7 +66,7 @@ class DeterministicELBO(ELBO):
         self,
         *,
         covariance: str = "full",
-        rules: str = "exact",
+        rules: str | RuleBook = "exact",
         categorical: str = "delta",
         categorical_draws: int = 1,
         sample_sites: Collection[str] = (),
@@ -75,7 +77,7 @@ class DeterministicELBO(ELBO):
     ) -> None:
         check_draws(sample_sites, num_particles)
         super().__init__(num_particles=num_particles, **options)
-        self.propagation = Propagation.named(
+        self.propagation = propagation_of(
             covariance, rules, categorical, memory_limit, categorical_draws
         )
         self.sample_sites, self.sum_sites = frozenset(sample_sites), sum_sites

@@ -9,7 +9,8 @@ import jax
 import numpyro.distributions as dist
 
 from moment_calculus.hosts.moments import Moments, as_moments
-from moment_calculus.numerics.rulebook import Propagation
+from moment_calculus.numerics.rulebook import RuleBook
+from moment_calculus.rulebooks import propagation_of
 from numpyro_moments.elbo import bind
 from numpyro_moments.posteriors import without_wrappers
 from numpyro_moments.prediction import Prediction
@@ -22,7 +23,7 @@ def predict(
     params: dict[str, Any],
     *args: Any,
     covariance: str = "full",
-    rules: str = "exact",
+    rules: str | RuleBook = "exact",
     **kwargs: Any,
 ) -> dict[str, Prediction | Moments]:
     """Predict what the model observes, in closed form and one pass.
@@ -33,7 +34,7 @@ def predict(
         params: trained parameters of the guide (and the model), from ``svi.get_params``.
         *args: the model's arguments, with new inputs and, usually, without observations.
         covariance: ``"full"`` or ``"diagonal"``.
-        rules: rulebook, ``"exact"`` or ``"dvi"``.
+        rules: rule book: ``"exact"``, ``"dvi"``, ``"first_order"``, or one of your own.
         **kwargs: the model's keyword arguments.
 
     Returns:
@@ -48,7 +49,7 @@ def predict(
     Source: Wu et al. 2019, eq. 9; see ``softmax_moments`` for classes.
     """
     bind(guide, model)
-    propagation = Propagation.named(covariance, rules)
+    propagation = propagation_of(covariance, rules)
     traces = moment_traces(
         model, guide, args, kwargs, params, jax.random.key(0), propagation, predicting=True
     )

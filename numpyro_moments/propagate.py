@@ -9,7 +9,8 @@ import jax
 import jax.numpy as jnp
 
 from moment_calculus.hosts.moments import Moments, as_moments, as_value
-from moment_calculus.numerics.rulebook import Propagation
+from moment_calculus.numerics.rulebook import RuleBook
+from moment_calculus.rulebooks import propagation_of
 from numpyro_moments.interpreter import Interpreter
 from numpyro_moments.rules.table import is_random
 
@@ -30,7 +31,7 @@ jax.tree_util.register_pytree_node(
 
 
 def propagate(
-    fn: Callable, *inputs: Any, rules: str = "exact", covariance: str = "diagonal"
+    fn: Callable, *inputs: Any, rules: str | RuleBook = "exact", covariance: str = "diagonal"
 ) -> Any:
     """Propagate means and variances through a function of arrays.
 
@@ -40,7 +41,7 @@ def propagate(
     Args:
         fn: function or module of the inputs, made of supported operations.
         *inputs: :class:`Moments`, pytrees of them, or certain arrays and other arguments.
-        rules: rulebook, ``"exact"`` or ``"dvi"``.
+        rules: rule book: ``"exact"``, ``"dvi"``, ``"first_order"``, or one of your own.
         covariance: ``"diagonal"`` or ``"full"``.
 
     Returns:
@@ -59,7 +60,7 @@ def propagate(
         >>> round(propagate(jax.nn.relu, noisy).mean[0].item(), 4)
         0.3989
     """
-    propagation = Propagation.named(covariance, rules)
+    propagation = propagation_of(covariance, rules)
     leaves, structure = jax.tree.flatten(inputs, is_leaf=_is_moments)
     places = [place for place, leaf in enumerate(leaves) if _is_moments(leaf)]
     names = _names(inputs)

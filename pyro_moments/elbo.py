@@ -13,7 +13,8 @@ from pyro.infer.util import is_validation_enabled, torch_item
 from pyro.poutine import Trace
 from pyro.util import check_model_guide_match, warn_if_inf, warn_if_nan
 
-from moment_calculus.numerics.rulebook import Propagation, check_draws
+from moment_calculus.numerics.rulebook import RuleBook, check_draws
+from moment_calculus.rulebooks import propagation_of
 from pyro_moments.compiled import CompiledLoss
 from pyro_moments.diagnosis import explain_infinite_loss
 from pyro_moments.latent import auxiliary_term, latent_term
@@ -40,7 +41,8 @@ class DeterministicELBO(ELBO):
     Args:
         covariance: ``"full"`` carries the covariance over the feature axis, ``"diagonal"`` the
             variances only (O(d) instead of O(d²) memory for each element of the batch).
-        rules: rulebook; ``"exact"``, or ``"dvi"`` for the source paper's approximate covariances.
+        rules: rule book: ``"exact"``, ``"dvi"`` for the source paper's approximate covariances,
+            ``"first_order"`` for the delta method, or a rule book of your own.
         categorical: expected log-likelihood of classes, ``"delta"`` (second order, the source
             papers'), ``"jensen"`` (keeps the ELBO a lower bound) or ``"sample"`` (unbiased: the
             logits alone are drawn, with their joint covariance, behind the analytic layers).
@@ -81,7 +83,7 @@ class DeterministicELBO(ELBO):
         self,
         *,
         covariance: str = "full",
-        rules: str = "exact",
+        rules: str | RuleBook = "exact",
         categorical: str = "delta",
         categorical_draws: int = 1,
         sample_sites: Collection[str] = (),
@@ -93,7 +95,7 @@ class DeterministicELBO(ELBO):
         check_draws(sample_sites, num_particles)
         _check_options(options)
         super().__init__(num_particles=num_particles, **options)
-        self.propagation = Propagation.named(
+        self.propagation = propagation_of(
             covariance, rules, categorical, memory_limit, categorical_draws
         )
         self.sample_sites = frozenset(sample_sites)

@@ -15,7 +15,8 @@ from pyro.poutine.util import prune_subsample_sites, site_is_subsample
 
 from moment_calculus.hosts.moments import Moments, as_moments
 from moment_calculus.hosts.predictions import PredictedSite
-from moment_calculus.numerics.rulebook import Propagation
+from moment_calculus.numerics.rulebook import RuleBook
+from moment_calculus.rulebooks import propagation_of
 from pyro_moments.elbo import bind
 from pyro_moments.likelihoods import predictive
 from pyro_moments.messenger import MomentMessenger
@@ -88,7 +89,7 @@ def predict(
     guide: Callable,
     *args: Any,
     covariance: str = "full",
-    rules: str = "exact",
+    rules: str | RuleBook = "exact",
     **kwargs: Any,
 ) -> dict[str, Prediction | Moments]:
     """Predict what the model observes, in closed form and one pass.
@@ -98,7 +99,7 @@ def predict(
         guide: trained guide with Gaussian sites.
         *args: the model's arguments, with new inputs and, usually, without observations.
         covariance: ``"full"`` or ``"diagonal"``.
-        rules: rulebook, ``"exact"`` or ``"dvi"``.
+        rules: rule book: ``"exact"``, ``"dvi"``, ``"first_order"``, or one of your own.
         **kwargs: the model's keyword arguments.
 
     Returns:
@@ -113,7 +114,7 @@ def predict(
     Source: Wu et al. 2019, eq. 9; see ``softmax_moments`` for classes.
     """
     bind(guide, model)
-    propagation = Propagation.named(covariance, rules)
+    propagation = propagation_of(covariance, rules)
     with MomentMessenger(propagation, guide=guide):
         guide_trace = poutine.trace(guide).get_trace(*args, **kwargs)
     latent = frozenset(guide_trace.stochastic_nodes)

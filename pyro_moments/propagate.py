@@ -8,13 +8,14 @@ from typing import Any
 import torch
 
 from moment_calculus.hosts.moments import Moments, as_moments, as_value
-from moment_calculus.numerics.rulebook import Propagation
+from moment_calculus.numerics.rulebook import RuleBook
+from moment_calculus.rulebooks import propagation_of
 from pyro_moments.precision import full_precision
 from pyro_moments.tensor import MomentTensor
 
 
 def propagate(
-    fn: Callable, *inputs: Any, rules: str = "exact", covariance: str = "diagonal"
+    fn: Callable, *inputs: Any, rules: str | RuleBook = "exact", covariance: str = "diagonal"
 ) -> Any:
     """Propagate means and variances through a function of tensors.
 
@@ -24,7 +25,7 @@ def propagate(
     Args:
         fn: function or ``nn.Module`` of the inputs, made of supported operations.
         *inputs: :class:`Moments`, or certain tensors and other arguments.
-        rules: rulebook, ``"exact"`` or ``"dvi"``.
+        rules: rule book: ``"exact"``, ``"dvi"``, ``"first_order"``, or one of your own.
         covariance: ``"diagonal"`` or ``"full"``.
 
     Returns:
@@ -43,7 +44,7 @@ def propagate(
         >>> round(propagate(torch.relu, noisy).mean[0].item(), 4)
         0.3989
     """
-    propagation = Propagation.named(covariance, rules)
+    propagation = propagation_of(covariance, rules)
     values = [
         MomentTensor(as_value(argument, f"input {place}", propagation))
         if isinstance(argument, Moments)

@@ -1,30 +1,47 @@
-"""Rulebooks: which of several rules serves an operation, chosen once per propagation."""
+"""Rule books: which of several rules serves an operation, chosen once per propagation."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from typing import Any
 
 COVARIANCES = ("full", "diagonal")
 CATEGORICAL = ("delta", "jensen", "sample")
 
 
-@dataclass(frozen=True)
-class Rulebook:
-    """Named choice among the rules that exist for one operation.
+@dataclass(frozen=True, eq=False)
+class RuleBook:
+    """Rules by which moments are propagated; this one leaves every operation its own, exact ones.
+
+    The step that applies a function asks the book for the function with its moments, gain and
+    pairs; an operation asks it for a rule to take the place of its own. The books of the library
+    are in :mod:`moment_calculus.rulebooks`.
 
     Args:
         name: how users select it.
-        pair_method: how covariances of two activations are computed, see
-            :func:`moment_calculus.functions.pairs.covariance.covariance`.
         mehler_order: number of terms of the Mehler series where it serves.
+        operations: rules in the place of those of operations, by the name of the operation:
+            ``product`` of two Gaussians, ``linear`` map of a Gaussian by Gaussian weights. Each
+            takes the arguments of the operation.
     """
 
-    name: str
-    pair_method: str
+    name: str = "exact"
     mehler_order: int = 16
+    operations: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+
+    def ruled(self, function: Any) -> Any:
+        """The function as the book takes it: with the moments that it gives it.
+
+        Args:
+            function: an activation, with its exact moments.
+        """
+        return function
+
+
+EXACT = RuleBook()
 
 
 @cache
@@ -34,12 +51,6 @@ def half_of_memory() -> float:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2
     except (AttributeError, OSError, ValueError):
         return 2.0**33
-
-
-RULEBOOKS = {
-    "exact": Rulebook("exact", pair_method="exact"),
-    "dvi": Rulebook("dvi", pair_method="dvi"),
-}
 
 
 @dataclass(frozen=True)
@@ -57,52 +68,44 @@ class Propagation:
     """
 
     covariance: str = "full"
-    rulebook: Rulebook = RULEBOOKS["exact"]
+    rulebook: RuleBook = EXACT
     categorical: str = "delta"
     memory_limit: float = field(default_factory=half_of_memory)
     categorical_draws: int = 1
 
-    @classmethod
-    def named(
-        cls,
-        covariance: str,
-        rules: str,
-        categorical: str = "delta",
-        memory_limit: float | None = None,
-        categorical_draws: int = 1,
-    ) -> Propagation:
-        """Build a propagation from the names a user gives.
-
-        Args:
-            covariance: ``"full"`` or ``"diagonal"``.
-            rules: a key of :data:`RULEBOOKS`.
-            categorical: ``"delta"``, ``"jensen"`` or ``"sample"``.
-            memory_limit: bytes that one covariance may take; by default half of the memory.
-            categorical_draws: number of draws of the logits for ``"sample"``.
+    def __post_init__(self) -> None:
+        """Check the options.
 
         Raises:
             ValueError: if a name is unknown (the message lists the candidates), or the limit is
                 not positive, or there are no draws.
         """
-        given = (
-            ("covariance", covariance, COVARIANCES),
-            ("rules", rules, tuple(RULEBOOKS)),
-            ("categorical", categorical, CATEGORICAL),
-        )
-        for option, choice, candidates in given:
-            if choice not in candidates:
-                raise ValueError(f"{option}={choice!r} is not one of {', '.join(candidates)}")
-        limit = half_of_memory() if memory_limit is None else memory_limit
-        if not limit > 0:
-            raise ValueError(f"memory_limit={memory_limit} must be positive")
-        if categorical_draws < 1:
-            raise ValueError(f"categorical_draws={categorical_draws} must be at least 1")
-        return cls(covariance, RULEBOOKS[rules], categorical, limit, categorical_draws)
+        for option, candidates in (("covariance", COVARIANCES), ("categorical", CATEGORICAL)):
+            check_choice(option, getattr(self, option), candidates)
+        if not self.memory_limit > 0:
+            raise ValueError(f"memory_limit={self.memory_limit} must be positive")
+        if self.categorical_draws < 1:
+            raise ValueError(f"categorical_draws={self.categorical_draws} must be at least 1")
 
     @property
     def full(self) -> bool:
         """Whether covariances over the feature axis are carried."""
         return self.covariance == "full"
+
+
+def check_choice(option: str, choice: Any, candidates: Collection[str]) -> None:
+    """Check a name that a user gives.
+
+    Args:
+        option: of which option.
+        choice: the name.
+        candidates: the names that there are.
+
+    Raises:
+        ValueError: if it is none of them.
+    """
+    if choice not in candidates:
+        raise ValueError(f"{option}={choice!r} is not one of {', '.join(candidates)}")
 
 
 def check_draws(sample_sites: Collection[str], num_particles: int) -> None:

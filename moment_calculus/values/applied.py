@@ -42,7 +42,7 @@ class Applied(Step):
     def gain(self) -> Array:
         """E f′, the Jacobian by Stein's lemma."""
         base, activation = self.function
-        return activation.gain(base.mean, base.variance)
+        return ruled(base, activation).gain(base.mean, base.variance)
 
     def follows(self, place: int) -> bool:
         """Always."""
@@ -120,7 +120,7 @@ class Applied(Step):
     def _coefficients(self, value: Gaussian) -> Array:
         """Hermite coefficients of the function, and the root of the variance that they leave."""
         base, activation = self.function
-        coefficients = activation.hermite(base.mean, base.variance, ORDER)
+        coefficients = ruled(base, activation).hermite(base.mean, base.variance, ORDER)
         rest = value.variance
         for coefficient in coefficients:
             rest = rest - coefficient * coefficient
@@ -130,7 +130,7 @@ class Applied(Step):
 
 def _operand(base: Gaussian, activation: Any) -> Operand:
     arranged = lambda array: features_last(array, base.axis)  # noqa: E731
-    return Operand(activation, base.mean, base.variance, arranged)
+    return Operand(ruled(base, activation), base.mean, base.variance, arranged)
 
 
 def image(
@@ -152,7 +152,7 @@ def image(
 
 
 def _applied(base: Gaussian, activation: Any) -> Gaussian:
-    mean, variance = activation.moments(base.mean, base.variance)
+    mean, variance = ruled(base, activation).moments(base.mean, base.variance)
     covariance = (lambda: _covariance(base, activation)) if base.has_covariance else None
     return Gaussian(
         mean,
@@ -165,11 +165,16 @@ def _applied(base: Gaussian, activation: Any) -> Gaussian:
 
 
 def _covariance(base: Gaussian, activation: Any) -> Array:
-    rulebook = base.propagation.rulebook
-    return pairs.covariance(
-        activation,
-        features_last(base.mean, base.axis),
-        base.covariance,
-        method=rulebook.pair_method,
-        order=rulebook.mehler_order,
-    )
+    function, order = ruled(base, activation), base.propagation.rulebook.mehler_order
+    mean = features_last(base.mean, base.axis)
+    return pairs.covariance(function, mean, base.covariance, order=order)
+
+
+def ruled(base: Gaussian, activation: Any) -> Any:
+    """A function with the moments that the rule book gives it.
+
+    Args:
+        base: its argument.
+        activation: the function, with its exact moments.
+    """
+    return base.propagation.rulebook.ruled(activation)

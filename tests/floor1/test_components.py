@@ -18,6 +18,7 @@ from moment_calculus.operations.shapes.moves import permute
 from moment_calculus.operations.shapes.padding import pad
 from moment_calculus.operations.shapes.reshaping import reshape
 from moment_calculus.refusals.errors import UnsupportedMoments
+from moment_calculus.rulebooks import propagation_of
 from moment_calculus.values import Gaussian, Spread, cross_covariance, elementwise_covariance
 from moment_calculus.values.ancestry import is_rearranged
 from moment_calculus.values.entries import entries_of
@@ -33,7 +34,7 @@ SCALARS, VECTOR = 0, 1
 
 @pytest.fixture(params=["full", "diagonal"])
 def propagation(request):
-    return Propagation.named(request.param, "exact")
+    return propagation_of(request.param, "exact")
 
 
 def site(propagation, event_dim=SCALARS, moments=(MEAN, VARIANCE)):

@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from moment_calculus.functions.table import ReLU, Sigmoid, Tanh
-from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.operations.elementwise.arithmetic import add, multiply, subtract
 from moment_calculus.operations.elementwise.unary import apply, leaf, scale_shift
 from moment_calculus.operations.linear.maps import linear
+from moment_calculus.rulebooks import propagation_of
 
 SAMPLES = 400_000
 generator = torch.Generator().manual_seed(8)
@@ -81,7 +81,7 @@ def errors(value, samples):
 
 
 def latent(mode):
-    return leaf("h", MEAN, VARIANCE, Propagation.named(mode, "exact"))
+    return leaf("h", MEAN, VARIANCE, propagation_of(mode, "exact"))
 
 
 # the diagonal treatment drops the covariance inside a map

@@ -12,6 +12,7 @@ from moment_calculus.operations.elementwise.arithmetic import add, apply, multip
 from moment_calculus.operations.linear.maps import linear
 from moment_calculus.operations.shapes.indexing import index
 from moment_calculus.refusals.errors import UnsupportedMoments
+from moment_calculus.rulebooks import propagation_of
 from moment_calculus.values import cross_covariance
 from moment_calculus.values.support import overlap
 
@@ -22,7 +23,7 @@ EYE = np.eye(4)
 
 
 def site(mean, variance, name="w", covariance="full"):
-    propagation = Propagation.named(covariance, "exact")
+    propagation = propagation_of(covariance, "exact")
     return as_value(Moments(mean, variance=variance), name, propagation)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.operations.elementwise.arithmetic import (
     add,
     leaf,
@@ -17,6 +16,7 @@ from moment_calculus.operations.linear.reductions import total
 from moment_calculus.operations.shapes.gathering import pick
 from moment_calculus.operations.shapes.indexing import index
 from moment_calculus.refusals.errors import UnsupportedMoments
+from moment_calculus.rulebooks import propagation_of
 from moment_calculus.values.covariances import elementwise_covariance
 
 generator = np.random.default_rng(6)
@@ -26,7 +26,7 @@ MEAN, VARIANCE = generator.normal(size=(4, 2)), generator.uniform(0.1, 0.5, size
 
 
 def site(name, mean, variance, event_dim, covariance="full"):
-    return leaf(name, mean, variance, Propagation.named(covariance, "exact"), event_dim=event_dim)
+    return leaf(name, mean, variance, propagation_of(covariance, "exact"), event_dim=event_dim)
 
 
 def effects(covariance="full"):

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from moment_calculus.functions.table import activation
-from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.operations.elementwise.arithmetic import (
     add,
     apply,
@@ -19,6 +18,7 @@ from moment_calculus.operations.elementwise.positive import exponential_parts, l
 from moment_calculus.operations.linear.maps import linear
 from moment_calculus.operations.linear.reductions import cumulative_sum, total
 from moment_calculus.operations.shapes.reshaping import broadcast
+from moment_calculus.rulebooks import propagation_of
 from moment_calculus.values.vectors import as_vector
 
 generator = np.random.default_rng(5)
@@ -29,11 +29,11 @@ MAP = generator.normal(size=(6, 4))
 
 def plate(name="z", covariance="full"):
     """One scalar for each of four elements of a batch."""
-    return leaf(name, MEAN, VARIANCE, Propagation.named(covariance, "exact"), event_dim=0)
+    return leaf(name, MEAN, VARIANCE, propagation_of(covariance, "exact"), event_dim=0)
 
 
 def scalar(name="t", covariance="full"):
-    propagation = Propagation.named(covariance, "exact")
+    propagation = propagation_of(covariance, "exact")
     return leaf(name, np.array(M), np.array(V), propagation, event_dim=0)
 
 

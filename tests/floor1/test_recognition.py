@@ -13,8 +13,8 @@ from moment_calculus.functions.recognition.by_values import recognised
 from moment_calculus.functions.recognition.probing import crossings
 from moment_calculus.functions.table import Integrated, Rescaled, activation
 from moment_calculus.hosts.moments import Moments, as_value
-from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.operations.elementwise.arithmetic import add, apply, multiply
+from moment_calculus.rulebooks import propagation_of
 from tests.cases import ACTIVATIONS
 
 ROOT = math.sqrt(2 / math.pi)
@@ -119,7 +119,7 @@ def test_crossings():
 def test_eager_programs_do_not_look():
     """What is run once only takes no look at what it computes."""
     inputs = Moments(torch.zeros(2), variance=torch.ones(2))
-    value = as_value(inputs, "h", Propagation.named("diagonal", "exact"))
+    value = as_value(inputs, "h", propagation_of("diagonal", "exact"))
     gate = multiply(value, apply(activation("sigmoid"), value))
     assert gate.settled is gate.function
     assert not isinstance(add(value, apply(activation("tanh"), value)), type(gate))

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from moment_calculus.hosts.moments import Moments, as_value
-from moment_calculus.numerics.rulebook import Propagation
+from moment_calculus.rulebooks import propagation_of
 from numpyro_moments.interpreter import Interpreter
 
 MEAN = np.array([[1.0, -2.0, 0.1], [0.5, 3.0, -0.7]])
@@ -38,6 +38,6 @@ def traced(function: Callable, dtype: Any) -> Any:
     """The value that a function of a Gaussian of shape (2, 3) is, before its moments are asked."""
     with jax.enable_x64(dtype is np.float64):
         inputs = Moments(jnp.asarray(MEAN, dtype), variance=jnp.asarray(VARIANCE, dtype))
-        value = as_value(inputs, "h", Propagation.named("diagonal", "exact"))
+        value = as_value(inputs, "h", propagation_of("diagonal", "exact"))
         program = jax.make_jaxpr(function)(jax.ShapeDtypeStruct(MEAN.shape, dtype))
         return Interpreter().run(program, [value])[0]

@@ -52,6 +52,10 @@ def linear(inputs: Any, weight: Any, bias: Any = None) -> Value:
     _check(x, w, b)
     if isinstance(b, Gaussian) and not _is_plain_bias(b, w):
         return add(linear(x, w), b)
+    if isinstance(x, Gaussian) and isinstance(w, Gaussian):
+        rule = x.propagation.rulebook.operations.get("linear")
+        if rule is not None:
+            return rule(x, w, b)
     mean = affine(_mean(x), _mean(w), _mean(b))
     if isinstance(x, Gaussian):
         return _random_input(x, w, b, mean)

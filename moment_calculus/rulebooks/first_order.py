@@ -1,0 +1,85 @@
+"""The delta method: every function and product by its first derivatives at the means.
+
+The covariance of a program of these operations is J Σ Jᵀ, with its Jacobian J at the means of the
+latent sites; the means are those of the plain program. It is what the extended Kalman filter and
+linearised Laplace approximations do. Softmax, logsumexp, normalisations, largest entries and
+convolutions keep their own rules.
+
+Measured for a Gaussian of mean 0.5 and variance 1: the standard deviations of tanh, relu, GELU,
+softplus and exp are 1.33, 1.34, 1.14, 1.01 and 0.46 times the exact ones, and the means off by
+0.17, −0.20, −0.24, −0.11 and −1.07.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from moment_calculus.functions.base import Activation
+from moment_calculus.functions.integrated import Integrated
+from moment_calculus.numerics.arrays import Array, outer
+from moment_calculus.numerics.rulebook import RuleBook
+from moment_calculus.numerics.special import namespace, safe_scale
+from moment_calculus.operations.elementwise.arithmetic import add
+from moment_calculus.operations.elementwise.unary import scale_shift
+from moment_calculus.operations.linear.maps import linear
+from moment_calculus.values import Gaussian, Value
+
+NARROW = 1e-4  # standard deviation, beside the mean, at which a function of no table has its slope
+
+
+@dataclass(frozen=True)
+class _Linearised(Activation):
+    """f(μ) + f′(μ) (x − μ).
+
+    Args:
+        function: f.
+    """
+
+    function: Any
+    name = "linearised"
+
+    def __call__(self, x: Array) -> Array:
+        """Evaluate the plain function."""
+        return self.function(x)
+
+    def gain(self, mean: Array, variance: Array) -> Array:
+        """f′(μ)."""
+        narrow = 0.0 * mean
+        if isinstance(self.function, Integrated):
+            narrow = (NARROW * (1 + namespace(mean).abs(mean))) ** 2
+        return self.function.gain(mean, narrow)
+
+    def moments(self, mean: Array, variance: Array) -> tuple[Array, Array]:
+        """f(μ) and f′(μ)² v."""
+        return self.function(mean), self.gain(mean, variance) ** 2 * variance
+
+    def hermite(self, mean: Array, variance: Array, order: int) -> list[Array]:
+        """f′(μ) σ, and nothing beyond."""
+        first = self.gain(mean, variance) * safe_scale(variance)
+        return [first, *(0.0 * first for _ in range(order - 1))]
+
+    def pair_covariance(self, mean: Array, variance: Array, covariance: Array) -> Array:
+        """f′(μ_i) f′(μ_j) C_ij."""
+        gain = self.gain(mean, variance)
+        return outer(gain, gain) * covariance
+
+
+def _product(x: Gaussian, y: Gaussian) -> Value:
+    """μ_y x + μ_x y − μ_x μ_y."""
+    return add(scale_shift(x, y.mean), scale_shift(y, x.mean, -x.mean * y.mean))
+
+
+def _linear(x: Gaussian, weight: Gaussian, bias: Any) -> Value:
+    """E[W] x + c, and what the weight adds at the mean of x."""
+    at_mean = linear(x.mean, weight)
+    return add(linear(x, weight.mean, bias), scale_shift(at_mean, 1.0, -at_mean.gaussian().mean))
+
+
+class _FirstOrder(RuleBook):
+    def ruled(self, function: Any) -> Any:
+        """Linearised."""
+        return _Linearised(function)
+
+
+FIRST_ORDER = _FirstOrder("first_order", operations={"product": _product, "linear": _linear})

@@ -1,0 +1,132 @@
+"""Every rule book against what it stands for; a book is a row of the table."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from moment_calculus.functions.base import Activation
+from moment_calculus.functions.table import activation
+from moment_calculus.hosts.moments import as_value
+from moment_calculus.numerics.rulebook import RuleBook
+from moment_calculus.operations.elementwise.unary import apply
+from moment_calculus.rulebooks import RULEBOOKS, propagation_of
+from moment_calculus.values import cross_covariance
+from pyro_moments import Moments, propagate
+
+MEAN = torch.tensor([0.4, -0.7, 1.1], dtype=torch.float64)
+ROOT = torch.tensor([[0.5, 0.0, 0.0], [0.3, 0.6, 0.0], [-0.2, 0.4, 0.3]], dtype=torch.float64)
+WEIGHT = torch.tensor([[0.5, -1.0, 0.3], [1.2, 0.4, -0.6]], dtype=torch.float64)
+SAMPLES = 400_000
+
+PROGRAMS = {
+    "tanh": torch.tanh,
+    "layers": lambda x: F.linear(F.gelu(F.linear(torch.tanh(x), WEIGHT)), WEIGHT.T),
+    "residual": lambda x: x + F.relu(x),
+    "gate": lambda x: x * torch.sigmoid(1.7 * x),
+    "product": lambda x: x[1:] * x[:-1],
+    "product of functions": lambda x: torch.tanh(x[1:]) * torch.exp(0.3 * x[:-1]),
+    "chain": lambda x: torch.log1p(torch.exp(torch.tanh(x))),
+    "root": lambda x: (0.1 + F.softplus(x)) ** -0.5,
+}
+
+
+def by_jacobian(program, mean, covariance):
+    """The delta method: the program at the mean, and J Σ Jᵀ."""
+    jacobian = torch.autograd.functional.jacobian(program, mean)
+    return program(mean), jacobian @ covariance @ jacobian.T
+
+
+def by_samples(program, mean, covariance):
+    """The exact moments, but for the noise of samples."""
+    noise = torch.randn(SAMPLES, 3, dtype=mean.dtype, generator=torch.manual_seed(0))
+    draws = torch.vmap(program)(mean + noise @ torch.linalg.cholesky(covariance).T)
+    return draws.mean(0), draws.T.cov()
+
+
+# What a book stands for, and how far its results may be off, in standard deviations.
+BOOKS = {
+    "exact": (by_samples, 0.01),
+    "dvi": (by_samples, 0.03),
+    "first_order": (by_jacobian, 1e-7),
+}
+MATCHED = {"layers", "product of functions"}  # by Gaussians on the way: exact to first order alone
+CASES = [(b, p) for b in BOOKS for p in PROGRAMS if b == "first_order" or p not in MATCHED]
+
+
+def test_every_book_has_a_row():
+    assert BOOKS.keys() == RULEBOOKS.keys()
+
+
+@pytest.mark.parametrize(("book", "program"), CASES)
+def test_moments_are_those_that_the_book_stands_for(book, program):
+    oracle, tolerance = BOOKS[book]
+    covariance = ROOT @ ROOT.T
+    inputs = Moments(MEAN, covariance=covariance)
+    result = propagate(PROGRAMS[program], inputs, rules=book, covariance="full")
+    mean, spread = oracle(PROGRAMS[program], MEAN, covariance)
+    size = spread.diagonal().max()
+    assert ((result.mean - mean).abs() <= tolerance * size**0.5).all()
+    assert ((result.covariance - spread).abs() <= tolerance * size).all()
+
+
+def test_weights_and_inputs_are_linearised_together():
+    """The first order of x @ W leaves the product of both deviations out."""
+    weight = Moments(WEIGHT, variance=torch.full_like(WEIGHT, 0.3))
+    inputs = Moments(MEAN, covariance=ROOT @ ROOT.T)
+    result = propagate(F.linear, inputs, weight, rules="first_order", covariance="full")
+    own = torch.eye(2, dtype=MEAN.dtype) * 0.3 * (MEAN @ MEAN)
+    expected = WEIGHT @ ROOT @ ROOT.T @ WEIGHT.T + own
+    torch.testing.assert_close(result.mean, WEIGHT @ MEAN)
+    torch.testing.assert_close(result.covariance, expected)
+
+
+class Halved(Activation):
+    """A function of which half is taken."""
+
+    name = "halved"
+
+    def __init__(self, function):
+        self.function = function
+
+    def __call__(self, x):
+        return self.function(x) / 2
+
+    def moments(self, mean, variance):
+        centre, spread = self.function.moments(mean, variance)
+        return centre / 2, spread / 4
+
+    def hermite(self, mean, variance, order):
+        return [term / 2 for term in self.function.hermite(mean, variance, order)]
+
+    def gain(self, mean, variance):
+        return self.function.gain(mean, variance) / 2
+
+
+class Halves(RuleBook):
+    def ruled(self, function):
+        return Halved(function)
+
+
+def test_a_book_of_the_users_own_serves_everywhere():
+    inputs = Moments(MEAN, covariance=ROOT @ ROOT.T)
+    halved = propagate(PROGRAMS["residual"], inputs, rules=Halves("halves"), covariance="full")
+    plain = propagate(lambda x: x + F.relu(x) / 2, inputs, covariance="full")
+    torch.testing.assert_close(halved.mean, plain.mean)
+    torch.testing.assert_close(halved.covariance, plain.covariance, rtol=1e-6, atol=1e-9)
+
+
+def test_unknown_names_are_refused_with_the_candidates():
+    with pytest.raises(ValueError, match=r"rules='second' is not one of exact, dvi, first_order"):
+        propagation_of("full", "second")
+
+
+def test_covariances_with_the_argument_follow_the_book():
+    covariance = (ROOT @ ROOT.T).numpy()
+    inputs = Moments(MEAN.numpy(), covariance=covariance)
+    x = as_value(inputs, "x", propagation_of("full", "first_order"))
+    result = apply(activation("tanh"), x).gaussian()
+    slope = 1 - np.tanh(MEAN.numpy()) ** 2
+    np.testing.assert_allclose(cross_covariance(result, x), slope[:, None] * covariance, rtol=1e-9)
