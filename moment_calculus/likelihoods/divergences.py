@@ -60,11 +60,10 @@ def empirical_bayes_log_prior(
     """E_q[log N(w; 0, λ*)] summed over one set of weights, λ* being differentiated through.
 
     Args:
-        mean: posterior means.
+        mean: as of :func:`empirical_bayes_variance`, and so the others.
         variance: posterior variances.
-        alpha: shape of the inverse-Gamma hyperprior, a number or an array that broadcasts with
-            the means once the axes have size one.
-        beta: scale of the inverse-Gamma hyperprior, likewise.
+        alpha: of the hyperprior.
+        beta: of the hyperprior.
         axes: the axes that make up one set.
 
     Source: Wu et al. 2019, eq. 13.

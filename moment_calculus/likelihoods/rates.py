@@ -113,15 +113,14 @@ def gamma_poisson(value: Array, concentration: Any, rate: Any) -> Array:
 
     Args:
         value: counts.
-        concentration: positive function of a Gaussian, array or number.
+        concentration: as of :func:`gamma`.
         rate: likewise.
 
     Returns:
         Array of the broadcast shape.
 
     Raises:
-        UnsupportedMoments: if a parameter may be negative, or the two depend on each other in an
-            unknown way.
+        UnsupportedMoments: as :func:`gamma`.
 
     Source: the Poisson-gamma mixture; by quadrature, see :func:`expectation`.
     """

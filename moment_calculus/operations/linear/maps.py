@@ -12,7 +12,8 @@ from typing import Any
 from moment_calculus.numerics.arrays import Array, contract, diagonal_matrix
 from moment_calculus.numerics.matrices import affine, affine_squared, squared
 from moment_calculus.numerics.special import namespace
-from moment_calculus.operations.elementwise.arithmetic import DEPENDENCE_REMEDY, add
+from moment_calculus.operations.elementwise.arithmetic import add
+from moment_calculus.operations.linear.weights import refuse_shared, refuse_tied
 from moment_calculus.operations.shapes.moves import (
     move_axis,
     swap_last,
@@ -21,7 +22,7 @@ from moment_calculus.operations.shapes.moves import (
 )
 from moment_calculus.operations.shapes.reshaping import reshape
 from moment_calculus.refusals.errors import UnsupportedMoments
-from moment_calculus.values import Gaussian, Spread, Step, Ties, Value, share_sites
+from moment_calculus.values import Gaussian, Spread, Step, Ties, Value
 from moment_calculus.values.ancestry import ancestors
 from moment_calculus.values.spread import none_or_all
 from moment_calculus.values.vectors import as_vector
@@ -198,22 +199,8 @@ def _check(x: Any, w: Any, b: Any) -> None:
             sites=frozenset().union(*(operand.sites for operand in random)),
             remedy="apply one matrix, to inputs whose trailing axis is the contracted one",
         )
-    shared = share_sites(*random)
-    if shared:
-        raise UnsupportedMoments(
-            "the inputs, the weight and the bias of a linear map depend on the same latent "
-            f"site(s) {', '.join(sorted(shared))}: the moments of a product of dependent values "
-            "inside a sum are not known",
-            sites=shared,
-            remedy=DEPENDENCE_REMEDY,
-        )
-    if isinstance(w, Gaussian) and not w.independent:
-        raise UnsupportedMoments(
-            "the weight of a linear map has dependent components",
-            sites=w.sites,
-            remedy="use latent weights with independent components; apply a factor or shift that "
-            "they share to the output of the map instead",
-        )
+    refuse_shared("the inputs, the weight and the bias of a linear map", random)
+    refuse_tied("the weight of a linear map", w, "map")
 
 
 def map_features(value: Gaussian, matrix: Array) -> Gaussian:

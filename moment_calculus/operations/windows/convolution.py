@@ -11,10 +11,10 @@ from typing import Any
 
 from moment_calculus.numerics.arrays import Array, device, diagonal_matrix, identity_like
 from moment_calculus.numerics.special import namespace
-from moment_calculus.operations.elementwise.arithmetic import DEPENDENCE_REMEDY
-from moment_calculus.refusals.errors import CovarianceDroppedWarning, UnsupportedMoments
+from moment_calculus.operations.linear.weights import refuse_shared, refuse_tied
+from moment_calculus.refusals.errors import CovarianceDroppedWarning
 from moment_calculus.refusals.notices import warn_user
-from moment_calculus.values import Gaussian, Spread, Step, share_sites
+from moment_calculus.values import Gaussian, Spread, Step
 from moment_calculus.values.lags import lag_covariance, shifted
 from moment_calculus.values.layout import features_last
 
@@ -91,7 +91,8 @@ def convolution(inputs: Any, weight: Any, kernel: Kernel, layout: ConvolutionLay
     """
     x, w = (o.gaussian() if hasattr(o, "gaussian") else o for o in (inputs, weight))
     random = [operand for operand in (x, w) if isinstance(operand, Gaussian)]
-    _check(w, random)
+    refuse_shared("the inputs and the weight of a convolution", random)
+    refuse_tied(f"the weight of a convolution, of shape {tuple(w.shape)},", w, "convolution")
     mean = kernel(_mean(x), _mean(w))
     step = Convolved(tuple(random), x, w, kernel, layout, tuple(mean.shape))
     covariance = step.joint if step.carries_covariance() else None
@@ -106,25 +107,6 @@ def convolution(inputs: Any, weight: Any, kernel: Kernel, layout: ConvolutionLay
 
 def _mean(operand: Any) -> Array:
     return operand.mean if isinstance(operand, Gaussian) else operand
-
-
-def _check(w: Any, random: list[Gaussian]) -> None:
-    shared = share_sites(*random)
-    if shared:
-        raise UnsupportedMoments(
-            "the inputs and the weight of a convolution depend on the same latent site(s) "
-            f"{', '.join(sorted(shared))}: the moments of a product of dependent values inside a "
-            "sum are not known",
-            sites=shared,
-            remedy=DEPENDENCE_REMEDY,
-        )
-    if isinstance(w, Gaussian) and not w.independent:
-        raise UnsupportedMoments(
-            f"the weight of a convolution, of shape {w.shape}, has dependent components",
-            sites=w.sites,
-            remedy="use latent weights with independent components; apply a factor or shift that "
-            "they share to the output of the convolution instead",
-        )
 
 
 @dataclass(frozen=True, eq=False)
