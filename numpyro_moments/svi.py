@@ -9,7 +9,7 @@ import numpyro.infer
 from numpyro.infer.elbo import ELBO
 from numpyro.optim import Adam
 
-from numpyro_moments.elbo import DeterministicELBO, bind
+from numpyro_moments.objectives.elbo import DeterministicELBO, bind
 
 DEFAULT_LEARNING_RATE = 1e-2
 

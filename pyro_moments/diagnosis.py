@@ -20,7 +20,7 @@ from moment_calculus.hosts.diagnosis import (
     weights_in_plates,
 )
 from moment_calculus.refusals.errors import UnsupportedMoments
-from pyro_moments.tensor import MomentTensor
+from pyro_moments.evaluation.tensor import MomentTensor
 
 
 @contextmanager

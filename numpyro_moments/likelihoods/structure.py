@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpyro.distributions.constraints import Constraint
 
-from numpyro_moments.interpreter import is_random
+from numpyro_moments.evaluation.interpreter import is_random
 from numpyro_moments.likelihoods.derived import distributions_in, restored, stripped
 
 __all__ = [

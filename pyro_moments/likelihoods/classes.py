@@ -12,9 +12,9 @@ from moment_calculus.operations.normalised.composites import Composite
 from moment_calculus.operations.normalised.softmax_moments import softmax_moments
 from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.values import Gaussian
+from pyro_moments.evaluation.tensor import unwrap
 from pyro_moments.likelihoods.registry import expected_log_prob, predictive_moments
 from pyro_moments.likelihoods.structure import has_moments
-from pyro_moments.tensor import unwrap
 
 
 @expected_log_prob(torch.distributions.Categorical)

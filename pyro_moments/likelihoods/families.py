@@ -12,9 +12,9 @@ from torch import distributions
 
 from guides.pyro.empirical_bayes import EmpiricalBayesNormal
 from moment_calculus import likelihoods
+from pyro_moments.evaluation.tensor import MomentTensor, unwrap
 from pyro_moments.likelihoods import univariate
 from pyro_moments.likelihoods.registry import expected_log_prob, predictive_moments
-from pyro_moments.tensor import MomentTensor, unwrap
 
 
 def observed(*types: type) -> Callable[[Callable], Callable]:

@@ -14,9 +14,9 @@ from guides.pyro.empirical_bayes import EmpiricalBayesNormal
 from moment_calculus.hosts.registry import ClassTable
 from moment_calculus.hosts.wording import no_expected_log_prob, no_predictive_moments
 from moment_calculus.values import Deferred, Gaussian
+from pyro_moments.evaluation.tensor import MomentTensor, unwrap
 from pyro_moments.likelihoods import univariate
 from pyro_moments.likelihoods.structure import has_moments
-from pyro_moments.tensor import MomentTensor, unwrap
 
 EXPECTED_LOG_PROB = ClassTable()
 PREDICTIVES = ClassTable()

@@ -12,8 +12,8 @@ from moment_calculus import likelihoods
 from moment_calculus.hosts.wording import not_confined, not_univariate
 from moment_calculus.values import Gaussian
 from moment_calculus.values.layout import broadcasts_to
+from pyro_moments.evaluation.tensor import MomentTensor, unwrap
 from pyro_moments.likelihoods.structure import constrained_tensors, random_tensors, replaced
-from pyro_moments.tensor import MomentTensor, unwrap
 
 
 def expected(fn: Any, value: Any) -> torch.Tensor:

@@ -1,0 +1,61 @@
+"""Closed-form prediction of one site: moments and log density of what the model observes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from numpyro import distributions as dist
+from numpyro.distributions.util import sum_rightmost
+
+from moment_calculus.hosts.predictions import PredictedSite
+from numpyro_moments.likelihoods import predictive
+from numpyro_moments.sites.transformed import WRAPPERS
+
+_CLASSES = (dist.CategoricalLogits, dist.CategoricalProbs)
+
+
+class Prediction(PredictedSite):
+    """Predictive distribution of one site, as moments and a log density.
+
+    For classes the moments are those of the one-hot outcome: ``mean`` holds the probabilities,
+    ``epistemic_variance`` what of p(1 − p) comes from not knowing the weights.
+
+    Args:
+        name: the site.
+        fn: its distribution, with random parameters.
+
+    Raises:
+        UnsupportedMoments: if there are no predictive moments for the distribution.
+    """
+
+    def __init__(self, name: str, fn: Any) -> None:
+        base, summed = unwrapped(fn)
+        mean, epistemic, aleatoric, log_prob = predictive(name, base)
+        shape = fn.batch_shape + fn.event_shape
+        classes = mean.shape[-1:] if isinstance(base, _CLASSES) else ()
+        elements = shape[: len(shape) - base.event_dim]
+
+        def wide(part: jax.Array) -> jax.Array:
+            return jnp.broadcast_to(part, shape + classes)
+
+        def log_density(value: jax.Array) -> jax.Array:
+            found = log_prob(jnp.asarray(value))
+            found = jnp.broadcast_to(found, jnp.broadcast_shapes(found.shape, elements))
+            return sum_rightmost(found, summed)
+
+        super().__init__(name, fn, wide(mean), wide(epistemic), wide(aleatoric), log_density)
+
+
+def unwrapped(fn: Any) -> tuple[Any, int]:
+    """The distribution inside masks, expansions and independent dimensions, and how many of these.
+
+    Args:
+        fn: a distribution.
+    """
+    summed = 0
+    while isinstance(fn, WRAPPERS):
+        summed += getattr(fn, "reinterpreted_batch_ndims", 0)
+        fn = fn.base_dist
+    return fn, summed

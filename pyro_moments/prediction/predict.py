@@ -1,0 +1,140 @@
+"""Closed-form predictions: moments and log density of what the model observes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyro.distributions as dist
+import torch
+from pyro import poutine
+from pyro.distributions.torch_distribution import ExpandedDistribution, MaskedDistribution
+from pyro.distributions.util import sum_rightmost
+from pyro.poutine.messenger import Messenger
+from pyro.poutine.util import prune_subsample_sites, site_is_subsample
+
+from moment_calculus.hosts.moments import Moments, as_moments
+from moment_calculus.hosts.predictions import PredictedSite
+from moment_calculus.numerics.rulebook import Propagation
+from pyro_moments.evaluation.precision import full_precision
+from pyro_moments.evaluation.tensor import unwrap
+from pyro_moments.likelihoods import predictive
+from pyro_moments.objectives.elbo import bind
+from pyro_moments.sites.messenger import MomentMessenger
+
+
+class Prediction(PredictedSite):
+    """Predictive distribution of one site, as moments and a log density.
+
+    For classes the moments are those of the one-hot outcome: ``mean`` holds the probabilities,
+    ``epistemic_variance`` what of p(1 − p) comes from not knowing the weights.
+
+    Args:
+        name: the site.
+        fn: its distribution, with random parameters.
+
+    Raises:
+        UnsupportedMoments: if there are no predictive moments for the distribution.
+    """
+
+    def __init__(self, name: str, fn: Any) -> None:
+        base, summed = _base(fn)
+        mean, epistemic, aleatoric, log_prob = predictive(name, base)
+
+        def log_density(value: torch.Tensor) -> torch.Tensor:
+            return sum_rightmost(log_prob(value), summed)
+
+        super().__init__(name, fn, mean, epistemic, aleatoric, log_density)
+
+    @torch.no_grad()  # what is computed lazily would otherwise record gradients
+    def log_prob(self, value: torch.Tensor) -> torch.Tensor:
+        """Log predictive density log E_q[p(value)], of the distribution's batch shape.
+
+        Args:
+            value: observations.
+        """
+        return super().log_prob(value)
+
+
+_WRAPPERS = (torch.distributions.Independent, ExpandedDistribution, MaskedDistribution)
+
+
+def _base(fn: Any) -> tuple[Any, int]:
+    summed = 0
+    while isinstance(fn, _WRAPPERS):
+        summed += getattr(fn, "reinterpreted_batch_ndims", 0)
+        fn = fn.base_dist
+    return fn, summed
+
+
+class _Observables(Messenger):
+    """Leaves observable sites undrawn; their value is the mean of a certain placeholder."""
+
+    def __init__(self, latent: frozenset[str]) -> None:
+        super().__init__()
+        self.latent = latent
+
+    def _pyro_sample(self, msg: Any) -> None:
+        if msg["name"] in self.latent or msg["done"] or site_is_subsample(msg):
+            return
+        if msg["value"] is None:
+            shape = msg["fn"].batch_shape + msg["fn"].event_shape
+            msg["value"], msg["done"] = torch.full(shape, torch.nan), True
+
+
+@torch.no_grad()
+def predict(
+    model: Callable,
+    guide: Callable,
+    *args: Any,
+    covariance: str = "full",
+    rules: str = "exact",
+    **kwargs: Any,
+) -> dict[str, Prediction | Moments]:
+    """Predict what the model observes, in closed form and one pass.
+
+    Args:
+        model: Pyro model.
+        guide: trained guide with Gaussian sites.
+        *args: the model's arguments, with new inputs and, usually, without observations.
+        covariance: ``"full"`` or ``"diagonal"``.
+        rules: rulebook, ``"exact"`` or ``"dvi"``.
+        **kwargs: the model's keyword arguments.
+
+    Returns:
+        A :class:`Prediction` for every site that is not latent: ``mean``, ``epistemic_variance``
+        (of the location), ``aleatoric_variance`` (of the noise), ``variance`` and ``log_prob``;
+        :class:`~moment_calculus.hosts.moments.Moments` for every ``pyro.deterministic`` site.
+
+    Raises:
+        UnsupportedMoments: if the model leaves the supported operations, or a site's distribution
+            has no predictive moments.
+
+    Source: Wu et al. 2019, eq. 9; see ``softmax_moments`` for classes.
+    """
+    bind(guide, model)
+    propagation = Propagation.named(covariance, rules)
+    with MomentMessenger(propagation, guide=guide):
+        guide_trace = poutine.trace(guide).get_trace(*args, **kwargs)
+    latent = frozenset(guide_trace.stochastic_nodes)
+    with _Observables(latent):
+        replayed = poutine.replay(model, trace=guide_trace)
+        trace = poutine.trace(replayed).get_trace(*args, **kwargs)
+    sites = prune_subsample_sites(trace).nodes.items()
+    with full_precision():
+        return {
+            name: _predicted(name, site)
+            for name, site in sites
+            if site["type"] == "sample" and name not in latent and not _is_factor(site["fn"])
+        }
+
+
+def _is_factor(fn: Any) -> bool:
+    """Whether a site is a ``pyro.factor``: there is nothing to predict."""
+    return isinstance(_base(fn)[0], dist.Unit)
+
+
+def _predicted(name: str, site: Any) -> Prediction | Moments:
+    if not (site["infer"] or {}).get("_deterministic"):
+        return Prediction(name, site["fn"])
+    return as_moments(unwrap(site["value"]))
