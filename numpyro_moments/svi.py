@@ -9,7 +9,8 @@ import numpyro.infer
 from numpyro.infer.elbo import ELBO
 from numpyro.optim import Adam
 
-from numpyro_moments.objectives.elbo import DeterministicELBO, bind
+from numpyro_moments.objectives.elbo import DeterministicELBO
+from numpyro_moments.sites.binding import bind
 
 DEFAULT_LEARNING_RATE = 1e-2
 

@@ -13,7 +13,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.extend import core, source_info_util
 from jax.interpreters.partial_eval import dce_jaxpr
 
@@ -21,6 +20,7 @@ from moment_calculus.recognition import Symbolic, resolved
 from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.refusals.notices import at_line
 from numpyro_moments.evaluation import user_line
+from numpyro_moments.evaluation.known_numbers import KnownNumbers
 from numpyro_moments.rules.table import INLINED, PARTS, PROGRAMS, RULES, is_random
 
 # What a number becomes on its way to another shape or type; it is still that number.
@@ -46,7 +46,7 @@ class Interpreter:
         self.own = frozenset(rules or {})
         self.rules = {**RULES, **(rules or {})}
         self.outputs = outputs
-        self.numbers = _Numbers()
+        self.numbers = KnownNumbers()
         self.calls: list[Any] = []  # enclosing equations, the outermost first
         self.program: core.Jaxpr | None = None  # what is being run, without dead code
 
@@ -197,47 +197,6 @@ class _Frame:
             return rule(self.interpreter, equation, operands)
         finally:
             self.interpreter.calls.pop()
-
-
-class _Numbers:
-    """Which certain arrays hold one known number: rules recognise functions by their constants."""
-
-    def __init__(self) -> None:
-        self._known: dict[int, tuple[Any, float]] = {}  # with the array, whose id it keeps
-
-    def copy(self) -> _Numbers:
-        """What is known so far, to which nothing is added here."""
-        numbers = _Numbers()
-        numbers._known = dict(self._known)
-        return numbers
-
-    def follow(self, source: Any, result: Any) -> None:
-        """Note that a result holds the number of its source, if that is known.
-
-        Args:
-            source: certain array or number.
-            result: certain array.
-        """
-        number = self.simplified(source)
-        if isinstance(number, int | float):
-            self._known[id(result)] = result, number
-
-    def simplified(self, operand: Any) -> Any:
-        """The operand as a number if it is one that is known, else itself.
-
-        Args:
-            operand: value, array or number.
-        """
-        if id(operand) in self._known:
-            return self._known[id(operand)][1]
-        return operand if is_random(operand) else _simplified(operand)
-
-
-def _simplified(operand: Any) -> Any:
-    known = isinstance(operand, np.ndarray | np.generic | jax.Array)
-    if not known or isinstance(operand, jax.core.Tracer) or np.ndim(operand):
-        return operand
-    return operand.item() if jnp.issubdtype(operand.dtype, jnp.number) else operand
 
 
 def _concretely(equation: Any, operands: list[Any]) -> Any:

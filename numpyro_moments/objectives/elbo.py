@@ -13,6 +13,7 @@ from numpyro.infer.elbo import ELBO
 from moment_calculus.hosts.wording import not_in_guide
 from moment_calculus.numerics.rulebook import Propagation, check_draws
 from numpyro_moments.diagnosis import diagnosed, explain_infinite_loss
+from numpyro_moments.sites.binding import bind
 from numpyro_moments.sites.latent import auxiliary_term, latent_term
 from numpyro_moments.sites.observed import observed_term
 from numpyro_moments.sites.traces import Traces, moment_traces
@@ -143,19 +144,6 @@ class DeterministicELBO(ELBO):
 def _is_infinite(term: Any) -> bool:
     """Whether a term is known and not finite; inside ``jax.jit`` none is known."""
     return not isinstance(term, jax.core.Tracer) and not bool(jnp.isfinite(term))
-
-
-def bind(guide: Any, model: Any) -> None:
-    """Bind a guide that was made without a model.
-
-    Args:
-        guide: guide, possibly inside NumPyro's handlers.
-        model: the model it is evaluated with.
-    """
-    while not hasattr(guide, "bind") and getattr(guide, "fn", None) is not None:
-        guide = guide.fn
-    if hasattr(guide, "bind"):
-        guide.bind(model)
 
 
 def elbo_terms(traces: Traces) -> dict[str, Any]:

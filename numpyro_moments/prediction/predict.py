@@ -10,8 +10,8 @@ import numpyro.distributions as dist
 
 from moment_calculus.hosts.moments import Moments, as_moments
 from moment_calculus.numerics.rulebook import Propagation
-from numpyro_moments.objectives.elbo import bind
 from numpyro_moments.prediction.prediction import Prediction
+from numpyro_moments.sites.binding import bind
 from numpyro_moments.sites.posteriors import without_wrappers
 from numpyro_moments.sites.traces import moment_traces
 

@@ -22,8 +22,8 @@ from moment_calculus.operations.elementwise.arithmetic import add, leaf
 from moment_calculus.operations.shapes.moves import broadcast
 from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.values import Gaussian, Value
-from numpyro_moments.evaluation.interpreter import is_random
 from numpyro_moments.likelihoods.structure import random_leaves
+from numpyro_moments.rules.table import is_random
 from numpyro_moments.sites.transformed import (
     WRAPPERS,
     expected_log_slope,

@@ -1,4 +1,4 @@
-"""Guide and model as one program, in which Gaussian latent sites are drawn from moments.
+"""Runs a guide and a model as NumPyro's ELBOs do, with moments in place of samples.
 
 Both are traced once, one after the other, to a single jaxpr; the primitive ``latent`` stands for
 the draw of a site from its posterior. The parameters of every site's distribution are outputs.
@@ -6,7 +6,6 @@ the draw of a site from its posterior. The parameters of every site's distributi
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -14,23 +13,19 @@ from typing import Any
 
 import jax
 import numpyro.distributions as dist
-from jax.extend import core
 from numpyro import handlers
 from numpyro.primitives import Messenger
 from numpyro.util import _validate_model, check_model_guide_match
 
-from moment_calculus.hosts.wording import not_reparameterised, unknown_sample_sites
+from moment_calculus.hosts.wording import unknown_sample_sites
 from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.refusals.errors import UnsupportedMoments
-from numpyro_moments.evaluation.interpreter import Interpreter, is_random
+from numpyro_moments.evaluation.interpreter import Interpreter
 from numpyro_moments.likelihoods.derived import stripped
-from numpyro_moments.sites.latent_vector import LatentVectors, drawn_density
-from numpyro_moments.sites.posteriors import posterior_value, without_wrappers
-
-_AUXILIARY_SUFFIX = "_unconstrained"
-
-latent_p = core.Primitive("latent")
-latent_p.def_abstract_eval(lambda *_, shape, dtype, **__: jax.core.ShapedArray(shape, dtype))
+from numpyro_moments.rules.table import is_random
+from numpyro_moments.sites.latent_vector import drawn_density
+from numpyro_moments.sites.messenger import MomentMessenger, latent_rule, model_site
+from numpyro_moments.sites.posteriors import without_wrappers
 
 
 @dataclass(frozen=True)
@@ -49,55 +44,6 @@ class Traces:
     mutable: dict[str, Any]
 
 
-class MomentMessenger(Messenger):
-    """Replaces the draw of every Gaussian latent site by the primitive ``latent``.
-
-    It has to be the outermost handler of the guide, so that it sees the site's distribution after
-    plates have expanded it.
-
-    Args:
-        fn: the guide.
-        sample_sites: names of the sites that are drawn as usual.
-    """
-
-    def __init__(self, fn: Callable, sample_sites: Collection[str] = ()) -> None:
-        super().__init__(fn)
-        self.sample_sites = frozenset(sample_sites)
-        self.vectors = LatentVectors(fn, sample_sites)
-
-    def process_message(self, msg: Any) -> None:
-        """Give a latent site its value."""
-        if msg["type"] != "sample" or msg["is_observed"] or msg["value"] is not None:
-            return
-        if isinstance(without_wrappers(msg["fn"]), dist.Delta):
-            msg["fn"] = self.vectors.values.get(msg["name"], msg["fn"])
-        elif not self._is_drawn(msg):
-            name = msg["name"]
-            self.vectors.take_apart(name, msg["fn"], _latent, partial(_drawn, msg))
-            msg["value"] = _latent(model_site(msg), msg["fn"], msg["kwargs"].get("sample_shape"))
-
-    def _is_drawn(self, msg: Any) -> bool:
-        name = model_site(msg)
-        named = bool(self.sample_sites.intersection((msg["name"], name)))
-        drawn = named or self.vectors.is_drawn(msg["name"])
-        if drawn and not msg["fn"].has_rsample:
-            raise not_reparameterised(name, without_wrappers(msg["fn"]), host="NumPyro")
-        return drawn
-
-
-def _latent(name: str, fn: Any, sample_shape: Any = ()) -> jax.Array:
-    leaves, structure = jax.tree.flatten(fn)
-    shape = (*(sample_shape or ()), *fn.shape())
-    dtype = jax.numpy.result_type(float, *leaves)
-    return latent_p.bind(*leaves, site=name, structure=structure, shape=shape, dtype=dtype)
-
-
-def _drawn(msg: Any, name: str, fn: Any) -> jax.Array:
-    """A part of the site of a message, drawn with a key of its own."""
-    seed = zlib.crc32(name.encode())  # Python's hash differs between processes
-    return fn.rsample(jax.random.fold_in(msg["kwargs"]["rng_key"], seed))
-
-
 class _Observables(Messenger):
     """Leaves observable sites undrawn; their value is a certain placeholder."""
 
@@ -111,16 +57,6 @@ class _Observables(Messenger):
 
 def _observing(predicting: bool) -> Callable:
     return _Observables if predicting else lambda model: model
-
-
-def model_site(msg: Any) -> str:
-    """The model's site behind one that only the guide has, by which users know it.
-
-    Args:
-        msg: message or trace entry of the guide's site.
-    """
-    auxiliary = (msg["infer"] or {}).get("is_auxiliary")
-    return msg["name"].removesuffix(_AUXILIARY_SUFFIX) if auxiliary else msg["name"]
 
 
 def moment_traces(
@@ -161,7 +97,7 @@ def moment_traces(
         return [{name: _dynamic(site) for name, site in trace.items()} for trace in traces]
 
     jaxpr, shapes = jax.make_jaxpr(program, return_shape=True)()
-    interpreter = Interpreter({"latent": _latent_rule(propagation)}, outputs=_names(shapes))
+    interpreter = Interpreter({"latent": latent_rule(propagation)}, outputs=_names(shapes))
     parts = jax.tree.unflatten(jax.tree.structure(shapes), interpreter.run(jaxpr, ()))
     guide_sites, model_sites = (
         {name: {**details[kind][name], **part} for name, part in sites.items()}
@@ -227,13 +163,6 @@ def _names(shapes: Any) -> Sequence[str]:
     for name in sorted(model):  # the order in which JAX flattens dictionaries
         names += [name] * len(jax.tree.leaves(model[name]))
     return names
-
-
-def _latent_rule(propagation: Propagation) -> Callable:
-    def latent(*leaves: Any, site: str, structure: Any, **_: Any) -> Any:
-        return posterior_value(site, jax.tree.unflatten(structure, leaves), propagation)
-
-    return latent
 
 
 def _check_known(sample_sites: Collection[str], guide: dict[str, dict]) -> None:

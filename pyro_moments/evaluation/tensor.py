@@ -15,7 +15,7 @@ from moment_calculus.operations.normalised.composites import Composite
 from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.values import Deferred, Gaussian, Value
 from pyro_moments.evaluation.precision import cast_up, full_precision
-from pyro_moments.evaluation.user_line import user_location
+from pyro_moments.evaluation.user_line import user_line
 from pyro_moments.rules.mean_check import MeanCheck
 from pyro_moments.rules.table import IN_PLACE, RULES, VIEWS
 
@@ -96,7 +96,7 @@ class MomentTensor(torch.Tensor):
             remedy="use torch.relu or torch.where with a certain condition, or draw the sites by "
             "naming them in DeterministicELBO(sample_sites=...)",
             operation=_name(torch.Tensor.__bool__),
-            location=user_location(),
+            location=user_line(),
         )
 
     def __iter__(self):
@@ -193,7 +193,7 @@ def _call_rule(func: Callable, args: tuple, kwargs: dict) -> Any:
             return _overwrite(args[0], result)
     except UnsupportedMoments as refusal:
         sites = _sites((*args, *kwargs.values()))
-        raise refusal.located(_name(func), user_location(), sites) from None
+        raise refusal.located(_name(func), user_line(), sites) from None
     view = func in VIEWS and args and type(args[0]) is MomentTensor
     return wrap(result, args[0].storage_ if view else None)
 
@@ -236,5 +236,5 @@ def _no_rule(func: Callable, args: tuple) -> UnsupportedMoments:
         "@pyro_moments.moment_rule, or draw the sites by naming them in "
         "DeterministicELBO(sample_sites=...)",
         operation=_name(func),
-        location=user_location(),
+        location=user_line(),
     )

@@ -11,7 +11,7 @@ _HIDDEN_PACKAGES = ("torch", "pyro")
 _OWN_PACKAGES = ("pyro_moments", "guides", "moment_calculus")
 
 
-def user_location() -> str:
+def user_line() -> str:
     """File and line of the user's innermost frame, and the module whose forward it runs in."""
     frames = list(_frames())
     user = next((frame for frame in frames if not _is_hidden(frame)), None)

@@ -7,7 +7,6 @@ from collections.abc import Collection
 from typing import Any
 
 import torch
-from pyro import poutine
 from pyro.infer.elbo import ELBO
 from pyro.infer.util import is_validation_enabled, torch_item
 from pyro.poutine import Trace
@@ -17,6 +16,7 @@ from moment_calculus.numerics.rulebook import Propagation, check_draws
 from pyro_moments.compiled.compiled import CompiledLoss
 from pyro_moments.diagnosis import explain_infinite_loss
 from pyro_moments.evaluation.precision import full_precision
+from pyro_moments.sites.binding import bind
 from pyro_moments.sites.latent import auxiliary_term, latent_term
 from pyro_moments.sites.observed import observed_term
 from pyro_moments.sites.traces import moment_traces
@@ -161,18 +161,6 @@ def _check_options(options: dict[str, Any]) -> None:
             "vectorize_particles=True is not supported: without sample_sites one pass is exact, "
             "with them the num_particles draws are looped over"
         )
-
-
-def bind(guide: Any, model: Any) -> None:
-    """Bind a guide that was made without a model.
-
-    Args:
-        guide: guide, possibly inside Pyro's handlers.
-        model: the model it is evaluated with.
-    """
-    unwrapped = poutine.unwrap(guide)
-    if hasattr(unwrapped, "bind"):
-        unwrapped.bind(model)
 
 
 def _elbo(model_trace: Trace, guide_trace: Trace) -> Any:

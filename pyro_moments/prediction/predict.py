@@ -8,63 +8,16 @@ from typing import Any
 import pyro.distributions as dist
 import torch
 from pyro import poutine
-from pyro.distributions.torch_distribution import ExpandedDistribution, MaskedDistribution
-from pyro.distributions.util import sum_rightmost
 from pyro.poutine.messenger import Messenger
 from pyro.poutine.util import prune_subsample_sites, site_is_subsample
 
 from moment_calculus.hosts.moments import Moments, as_moments
-from moment_calculus.hosts.predictions import PredictedSite
 from moment_calculus.numerics.rulebook import Propagation
 from pyro_moments.evaluation.precision import full_precision
 from pyro_moments.evaluation.tensor import unwrap
-from pyro_moments.likelihoods import predictive
-from pyro_moments.objectives.elbo import bind
+from pyro_moments.prediction.prediction import Prediction, unwrapped
+from pyro_moments.sites.binding import bind
 from pyro_moments.sites.messenger import MomentMessenger
-
-
-class Prediction(PredictedSite):
-    """Predictive distribution of one site, as moments and a log density.
-
-    For classes the moments are those of the one-hot outcome: ``mean`` holds the probabilities,
-    ``epistemic_variance`` what of p(1 − p) comes from not knowing the weights.
-
-    Args:
-        name: the site.
-        fn: its distribution, with random parameters.
-
-    Raises:
-        UnsupportedMoments: if there are no predictive moments for the distribution.
-    """
-
-    def __init__(self, name: str, fn: Any) -> None:
-        base, summed = _base(fn)
-        mean, epistemic, aleatoric, log_prob = predictive(name, base)
-
-        def log_density(value: torch.Tensor) -> torch.Tensor:
-            return sum_rightmost(log_prob(value), summed)
-
-        super().__init__(name, fn, mean, epistemic, aleatoric, log_density)
-
-    @torch.no_grad()  # what is computed lazily would otherwise record gradients
-    def log_prob(self, value: torch.Tensor) -> torch.Tensor:
-        """Log predictive density log E_q[p(value)], of the distribution's batch shape.
-
-        Args:
-            value: observations.
-        """
-        return super().log_prob(value)
-
-
-_WRAPPERS = (torch.distributions.Independent, ExpandedDistribution, MaskedDistribution)
-
-
-def _base(fn: Any) -> tuple[Any, int]:
-    summed = 0
-    while isinstance(fn, _WRAPPERS):
-        summed += getattr(fn, "reinterpreted_batch_ndims", 0)
-        fn = fn.base_dist
-    return fn, summed
 
 
 class _Observables(Messenger):
@@ -131,7 +84,7 @@ def predict(
 
 def _is_factor(fn: Any) -> bool:
     """Whether a site is a ``pyro.factor``: there is nothing to predict."""
-    return isinstance(_base(fn)[0], dist.Unit)
+    return isinstance(unwrapped(fn)[0], dist.Unit)
 
 
 def _predicted(name: str, site: Any) -> Prediction | Moments:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 
-def plan(input: Any) -> torch.Tensor:
+def meta(input: Any) -> torch.Tensor:
     """A tensor without memory, on which torch works out the shape of a result.
 
     Args:
@@ -55,7 +55,7 @@ def axes_of(input: Any, dim: Any) -> tuple[int, ...]:
         dim: an integer, several, or None.
     """
     rank = len(input.shape)
-    plan(input).sum(dim)  # torch's own errors: out of range, or twice
+    meta(input).sum(dim)  # torch's own errors: out of range, or twice
     if dim is None or (isinstance(dim, Sequence) and not len(dim)):
         return tuple(range(rank))
     dims = dim if isinstance(dim, Sequence) else (dim,)

@@ -1,5 +1,5 @@
 """Rules of operations component by component."""
 
-from numpyro_moments.rules.elementwise import activations, arithmetic, choices, powers
+from numpyro_moments.rules.elementwise import activations, arithmetic, choices, conditions, powers
 
-__all__ = ["activations", "arithmetic", "choices", "powers"]
+__all__ = ["activations", "arithmetic", "choices", "conditions", "powers"]

@@ -9,22 +9,21 @@ import torch.nn.functional as F
 
 from moment_calculus.operations.elementwise.arithmetic import add, multiply
 from moment_calculus.operations.linear import maps as calculus
-from moment_calculus.operations.linear.einsum import einsum as calculus_einsum
 from moment_calculus.operations.shapes.moves import reshape
 from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.values import Value
 from pyro_moments.rules.table import moment_rule, named
-from pyro_moments.rules.torch_shapes import place, plan
+from pyro_moments.rules.torch_shapes import meta
 
 
 def _product(function: Any, left: Any, right: Any) -> Value:
     """The product, or torch's own error where torch has one."""
     if function is not torch.matmul:
-        function(plan(left), plan(right))
+        function(meta(left), meta(right))
     try:
         return calculus.matmul(left, right)
     except UnsupportedMoments:
-        function(plan(left), plan(right))
+        function(meta(left), meta(right))
         raise
 
 
@@ -70,7 +69,7 @@ def reversed_matmul(input: Any, other: Any) -> Value:
 @moment_rule(*named("bmm"))
 def bmm(input: Any, mat2: Any) -> Value:
     """Serve ``torch.bmm``."""
-    torch.bmm(plan(input), plan(mat2))
+    torch.bmm(meta(input), meta(mat2))
     return calculus.matmul(input, mat2)
 
 
@@ -81,7 +80,7 @@ def _accumulated(input: Any, product: Any, beta: float, alpha: float) -> Value:
 
 def _with_addend(function: Any) -> Any:
     def rule(input: Any, left: Any, right: Any, *, beta: float = 1, alpha: float = 1) -> Value:
-        function(plan(input), plan(left), plan(right))
+        function(meta(input), meta(left), meta(right))
         product = left @ right if not _any_random(left, right) else calculus.matmul(left, right)
         return _accumulated(input, product, beta, alpha)
 
@@ -100,49 +99,5 @@ for _function in (torch.addmm, torch.addmv, torch.baddbmm):
 @moment_rule(*named("outer", "ger"))
 def outer(input: Any, vec2: Any) -> Value:
     """Serve ``torch.outer``."""
-    torch.outer(plan(input), plan(vec2))
+    torch.outer(meta(input), meta(vec2))
     return multiply(reshape(input, (*input.shape, 1)), reshape(vec2, (1, *vec2.shape)))
-
-
-@moment_rule(torch.einsum)
-def einsum(equation: Any, *operands: Any) -> Any:
-    """Serve ``torch.einsum`` of one or two operands, every letter at most once in each."""
-    if len(operands) == 1 and isinstance(operands[0], list | tuple):
-        operands = tuple(operands[0])
-    if not isinstance(equation, str):
-        raise UnsupportedMoments(
-            "an Einstein sum in the form of lists",
-            sites=_sites((equation, *operands)),
-            remedy="write the equation as a string, such as 'bi,oi->bo'",
-        )
-    torch.einsum(equation, *map(plan, operands))
-    return calculus_einsum(equation, *operands)
-
-
-def _sites(operands: Any) -> frozenset[str]:
-    return frozenset().union(*(getattr(o, "sites", frozenset()) for o in operands))
-
-
-@moment_rule(torch.tensordot)
-def tensordot(a: Any, b: Any, dims: Any = 2, out: Any = None) -> Any:
-    """Serve ``torch.tensordot``."""
-    if out is not None:
-        raise UnsupportedMoments(
-            "a result written to out=", sites=_sites((a, b)), remedy="leave out= away"
-        )
-    torch.tensordot(plan(a), plan(b), dims)
-    rank_a, rank_b = len(a.shape), len(b.shape)
-    if isinstance(dims, int):
-        dims = (range(rank_a - dims, rank_a), range(dims))
-    letters_a, letters_b = _LETTERS[:rank_a], list(_LETTERS[rank_a : rank_a + rank_b])
-    left, right = (
-        [place(int(d), r) for d in ds] for ds, r in zip(dims, (rank_a, rank_b), strict=True)
-    )
-    for i, j in zip(left, right, strict=True):
-        letters_b[j] = letters_a[i]
-    kept = [n for i, n in enumerate(letters_a) if i not in left]
-    kept += [n for j, n in enumerate(letters_b) if j not in right]
-    return calculus_einsum(f"{letters_a},{''.join(letters_b)}->{''.join(kept)}", a, b)
-
-
-_LETTERS = "abcdefghijklmnopqrstuvwxyz"

@@ -12,7 +12,7 @@ from moment_calculus.operations.shapes.moves import reshape
 from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.values import Value
 from pyro_moments.rules.table import moment_rule, named
-from pyro_moments.rules.torch_shapes import axes_of, place, plan
+from pyro_moments.rules.torch_shapes import axes_of, meta, place
 
 
 @moment_rule(*named("sum"))
@@ -42,15 +42,15 @@ moment_rule(*named("cumsum_"), in_place=True)(cumsum)
 def prod(input: Value, dim: int | None = None, keepdim: bool = False) -> Value:
     """Serve ``prod`` of independent components, or of two."""
     if dim is None:
-        input, dim = reshape(input, (plan(input).numel(),)), 0
-    shape = tuple(plan(input).prod(dim, keepdim).shape)
+        input, dim = reshape(input, (meta(input).numel(),)), 0
+    shape = tuple(meta(input).prod(dim, keepdim).shape)
     return reshape(reductions.product(input, place(dim, len(input.shape))), shape)
 
 
 @moment_rule(*named("diff"))
 def diff(input: Value, n: int = 1, dim: int = -1) -> Value:
     """Serve ``diff`` along the features."""
-    plan(input).diff(n, dim)
+    meta(input).diff(n, dim)
     for _ in range(n):
         input = reductions.difference(input, place(dim, len(input.shape)))
     return input
@@ -59,9 +59,9 @@ def diff(input: Value, n: int = 1, dim: int = -1) -> Value:
 @moment_rule(*named("trace"))
 def trace(input: Value) -> Value:
     """Serve ``trace`` of a matrix of independent components."""
-    plan(input).trace()
+    meta(input).trace()
     places = torch.arange(min(input.shape))
-    flat = reshape(input, (plan(input).numel(),))
+    flat = reshape(input, (meta(input).numel(),))
     return reductions.total(take(flat, places * (input.shape[1] + 1), 0))
 
 

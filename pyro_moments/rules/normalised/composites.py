@@ -16,14 +16,14 @@ from moment_calculus.operations.shapes.moves import move_axis, reshape
 from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.values import Value
 from pyro_moments.rules.table import moment_rule, named
-from pyro_moments.rules.torch_shapes import axes_of, plan
+from pyro_moments.rules.torch_shapes import axes_of, meta
 
 
 @moment_rule(*named("logsumexp"), torch.special.logsumexp)
 def logsumexp(input: Value, dim: Any, keepdim: bool = False) -> Any:
     """Serve ``logsumexp`` over one axis."""
     result = _along(LogSumExp, input, dim)
-    return result if keepdim else reshape(result.gaussian(), plan(input).sum(dim).shape)
+    return result if keepdim else reshape(result.gaussian(), meta(input).sum(dim).shape)
 
 
 @moment_rule(*named("log_softmax"), torch.special.log_softmax)

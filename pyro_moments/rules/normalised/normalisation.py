@@ -1,4 +1,4 @@
-"""Normalisations, and dropout and batch normalisation as they are at evaluation."""
+"""Normalisations: of layers, groups, and of batches as they are at evaluation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from moment_calculus.operations.shapes import moves as shapes
 from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.values import Value
 from pyro_moments.rules.table import moment_rule, named
-from pyro_moments.rules.torch_shapes import plan
+from pyro_moments.rules.torch_shapes import meta
 
 
 def _require_random(input: Any, *parameters: Any) -> None:
@@ -53,7 +53,7 @@ def layer_norm(
 ) -> Value:
     """Serve ``F.layer_norm`` and ``nn.LayerNorm``."""
     _require_random(input, weight, bias)
-    F.layer_norm(plan(input), tuple(normalized_shape))
+    F.layer_norm(meta(input), tuple(normalized_shape))
     return _scaled(_normalised(input, normalized_shape, eps, centred=True), weight, bias)
 
 
@@ -63,7 +63,7 @@ def rms_norm(
 ) -> Value:
     """Serve ``F.rms_norm`` and ``nn.RMSNorm``."""
     _require_random(input, weight)
-    F.rms_norm(plan(input), tuple(normalized_shape))
+    F.rms_norm(meta(input), tuple(normalized_shape))
     eps = torch.finfo(input.gaussian().mean.dtype).eps if eps is None else eps
     return _scaled(_normalised(input, normalized_shape, eps, centred=False), weight, None)
 
@@ -79,7 +79,7 @@ def group_norm(
 ) -> Value:
     """Serve ``F.group_norm`` and ``nn.GroupNorm``."""
     _require_random(input, weight, bias)
-    F.group_norm(plan(input), num_groups)
+    F.group_norm(meta(input), num_groups)
     own = tuple(input.shape)
     groups = shapes.reshape(input, (own[0], num_groups, math.prod(own[1:]) // num_groups))
     result = shapes.reshape(normalisation.normalise(groups, eps=eps), own)
@@ -117,33 +117,3 @@ def batch_norm(
     shift = -_per_channel(running_mean, shape) * scale
     value = scale_shift(input, scale, shift) if is_value(input) else input * scale + shift
     return _scaled(value, _per_channel(weight, shape), _per_channel(bias, shape))
-
-
-@moment_rule(
-    *named(
-        "dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout"
-    ),
-    *named("feature_dropout"),
-)
-def dropout(
-    input: Value, p: float = 0.5, training: bool = True, inplace: bool = False, train: Any = None
-) -> Value:
-    """Serve dropout at evaluation, where it is the identity."""
-    if (training if train is None else train) and p > 0:
-        raise UnsupportedMoments(
-            "dropout draws a random mask",
-            sites=input.sites,
-            remedy="call .eval() on the module, or make the mask a latent site of the model",
-        )
-    return input
-
-
-@moment_rule(F.scaled_dot_product_attention)
-def attention(query: Any, key: Any, value: Any, *_: Any, **__: Any) -> Value:
-    """Refuse attention over random values: its scores are products of dependent ones."""
-    raise UnsupportedMoments(
-        "attention over random values: the joint moments of the scores, which share the weights "
-        "of queries and keys, are not known",
-        sites=frozenset().union(*(getattr(p, "sites", ()) for p in (query, key, value))),
-        remedy="draw the sites of the queries, keys and values by naming them in sample_sites=",
-    )

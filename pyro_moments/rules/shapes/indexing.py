@@ -1,4 +1,4 @@
-"""Indexing, splitting, repetition and concatenation."""
+"""Indexing, splitting and repetition."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from moment_calculus.operations.shapes import concatenation, indexing
+from moment_calculus.operations.shapes import indexing
 from moment_calculus.operations.shapes import moves as shapes
 from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.values import Value
 from pyro_moments.rules.table import moment_rule, named
-from pyro_moments.rules.torch_shapes import place, plan
+from pyro_moments.rules.torch_shapes import meta, place
 
 
 @moment_rule(torch.Tensor.__getitem__, view=True)
@@ -26,14 +26,14 @@ def getitem(input: Value, key: Any) -> Value:
 @moment_rule(*named("select"), view=True)
 def select(input: Value, dim: int, index: int) -> Value:
     """Serve ``select``."""
-    plan(input).select(dim, index)
+    meta(input).select(dim, index)
     return indexing.take(input, index, place(dim, len(input.shape)))
 
 
 @moment_rule(*named("narrow"), view=True)
 def narrow(input: Value, dim: int, start: int, length: int) -> Value:
     """Serve ``narrow``."""
-    plan(input).narrow(dim, int(start), length)
+    meta(input).narrow(dim, int(start), length)
     axis = place(dim, len(input.shape))
     start = int(start) % max(input.shape[axis], 1) if start < 0 else int(start)
     return indexing.take(input, slice(start, start + length), axis)
@@ -49,7 +49,7 @@ def index_select(input: Value, dim: int, index: torch.Tensor) -> Value:
 def gather(input: Value, dim: int, index: torch.Tensor, *, sparse_grad: bool = False) -> Value:
     """Serve ``gather``."""
     indexing.require_certain(index)
-    plan(input).gather(dim, index.to("meta"))
+    meta(input).gather(dim, index.to("meta"))
     axis = place(dim, len(input.shape))
     for other, size in enumerate(index.shape):
         if other != axis and size != input.shape[other]:
@@ -62,7 +62,7 @@ def take_along_dim(input: Value, indices: torch.Tensor, dim: int | None = None) 
     """Serve ``take_along_dim``."""
     indexing.require_certain(indices)
     if dim is None:
-        return indexing.index(shapes.reshape(input, (plan(input).numel(),)), indices.reshape(-1))
+        return indexing.index(shapes.reshape(input, (meta(input).numel(),)), indices.reshape(-1))
     axis = place(dim, len(input.shape))
     ones = [1 if i == axis else n for i, n in enumerate(input.shape)]
     batch = torch.broadcast_shapes(tuple(ones), _without(indices.shape, axis))
@@ -99,7 +99,7 @@ def embedding(
 @moment_rule(*named("unbind"), view=True)
 def unbind(input: Value, dim: int = 0) -> tuple[Value, ...]:
     """Serve ``unbind`` and iteration."""
-    plan(input).unbind(dim)
+    meta(input).unbind(dim)
     return indexing.unstack(input, place(dim, len(input.shape)))
 
 
@@ -115,26 +115,26 @@ def _parts(input: Value, parts: Sequence[torch.Tensor], dim: int) -> tuple[Value
 @moment_rule(*named("split", "split_with_sizes"), view=True)
 def split(input: Value, split_size_or_sections: Any, dim: int = 0) -> tuple[Value, ...]:
     """Serve ``split``."""
-    return _parts(input, plan(input).split(split_size_or_sections, dim), dim)
+    return _parts(input, meta(input).split(split_size_or_sections, dim), dim)
 
 
 @moment_rule(*named("chunk"), view=True)
 def chunk(input: Value, chunks: int, dim: int = 0) -> tuple[Value, ...]:
     """Serve ``chunk``."""
-    return _parts(input, plan(input).chunk(chunks, dim), dim)
+    return _parts(input, meta(input).chunk(chunks, dim), dim)
 
 
 @moment_rule(*named("tensor_split"), view=True)
 def tensor_split(input: Value, indices_or_sections: Any, dim: int = 0) -> tuple[Value, ...]:
     """Serve ``tensor_split``."""
-    return _parts(input, plan(input).tensor_split(indices_or_sections, dim), dim)
+    return _parts(input, meta(input).tensor_split(indices_or_sections, dim), dim)
 
 
 @moment_rule(*named("hsplit"), view=True)
 def hsplit(input: Value, indices_or_sections: Any) -> tuple[Value, ...]:
     """Serve ``hsplit``."""
     dim = 0 if len(input.shape) == 1 else 1
-    return _parts(input, plan(input).hsplit(indices_or_sections), dim)
+    return _parts(input, meta(input).hsplit(indices_or_sections), dim)
 
 
 def _rearranged(input: Value, move: Any) -> Value:
@@ -169,7 +169,7 @@ def flipud(input: Value) -> Value:
 def roll(input: Value, shifts: Any, dims: Any = None) -> Value:
     """Serve ``roll``."""
     if dims is None:
-        flat = shapes.reshape(input, (plan(input).numel(),))
+        flat = shapes.reshape(input, (meta(input).numel(),))
         return shapes.reshape(_rearranged(flat, lambda a: a.roll(shifts, 0)), input.shape)
     return _rearranged(input, lambda a: a.roll(shifts, dims))
 
@@ -180,7 +180,7 @@ def repeat(input: Value, *repeats: Any) -> Value:
     counts = list(repeats[0] if len(repeats) == 1 and isinstance(repeats[0], Sequence) else repeats)
     rank = len(input.shape)
     counts = [1] * (rank - len(counts)) + counts
-    plan(input).repeat(counts)
+    meta(input).repeat(counts)
     input = shapes.reshape(input, (1,) * (len(counts) - rank) + tuple(input.shape))
     for axis, count in enumerate(counts):
         if count != 1:
@@ -195,29 +195,7 @@ def repeat_interleave(
 ) -> Value:
     """Serve ``repeat_interleave``."""
     if dim is None:
-        input, dim = shapes.reshape(input, (plan(input).numel(),)), 0
+        input, dim = shapes.reshape(input, (meta(input).numel(),)), 0
     axis = place(dim, len(input.shape))
     chosen = torch.arange(input.shape[axis]).repeat_interleave(repeats)
     return indexing.take(input, chosen, axis)
-
-
-@moment_rule(*named("cat", "concat", "concatenate"))
-def cat(tensors: Sequence[Any], dim: int = 0) -> Value:
-    """Serve ``torch.cat``."""
-    torch.cat([plan(tensor) for tensor in tensors], dim)
-    rank = len(tensors[0].shape)
-    return concatenation.concatenate(tensors, place(dim, rank) - rank)
-
-
-@moment_rule(*named("stack"))
-def stack(tensors: Sequence[Any], dim: int = 0) -> Value:
-    """Serve ``torch.stack``."""
-    torch.stack([plan(tensor) for tensor in tensors], dim)
-    rank = len(tensors[0].shape) + 1
-    return concatenation.stack(tensors, place(dim, rank) - rank)
-
-
-@moment_rule(torch.hstack)
-def hstack(tensors: Sequence[Any]) -> Value:
-    """Serve ``torch.hstack``."""
-    return cat(tensors, 0 if len(tensors[0].shape) == 1 else 1)

@@ -13,7 +13,7 @@ from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.values import Value
 from pyro_moments.rules.mean_check import MeanCheck
 from pyro_moments.rules.table import moment_rule, named
-from pyro_moments.rules.torch_shapes import plan
+from pyro_moments.rules.torch_shapes import meta
 
 
 def _sizes(sizes: tuple) -> tuple[int, ...]:
@@ -31,26 +31,26 @@ def reshape(input: Any, *sizes: Any, shape: Sequence[int] | None = None) -> Any:
         raise UnsupportedMoments(
             "a view as another dtype", sites=input.sites, remedy="keep the dtype of the model"
         )
-    return shapes.reshape(input, tuple(plan(input).reshape(wanted).shape))
+    return shapes.reshape(input, tuple(meta(input).reshape(wanted).shape))
 
 
 @moment_rule(*named("flatten"), view=True)
 def flatten(input: Value, start_dim: int = 0, end_dim: int = -1) -> Value:
     """Serve ``flatten`` and ``nn.Flatten``."""
-    return shapes.reshape(input, tuple(plan(input).flatten(start_dim, end_dim).shape))
+    return shapes.reshape(input, tuple(meta(input).flatten(start_dim, end_dim).shape))
 
 
 @moment_rule(*named("squeeze"), view=True)
 def squeeze(input: Value, dim: Any = None) -> Value:
     """Serve ``squeeze``."""
-    squeezed = plan(input).squeeze() if dim is None else plan(input).squeeze(dim)
+    squeezed = meta(input).squeeze() if dim is None else meta(input).squeeze(dim)
     return shapes.reshape(input, tuple(squeezed.shape))
 
 
 @moment_rule(*named("unsqueeze"), view=True)
 def unsqueeze(input: Value, dim: int) -> Value:
     """Serve ``unsqueeze``."""
-    return shapes.reshape(input, tuple(plan(input).unsqueeze(dim).shape))
+    return shapes.reshape(input, tuple(meta(input).unsqueeze(dim).shape))
 
 
 @moment_rule(*named("expand", "broadcast_to"), takes=(LogSoftmax,), view=True)
@@ -59,7 +59,7 @@ def expand(input: Any, *sizes: Any, size: Sequence[int] | None = None) -> Any:
     if isinstance(input, LogSoftmax):
         return LogSoftmax(expand(input.source, *sizes))
     wanted = tuple(size) if size is not None else _sizes(sizes)
-    return shapes.broadcast(input, tuple(plan(input).expand(wanted).shape))
+    return shapes.broadcast(input, tuple(meta(input).expand(wanted).shape))
 
 
 @moment_rule(*named("expand_as"), view=True)
@@ -85,7 +85,7 @@ def broadcast_tensors(*operands: Any) -> tuple:
 @moment_rule(*named("unflatten"), view=True)
 def unflatten(input: Value, dim: int, sizes: Sequence[int]) -> Value:
     """Serve ``unflatten`` and ``nn.Unflatten``."""
-    return shapes.reshape(input, tuple(plan(input).unflatten(dim, tuple(sizes)).shape))
+    return shapes.reshape(input, tuple(meta(input).unflatten(dim, tuple(sizes)).shape))
 
 
 @moment_rule(*named("atleast_1d"), view=True)

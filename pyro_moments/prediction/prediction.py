@@ -1,0 +1,61 @@
+"""Closed-form prediction of one site: moments and log density of what the model observes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from pyro.distributions.torch_distribution import ExpandedDistribution, MaskedDistribution
+from pyro.distributions.util import sum_rightmost
+
+from moment_calculus.hosts.predictions import PredictedSite
+from pyro_moments.likelihoods import predictive
+
+
+class Prediction(PredictedSite):
+    """Predictive distribution of one site, as moments and a log density.
+
+    For classes the moments are those of the one-hot outcome: ``mean`` holds the probabilities,
+    ``epistemic_variance`` what of p(1 − p) comes from not knowing the weights.
+
+    Args:
+        name: the site.
+        fn: its distribution, with random parameters.
+
+    Raises:
+        UnsupportedMoments: if there are no predictive moments for the distribution.
+    """
+
+    def __init__(self, name: str, fn: Any) -> None:
+        base, summed = unwrapped(fn)
+        mean, epistemic, aleatoric, log_prob = predictive(name, base)
+
+        def log_density(value: torch.Tensor) -> torch.Tensor:
+            return sum_rightmost(log_prob(value), summed)
+
+        super().__init__(name, fn, mean, epistemic, aleatoric, log_density)
+
+    @torch.no_grad()  # what is computed lazily would otherwise record gradients
+    def log_prob(self, value: torch.Tensor) -> torch.Tensor:
+        """Log predictive density log E_q[p(value)], of the distribution's batch shape.
+
+        Args:
+            value: observations.
+        """
+        return super().log_prob(value)
+
+
+_WRAPPERS = (torch.distributions.Independent, ExpandedDistribution, MaskedDistribution)
+
+
+def unwrapped(fn: Any) -> tuple[Any, int]:
+    """The distribution inside masks, expansions and independent dimensions, and how many of these.
+
+    Args:
+        fn: a distribution.
+    """
+    summed = 0
+    while isinstance(fn, _WRAPPERS):
+        summed += getattr(fn, "reinterpreted_batch_ndims", 0)
+        fn = fn.base_dist
+    return fn, summed
