@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from moment_calculus.hosts.wording import no_predictive_moments
+
 
 class ClassTable(dict[type, Callable]):
     """Functions by class; an object is served by its nearest registered class."""
@@ -32,3 +34,72 @@ class ClassTable(dict[type, Callable]):
             instance: any object.
         """
         return next((self[kind] for kind in type(instance).__mro__ if kind in self), None)
+
+
+class LikelihoodTables:
+    """Expected log-probabilities and predictive moments by class of distribution.
+
+    Args:
+        host: name of the probabilistic language, see :mod:`moment_calculus.hosts.wording`.
+        unpredicted: classes of distributions without predictive moments of their own.
+    """
+
+    def __init__(self, host: str, unpredicted: tuple[type, ...]) -> None:
+        self.expected, self.predictives = ClassTable(), ClassTable()
+        self.host, self.unpredicted = host, unpredicted
+
+    def expected_log_prob(self, *types: type) -> Callable[[Callable], Callable]:
+        """Register the expected log-probability of distribution types.
+
+        The function is called with the distribution object, whose parameters may be random (in Pyro
+        :class:`~pyro_moments.MomentTensor`, in NumPyro values of :mod:`moment_calculus.values`),
+        and the site's value, which may be random too; it returns a tensor or an array of the
+        distribution's batch shape.
+
+        Args:
+            types: distribution classes; subclasses are served by the nearest registered one.
+
+        Returns:
+            The decorator.
+        """
+        return self.expected.register(*types)
+
+    def predictive_moments(self, *types: type) -> Callable[[Callable], Callable]:
+        """Register the predictive moments of distribution types that are not univariate, or closer.
+
+        The function is called with the distribution object; it returns the mean, the epistemic and
+        the aleatoric variance, and a function from observations to their log predictive density.
+
+        Args:
+            types: distribution classes.
+
+        Returns:
+            The decorator.
+        """
+        return self.predictives.register(*types)
+
+    def is_predicted(self, kind: type) -> bool:
+        """Whether distributions of a class have predictive moments, registered or by quadrature.
+
+        Args:
+            kind: class of distributions.
+        """
+        return kind in self.predictives or not issubclass(kind, self.unpredicted)
+
+    def predictive(self, name: str, fn: Any, univariate: Callable[[Any], tuple]) -> tuple:
+        """Predictive moments of one site, see :meth:`predictive_moments`.
+
+        Args:
+            name: the site, for messages.
+            fn: its distribution.
+            univariate: gives those of any univariate distribution.
+
+        Raises:
+            UnsupportedMoments: if the distribution has none; the message lists those that have.
+        """
+        rule = self.predictives.nearest(fn)
+        if rule is not None:
+            return rule(fn)
+        if fn.event_dim:
+            raise no_predictive_moments(name, fn, self.predictives, host=self.host)
+        return univariate(fn)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -12,8 +11,8 @@ from numpyro import distributions as dist
 from numpyro.distributions.util import sum_rightmost
 
 from guides.numpyro.empirical_bayes import EmpiricalBayesNormal
-from moment_calculus.hosts.registry import ClassTable
-from moment_calculus.hosts.wording import no_expected_log_prob, no_predictive_moments
+from moment_calculus.hosts.registry import LikelihoodTables
+from moment_calculus.hosts.wording import no_expected_log_prob
 from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.values import Deferred, Gaussian
 from numpyro_moments.likelihoods import univariate
@@ -25,55 +24,19 @@ from numpyro_moments.likelihoods.structure import (
     random_leaves,
 )
 
-EXPECTED_LOG_PROB = ClassTable()
-PREDICTIVES = ClassTable()
-
-
-def expected_log_prob(*types: type) -> Callable[[Callable], Callable]:
-    """Register the expected log-probability of distribution types.
-
-    The function is called with the distribution object, whose parameters may be values of the
-    calculus, and the site's value, which may be one too; it returns an array of the
-    distribution's batch shape.
-
-    Args:
-        types: distribution classes; subclasses are served by the nearest registered one.
-
-    Returns:
-        The decorator.
-    """
-    return EXPECTED_LOG_PROB.register(*types)
-
-
-def predictive_moments(*types: type) -> Callable[[Callable], Callable]:
-    """Register the predictive moments of distribution types that are not univariate, or closer.
-
-    The function is called with the distribution object; it returns the mean, the epistemic and the
-    aleatoric variance, and a function from observations to their log predictive density.
-
-    Args:
-        types: distribution classes.
-
-    Returns:
-        The decorator.
-    """
-    return PREDICTIVES.register(*types)
-
-
-def is_predicted(kind: type) -> bool:
-    """Whether a class of distributions has predictive moments, registered or as a univariate one.
-
-    Args:
-        kind: class of distributions.
-    """
-    never = (
+_TABLES = LikelihoodTables(
+    "NumPyro",
+    unpredicted=(
         dist.Delta,
         dist.Unit,
         dist.MultinomialLogits,
         dist.MultinomialProbs,
         EmpiricalBayesNormal,
-    )
-    return kind in PREDICTIVES or not issubclass(kind, never)
+    ),
+)
+EXPECTED_LOG_PROB, PREDICTIVES = _TABLES.expected, _TABLES.predictives
+expected_log_prob, predictive_moments = _TABLES.expected_log_prob, _TABLES.predictive_moments
+is_predicted = _TABLES.is_predicted
 
 
 def predictive(name: str, fn: Any) -> tuple:
@@ -86,11 +49,11 @@ def predictive(name: str, fn: Any) -> tuple:
     Raises:
         UnsupportedMoments: if the distribution has none; the message lists those that have.
     """
-    rule = PREDICTIVES.nearest(fn)
-    if rule is not None:
-        return rule(fn)
-    if fn.event_dim:
-        raise no_predictive_moments(name, fn, PREDICTIVES, host="NumPyro")
+    return _TABLES.predictive(name, fn, _predictive)
+
+
+def _predictive(fn: Any) -> tuple:
+    """Those of a univariate distribution."""
     if not has_moments(fn):
         fn = restored(fn)
         return fn.mean, jnp.zeros_like(fn.mean), fn.variance, fn.log_prob

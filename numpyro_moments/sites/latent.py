@@ -15,7 +15,8 @@ from moment_calculus.likelihoods import divergences
 from moment_calculus.numerics.matrices import row_sums
 from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.values import Gaussian
-from numpyro_moments.likelihoods import evaluate, has_moments
+from numpyro_moments.likelihoods import evaluate
+from numpyro_moments.likelihoods.structure import has_moments
 from numpyro_moments.rules.table import is_random
 from numpyro_moments.sites.posteriors import entropy, without_wrappers
 from numpyro_moments.sites.transformed import WRAPPERS, gaussian_base

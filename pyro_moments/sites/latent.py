@@ -13,7 +13,8 @@ from moment_calculus.hosts.wording import not_in_guide
 from moment_calculus.likelihoods import divergences
 from moment_calculus.values import Gaussian
 from pyro_moments.evaluation.tensor import MomentTensor, unwrap
-from pyro_moments.likelihoods import evaluate, has_moments
+from pyro_moments.likelihoods import evaluate
+from pyro_moments.likelihoods.structure import has_moments
 from pyro_moments.sites.latent_vector import LatentVector
 from pyro_moments.sites.posteriors import entropy
 from pyro_moments.sites.transformed import gaussian_base
