@@ -9,17 +9,18 @@ import numpyro.infer
 from numpyro.infer.elbo import ELBO
 from numpyro.optim import Adam
 
+from moment_calculus.hosts.docstrings import BOTH_ORDERS, documented
 from numpyro_moments.objectives.elbo import DeterministicELBO
 from numpyro_moments.sites.binding import bind
 
 DEFAULT_LEARNING_RATE = 1e-2
 
 
+@documented("NumPyro", orders=BOTH_ORDERS)
 class SVI(numpyro.infer.SVI):
     """NumPyro's SVI, with Adam and :class:`DeterministicELBO` as defaults.
 
-    Both argument orders work: ``SVI(model, guide, loss)`` and NumPyro's own
-    ``SVI(model, guide, optim, loss)``.
+    {orders}
 
     Args:
         model: NumPyro model.

@@ -9,17 +9,18 @@ import pyro.infer
 from pyro.infer.elbo import ELBO
 from pyro.optim import Adam, PyroOptim  # type: ignore[attr-defined]
 
+from moment_calculus.hosts.docstrings import BOTH_ORDERS, documented
 from pyro_moments.objectives.elbo import DeterministicELBO
 from pyro_moments.sites.binding import bind
 
 DEFAULT_LEARNING_RATE = 1e-2
 
 
+@documented("Pyro", orders=BOTH_ORDERS)
 class SVI(pyro.infer.SVI):
     """Pyro's SVI, with Adam and :class:`DeterministicELBO` as defaults.
 
-    Both argument orders work: ``SVI(model, guide, loss)`` and Pyro's own
-    ``SVI(model, guide, optim, loss)``.
+    {orders}
 
     Args:
         model: Pyro model.

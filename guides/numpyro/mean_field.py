@@ -26,8 +26,10 @@ from guides.numpyro.latent_sites import (
     sign,
 )
 from guides.numpyro.scales import scale_positive
+from moment_calculus.hosts.docstrings import GUIDE_OPTIONS, documented
 
 
+@documented("NumPyro", options=GUIDE_OPTIONS)
 class DVIGuide(AutoGuide):
     """Mean-field Gaussian guide whose sites are the model's own, ready for analytic moments.
 
@@ -38,10 +40,7 @@ class DVIGuide(AutoGuide):
 
     Args:
         model: the NumPyro model; by default that of the first ``SVI``.
-        init_loc_fn: initial locations, a function of a site.
-        init_scale: initial standard deviation of every component, on the unconstrained space.
-            Small values matter: the default is far below usual priors.
-        create_plates: optional function that makes the plates, as in NumPyro's guides.
+        {options}
         prefix: part of the parameters' names, as in NumPyro's guides.
 
     Raises:

@@ -10,6 +10,7 @@ import torch
 from pyro.distributions import TorchDistribution, constraints
 from torch.distributions import Independent, Normal, register_kl
 
+from moment_calculus.hosts.docstrings import EMPIRICAL_BAYES, documented
 from moment_calculus.likelihoods.divergences import (
     empirical_bayes_log_prior,
     gaussian_entropy,
@@ -17,14 +18,13 @@ from moment_calculus.likelihoods.divergences import (
 )
 
 
+@documented("Pyro", prior=EMPIRICAL_BAYES)
 class EmpiricalBayesNormal(TorchDistribution):
     """Zero-mean Normal prior of one set of weights, with an inverse-Gamma prior on its variance.
 
-    The analytic ELBO puts the variance λ* that is optimal for the current posterior into the KL
-    divergence (type-II maximum a posteriori). Everything else, NUTS and prior samples included,
-    sees the exact marginal: a multivariate Student-t with 2α degrees of freedom and squared scale
-    β/α. One instance is one set: give each weight matrix and each bias vector its own. It holds no
-    tensor, so samples are made on torch's default device, in its default dtype.
+    {prior}
+
+    It holds no tensor, so samples are made on torch's default device, in its default dtype.
 
     Args:
         shape: shape of the set of weights, which is the event shape.

@@ -23,6 +23,7 @@ from torch.distributions import biject_to, transform_to
 from guides.families import mean_field
 from guides.pyro.initialization import init_to_network
 from guides.pyro.supports import check_fixed_supports
+from moment_calculus.hosts.docstrings import GUIDE_OPTIONS, documented
 
 
 class LatentSite(NamedTuple):
@@ -34,6 +35,7 @@ class LatentSite(NamedTuple):
     plates: tuple[str, ...]
 
 
+@documented("Pyro", options=GUIDE_OPTIONS)
 class DVIGuide(AutoGuide):
     """Mean-field Gaussian guide whose sites are the model's own, ready for analytic moments.
 
@@ -43,10 +45,7 @@ class DVIGuide(AutoGuide):
 
     Args:
         model: the Pyro model; by default that of the first evaluation.
-        init_loc_fn: initial locations, a function of a site.
-        init_scale: initial standard deviation of every component, on the unconstrained space.
-            Small values matter: the default is far below usual priors.
-        create_plates: optional function that makes the plates, as in Pyro's guides.
+        {options}
 
     Raises:
         ValueError: if ``init_scale`` is not positive.

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from numpyro import handlers
 from numpyro.infer.elbo import ELBO
 
+from moment_calculus.hosts.docstrings import OBJECTIVE_OPTIONS, SITE_TERMS, documented
 from moment_calculus.hosts.wording import not_in_guide
 from moment_calculus.numerics.rulebook import Propagation, check_draws
 from numpyro_moments.diagnosis import diagnosed, explain_infinite_loss
@@ -19,14 +20,11 @@ from numpyro_moments.sites.observed import observed_term
 from numpyro_moments.sites.traces import Traces, moment_traces
 
 
+@documented("NumPyro", terms=SITE_TERMS, options=OBJECTIVE_OPTIONS)
 class DeterministicELBO(ELBO):
     """ELBO by analytic moment propagation: no samples, no gradient noise.
 
-    Gaussian latent sites flow through the model as moments; the expected log-likelihood of every
-    observed site and the KL divergence of every latent site are taken in closed form. Each site
-    contributes s_model (−KL − H) + s_guide H, with the scales and masks of model and guide, so
-    the result equals NumPyro's ``Trace_ELBO`` in expectation. Beyond the first random layer the
-    activations are matched by Gaussians, which is the approximation of the source paper.
+    {terms}
 
     Guides may be hand-written or NumPyro's own, as long as every site is Gaussian, an elementwise
     transform of a Gaussian, a point estimate, or linear in such sites: ``DVIGuide``,
@@ -35,17 +33,7 @@ class DeterministicELBO(ELBO):
     ``jax.vmap`` and on a device mesh.
 
     Args:
-        covariance: ``"full"`` carries the covariance over the feature axis, ``"diagonal"`` the
-            variances only (O(d) instead of O(d²) memory for each element of the batch).
-        rules: rulebook; ``"exact"``, or ``"dvi"`` for the source paper's approximate covariances.
-        categorical: expected log-likelihood of classes, ``"delta"`` (second order, the source
-            papers'), ``"jensen"`` (keeps the ELBO a lower bound) or ``"sample"`` (unbiased: the
-            logits alone are drawn, with their joint covariance, behind the analytic layers).
-        categorical_draws: number of draws of the logits for ``categorical="sample"``.
-        sample_sites: names of latent sites that are drawn by reparameterisation instead.
-        num_particles: number of draws of the ``sample_sites``; one pass suffices without them.
-        memory_limit: bytes that one covariance may take, checked before it is computed; by
-            default half of the physical memory.
+        {options}
         sum_sites: whether the loss is one number, or a dictionary of what each site contributes.
         **options: passed to :class:`numpyro.infer.elbo.ELBO`.
 

@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import numpyro.distributions as dist
 
+from moment_calculus.hosts.docstrings import PREDICTED_SITES, documented
 from moment_calculus.hosts.moments import Moments, as_moments
 from moment_calculus.numerics.rulebook import Propagation
 from numpyro_moments.prediction.prediction import Prediction
@@ -16,6 +17,7 @@ from numpyro_moments.sites.posteriors import without_wrappers
 from numpyro_moments.sites.traces import moment_traces
 
 
+@documented("NumPyro", sites=PREDICTED_SITES)
 def predict(
     model: Callable,
     guide: Callable,
@@ -36,16 +38,7 @@ def predict(
         rules: rulebook, ``"exact"`` or ``"dvi"``.
         **kwargs: the model's keyword arguments.
 
-    Returns:
-        A :class:`Prediction` for every site that is not latent: ``mean``, ``epistemic_variance``
-        (of the location), ``aleatoric_variance`` (of the noise), ``variance`` and ``log_prob``;
-        :class:`~moment_calculus.hosts.moments.Moments` for every ``numpyro.deterministic`` site.
-
-    Raises:
-        UnsupportedMoments: if the model leaves the supported operations, or a site's distribution
-            has no predictive moments.
-
-    Source: Wu et al. 2019, eq. 9; see ``softmax_moments`` for classes.
+    {sites}
     """
     bind(guide, model)
     propagation = Propagation.named(covariance, rules)

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from numpyro import distributions as dist
 from numpyro.distributions.util import sum_rightmost
 
+from moment_calculus.hosts.docstrings import PREDICTED_SITE, documented
 from moment_calculus.hosts.predictions import PredictedSite
 from numpyro_moments.likelihoods import predictive
 from numpyro_moments.sites.transformed import WRAPPERS
@@ -16,18 +17,11 @@ from numpyro_moments.sites.transformed import WRAPPERS
 _CLASSES = (dist.CategoricalLogits, dist.CategoricalProbs)
 
 
+@documented("NumPyro", site=PREDICTED_SITE)
 class Prediction(PredictedSite):
     """Predictive distribution of one site, as moments and a log density.
 
-    For classes the moments are those of the one-hot outcome: ``mean`` holds the probabilities,
-    ``epistemic_variance`` what of p(1 − p) comes from not knowing the weights.
-
-    Args:
-        name: the site.
-        fn: its distribution, with random parameters.
-
-    Raises:
-        UnsupportedMoments: if there are no predictive moments for the distribution.
+    {site}
     """
 
     def __init__(self, name: str, fn: Any) -> None:

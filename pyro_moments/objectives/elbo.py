@@ -12,6 +12,7 @@ from pyro.infer.util import is_validation_enabled, torch_item
 from pyro.poutine import Trace
 from pyro.util import check_model_guide_match, warn_if_inf, warn_if_nan
 
+from moment_calculus.hosts.docstrings import OBJECTIVE_OPTIONS, SITE_TERMS, documented
 from moment_calculus.numerics.rulebook import Propagation, check_draws
 from pyro_moments.compiled.compiled import CompiledLoss
 from pyro_moments.diagnosis import explain_infinite_loss
@@ -22,14 +23,11 @@ from pyro_moments.sites.observed import observed_term
 from pyro_moments.sites.traces import moment_traces
 
 
+@documented("Pyro", terms=SITE_TERMS, options=OBJECTIVE_OPTIONS)
 class DeterministicELBO(ELBO):
     """ELBO by analytic moment propagation: no samples, no gradient noise.
 
-    Gaussian latent sites flow through the model as moments; the expected log-likelihood of every
-    observed site and the KL divergence of every latent site are taken in closed form. Each site
-    contributes s_model (−KL − H) + s_guide H, with the scales and masks of model and guide, so
-    the result equals Pyro's ``Trace_ELBO`` in expectation. Beyond the first random layer the
-    activations are matched by Gaussians, which is the approximation of the source paper.
+    {terms}
 
     Guides may be hand-written or Pyro's own, as long as every site is Gaussian, an elementwise
     transform of a Gaussian, a point estimate, or linear in such sites: ``DVIGuide``,
@@ -38,17 +36,7 @@ class DeterministicELBO(ELBO):
     full covariance. Under autocast the moments stay in full precision.
 
     Args:
-        covariance: ``"full"`` carries the covariance over the feature axis, ``"diagonal"`` the
-            variances only (O(d) instead of O(d²) memory for each element of the batch).
-        rules: rulebook; ``"exact"``, or ``"dvi"`` for the source paper's approximate covariances.
-        categorical: expected log-likelihood of classes, ``"delta"`` (second order, the source
-            papers'), ``"jensen"`` (keeps the ELBO a lower bound) or ``"sample"`` (unbiased: the
-            logits alone are drawn, with their joint covariance, behind the analytic layers).
-        categorical_draws: number of draws of the logits for ``categorical="sample"``.
-        sample_sites: names of latent sites that are drawn by reparameterisation instead.
-        num_particles: number of draws of the ``sample_sites``; one pass suffices without them.
-        memory_limit: bytes that one covariance may take, checked before it is computed; by
-            default half of the physical memory.
+        {options}
         compiled: capture the whole program, gradients included, and compile it; see below.
         **options: passed to :class:`pyro.infer.ELBO`.
 

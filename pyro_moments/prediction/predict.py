@@ -11,6 +11,7 @@ from pyro import poutine
 from pyro.poutine.messenger import Messenger
 from pyro.poutine.util import prune_subsample_sites, site_is_subsample
 
+from moment_calculus.hosts.docstrings import PREDICTED_SITES, documented
 from moment_calculus.hosts.moments import Moments, as_moments
 from moment_calculus.numerics.rulebook import Propagation
 from pyro_moments.evaluation.precision import full_precision
@@ -35,6 +36,7 @@ class _Observables(Messenger):
             msg["value"], msg["done"] = torch.full(shape, torch.nan), True
 
 
+@documented("Pyro", sites=PREDICTED_SITES)
 @torch.no_grad()
 def predict(
     model: Callable,
@@ -54,16 +56,7 @@ def predict(
         rules: rulebook, ``"exact"`` or ``"dvi"``.
         **kwargs: the model's keyword arguments.
 
-    Returns:
-        A :class:`Prediction` for every site that is not latent: ``mean``, ``epistemic_variance``
-        (of the location), ``aleatoric_variance`` (of the noise), ``variance`` and ``log_prob``;
-        :class:`~moment_calculus.hosts.moments.Moments` for every ``pyro.deterministic`` site.
-
-    Raises:
-        UnsupportedMoments: if the model leaves the supported operations, or a site's distribution
-            has no predictive moments.
-
-    Source: Wu et al. 2019, eq. 9; see ``softmax_moments`` for classes.
+    {sites}
     """
     bind(guide, model)
     propagation = Propagation.named(covariance, rules)

@@ -8,22 +8,16 @@ import torch
 from pyro.distributions.torch_distribution import ExpandedDistribution, MaskedDistribution
 from pyro.distributions.util import sum_rightmost
 
+from moment_calculus.hosts.docstrings import PREDICTED_SITE, documented
 from moment_calculus.hosts.predictions import PredictedSite
 from pyro_moments.likelihoods import predictive
 
 
+@documented("Pyro", site=PREDICTED_SITE)
 class Prediction(PredictedSite):
     """Predictive distribution of one site, as moments and a log density.
 
-    For classes the moments are those of the one-hot outcome: ``mean`` holds the probabilities,
-    ``epistemic_variance`` what of p(1 − p) comes from not knowing the weights.
-
-    Args:
-        name: the site.
-        fn: its distribution, with random parameters.
-
-    Raises:
-        UnsupportedMoments: if there are no predictive moments for the distribution.
+    {site}
     """
 
     def __init__(self, name: str, fn: Any) -> None:
