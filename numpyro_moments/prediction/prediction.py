@@ -11,6 +11,7 @@ from numpyro.distributions.util import sum_rightmost
 
 from moment_calculus.hosts.docstrings import PREDICTED_SITE, documented
 from moment_calculus.hosts.predictions import PredictedSite
+from moment_calculus.hosts.wrappers import unwrapped
 from numpyro_moments.likelihoods import predictive
 from numpyro_moments.sites.transformed import WRAPPERS
 
@@ -25,7 +26,7 @@ class Prediction(PredictedSite):
     """
 
     def __init__(self, name: str, fn: Any) -> None:
-        base, summed = unwrapped(fn)
+        base, summed = unwrapped(fn, WRAPPERS)
         mean, epistemic, aleatoric, log_prob = predictive(name, base)
         shape = fn.batch_shape + fn.event_shape
         classes = mean.shape[-1:] if isinstance(base, _CLASSES) else ()
@@ -40,16 +41,3 @@ class Prediction(PredictedSite):
             return sum_rightmost(found, summed)
 
         super().__init__(name, fn, wide(mean), wide(epistemic), wide(aleatoric), log_density)
-
-
-def unwrapped(fn: Any) -> tuple[Any, int]:
-    """The distribution inside masks, expansions and independent dimensions, and how many of these.
-
-    Args:
-        fn: a distribution.
-    """
-    summed = 0
-    while isinstance(fn, WRAPPERS):
-        summed += getattr(fn, "reinterpreted_batch_ndims", 0)
-        fn = fn.base_dist
-    return fn, summed

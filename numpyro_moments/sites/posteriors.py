@@ -16,9 +16,9 @@ from moment_calculus.hosts.wording import (
     ignored_correlations,
     no_posterior_moments,
 )
+from moment_calculus.hosts.wrappers import unwrapped
 from moment_calculus.likelihoods import divergences
 from moment_calculus.numerics.rulebook import Propagation
-from moment_calculus.operations.elementwise.arithmetic import add, leaf
 from moment_calculus.operations.shapes.moves import broadcast
 from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.values import Gaussian, Value
@@ -37,9 +37,8 @@ _FULL_RANK = (dist.MultivariateNormal, dist.LowRankMultivariateNormal)
 def posterior_value(name: str, fn: Any, propagation: Propagation, remedy: str = "") -> Any:
     """The live value of a latent site with a given posterior; an array where it is certain.
 
-    A Normal may be centred at another latent value: x ~ N(m, s²) with a random m is m plus an
-    independent N(0, s²), which is exact where m is Gaussian. A Delta is a point estimate, or a
-    function of other sites: its value is what it holds.
+    A Normal may be centred at another one, see :func:`guides.families.mean_field.site`. A Delta is
+    a point estimate, or a function of other sites: its value is what it holds.
 
     Args:
         name: the site.
@@ -104,29 +103,21 @@ def _marginal(normal: dist.Normal) -> tuple[Any, Any]:
 
 
 def without_wrappers(fn: Any) -> Any:
-    """The distribution inside masks, expansions and independent dimensions.
-
-    Args:
-        fn: a distribution.
-    """
-    while isinstance(fn, WRAPPERS):
-        fn = fn.base_dist
-    return fn
+    """The distribution inside masks, expansions and independent dimensions."""
+    return unwrapped(fn, WRAPPERS)[0]
 
 
 def _normal(name: str, fn: Any, base: Any, propagation: Propagation) -> Gaussian:
-    """A Normal site; with a random location, that location and independent noise."""
-    loc, scale = base.loc, base.scale
-    if is_random(scale):
-        raise dependent_posterior(name, "scale", scale.sites)
-    shape = fn.batch_shape + fn.event_shape
-    centred = is_random(loc)
-    if centred and not isinstance(loc, Gaussian):
-        raise dependent_posterior(name, "non-linear location", loc.sites)
-    moments = mean_field.moments(jnp.zeros_like(scale) if centred else loc, scale)
-    mean, variance = (jnp.broadcast_to(part, shape) for part in moments)
-    gaussian = leaf(name, mean, variance, propagation, event_dim=fn.event_dim)
-    return add(broadcast(loc, shape), gaussian).gaussian() if centred else gaussian
+    return mean_field.site(
+        name,
+        base.loc,
+        base.scale,
+        propagation,
+        shape=fn.batch_shape + fn.event_shape,
+        event_dim=fn.event_dim,
+        zeros_like=jnp.zeros_like,
+        broadcast_to=jnp.broadcast_to,
+    )
 
 
 def _full_rank(name: str, fn: Any, inner: Any, propagation: Propagation) -> Gaussian:

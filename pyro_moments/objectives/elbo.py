@@ -117,7 +117,7 @@ class DeterministicELBO(ELBO):
             with full_precision():
                 total = total + _elbo(model_trace, guide_trace)
         if is_validation_enabled() and not math.isfinite(torch_item(total)):
-            explain_infinite_loss(model_trace, model, args, kwargs)
+            explain_infinite_loss(model_trace.nodes, model, args, kwargs)
         return -total / self.num_particles
 
     def loss(self, model: Any, guide: Any, *args: Any, **kwargs: Any) -> float:

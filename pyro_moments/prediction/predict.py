@@ -13,10 +13,11 @@ from pyro.poutine.util import prune_subsample_sites, site_is_subsample
 
 from moment_calculus.hosts.docstrings import PREDICTED_SITES, documented
 from moment_calculus.hosts.moments import Moments, as_moments
+from moment_calculus.hosts.wrappers import unwrapped
 from moment_calculus.numerics.rulebook import Propagation
 from pyro_moments.evaluation.precision import full_precision
 from pyro_moments.evaluation.tensor import unwrap
-from pyro_moments.prediction.prediction import Prediction, unwrapped
+from pyro_moments.prediction.prediction import WRAPPERS, Prediction
 from pyro_moments.sites.binding import bind
 from pyro_moments.sites.messenger import MomentMessenger
 
@@ -77,7 +78,7 @@ def predict(
 
 def _is_factor(fn: Any) -> bool:
     """Whether a site is a ``pyro.factor``: there is nothing to predict."""
-    return isinstance(unwrapped(fn)[0], dist.Unit)
+    return isinstance(unwrapped(fn, WRAPPERS)[0], dist.Unit)
 
 
 def _predicted(name: str, site: Any) -> Prediction | Moments:

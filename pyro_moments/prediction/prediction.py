@@ -10,7 +10,10 @@ from pyro.distributions.util import sum_rightmost
 
 from moment_calculus.hosts.docstrings import PREDICTED_SITE, documented
 from moment_calculus.hosts.predictions import PredictedSite
+from moment_calculus.hosts.wrappers import unwrapped
 from pyro_moments.likelihoods import predictive
+
+WRAPPERS = (torch.distributions.Independent, ExpandedDistribution, MaskedDistribution)
 
 
 @documented("Pyro", site=PREDICTED_SITE)
@@ -21,7 +24,7 @@ class Prediction(PredictedSite):
     """
 
     def __init__(self, name: str, fn: Any) -> None:
-        base, summed = unwrapped(fn)
+        base, summed = unwrapped(fn, WRAPPERS)
         mean, epistemic, aleatoric, log_prob = predictive(name, base)
 
         def log_density(value: torch.Tensor) -> torch.Tensor:
@@ -37,19 +40,3 @@ class Prediction(PredictedSite):
             value: observations.
         """
         return super().log_prob(value)
-
-
-_WRAPPERS = (torch.distributions.Independent, ExpandedDistribution, MaskedDistribution)
-
-
-def unwrapped(fn: Any) -> tuple[Any, int]:
-    """The distribution inside masks, expansions and independent dimensions, and how many of these.
-
-    Args:
-        fn: a distribution.
-    """
-    summed = 0
-    while isinstance(fn, _WRAPPERS):
-        summed += getattr(fn, "reinterpreted_batch_ndims", 0)
-        fn = fn.base_dist
-    return fn, summed

@@ -14,9 +14,9 @@ from moment_calculus.hosts.wording import (
     ignored_correlations,
     no_posterior_moments,
 )
+from moment_calculus.hosts.wrappers import unwrapped
 from moment_calculus.likelihoods import divergences
 from moment_calculus.numerics.rulebook import Propagation
-from moment_calculus.operations.elementwise.arithmetic import add, leaf
 from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.values import Deferred, Gaussian, Value
 from pyro_moments.evaluation.tensor import MomentTensor, unwrap
@@ -31,8 +31,7 @@ _FULL_RANK = (
 def posterior_value(name: str, fn: Any, propagation: Propagation, remedy: str = "") -> Value:
     """The live value of a latent site with a given posterior.
 
-    A Normal may be centred at another latent value: x ~ N(m, s²) with a random m is m plus an
-    independent N(0, s²), which is exact where m is Gaussian.
+    A Normal may be centred at another one, see :func:`guides.families.mean_field.site`.
 
     Args:
         name: the site.
@@ -74,29 +73,21 @@ def entropy(value: Value, fn: Any) -> torch.Tensor:
 
 
 def without_wrappers(fn: Any) -> Any:
-    """The distribution inside expansions and independent dimensions.
-
-    Args:
-        fn: a distribution.
-    """
-    while isinstance(fn, WRAPPERS):
-        fn = fn.base_dist
-    return fn
+    """The distribution inside expansions and independent dimensions."""
+    return unwrapped(fn, WRAPPERS)[0]
 
 
 def _normal(name: str, fn: Any, base: Any, propagation: Propagation) -> Gaussian:
-    """A Normal site; with a random location, that location and independent noise."""
-    loc, scale = base.loc, base.scale
-    if isinstance(scale, MomentTensor):
-        raise dependent_posterior(name, "scale", scale.value.sites)
-    shape = fn.batch_shape + fn.event_shape
-    centred = isinstance(loc, MomentTensor)
-    if centred and not isinstance(loc.value, Gaussian):
-        raise dependent_posterior(name, "non-linear location", loc.value.sites)
-    moments = mean_field.moments(torch.zeros_like(scale) if centred else loc, scale)
-    mean, variance = (m if m.shape == shape else m.expand(shape) for m in moments)
-    gaussian = leaf(name, mean, variance, propagation, event_dim=fn.event_dim)
-    return add(unwrap(loc.expand(shape)), gaussian).gaussian() if centred else gaussian
+    return mean_field.site(
+        name,
+        unwrap(base.loc),
+        unwrap(base.scale),
+        propagation,
+        shape=fn.batch_shape + fn.event_shape,
+        event_dim=fn.event_dim,
+        zeros_like=torch.zeros_like,
+        broadcast_to=lambda part, shape: part if part.shape == shape else part.expand(shape),
+    )
 
 
 def _full_rank(name: str, fn: Any, inner: Any, propagation: Propagation) -> Gaussian:
