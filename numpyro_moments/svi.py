@@ -21,11 +21,6 @@ class SVI(numpyro.infer.SVI):
     """NumPyro's SVI, with Adam and :class:`DeterministicELBO` as defaults.
 
     {orders}
-
-    Args:
-        model: NumPyro model.
-        guide: NumPyro guide.
-        *optim_and_loss: an optimiser, a loss, or both in this order.
         optim: optimiser, of NumPyro, JAX or Optax; by default Adam with learning rate 0.01.
         loss: an ELBO; by default ``DeterministicELBO()``.
         **static_kwargs: passed to :class:`numpyro.infer.SVI`: arguments of model and guide that

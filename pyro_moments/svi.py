@@ -21,11 +21,6 @@ class SVI(pyro.infer.SVI):
     """Pyro's SVI, with Adam and :class:`DeterministicELBO` as defaults.
 
     {orders}
-
-    Args:
-        model: Pyro model.
-        guide: Pyro guide.
-        *optim_and_loss: an optimiser, a loss, or both in this order.
         optim: optimiser; by default Adam with learning rate 0.01.
         loss: an ELBO, or a callable as in Pyro; by default ``DeterministicELBO()``.
         **options: passed to :class:`pyro.infer.SVI`.

@@ -26,8 +26,6 @@ def init_to_network(site: dict | None = None) -> Any:
 
     Returns:
         Initial value of the site; None for a site that is observed or discrete.
-
-    Source: Glorot and Bengio 2010, eq. 12.
     """
     if site is None:
         return partial(init_to_network)

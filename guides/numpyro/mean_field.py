@@ -26,10 +26,10 @@ from guides.numpyro.latent_sites import (
     sign,
 )
 from guides.numpyro.scales import scale_positive
-from moment_calculus.hosts.docstrings import GUIDE_OPTIONS, documented
+from moment_calculus.hosts.docstrings import GUIDE_ERRORS, GUIDE_OPTIONS, documented
 
 
-@documented("NumPyro", options=GUIDE_OPTIONS)
+@documented("NumPyro", errors=GUIDE_ERRORS, options=GUIDE_OPTIONS)
 class DVIGuide(AutoGuide):
     """Mean-field Gaussian guide whose sites are the model's own, ready for analytic moments.
 
@@ -43,14 +43,7 @@ class DVIGuide(AutoGuide):
         {options}
         prefix: part of the parameters' names, as in NumPyro's guides.
 
-    Raises:
-        ValueError: if ``init_scale`` is not positive.
-        RuntimeError: when called without having met a model.
-
-    Source: Wu et al. 2019; factorised posterior of section 2.
-
-    Example:
-        >>> guide = DVIGuide(init_scale=0.02)
+    {errors}
     """
 
     model: Callable | None

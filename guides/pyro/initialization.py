@@ -23,8 +23,6 @@ def init_to_network(site: dict | None = None) -> object:
 
     Returns:
         Initial value of the site.
-
-    Source: Glorot and Bengio 2010, eq. 12.
     """
     if site is None:
         return init_to_network

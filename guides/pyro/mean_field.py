@@ -23,7 +23,7 @@ from torch.distributions import biject_to, transform_to
 from guides.families import mean_field
 from guides.pyro.initialization import init_to_network
 from guides.pyro.supports import check_fixed_supports
-from moment_calculus.hosts.docstrings import GUIDE_OPTIONS, documented
+from moment_calculus.hosts.docstrings import GUIDE_ERRORS, GUIDE_OPTIONS, documented
 
 
 class LatentSite(NamedTuple):
@@ -35,7 +35,7 @@ class LatentSite(NamedTuple):
     plates: tuple[str, ...]
 
 
-@documented("Pyro", options=GUIDE_OPTIONS)
+@documented("Pyro", errors=GUIDE_ERRORS, options=GUIDE_OPTIONS)
 class DVIGuide(AutoGuide):
     """Mean-field Gaussian guide whose sites are the model's own, ready for analytic moments.
 
@@ -47,14 +47,7 @@ class DVIGuide(AutoGuide):
         model: the Pyro model; by default that of the first evaluation.
         {options}
 
-    Raises:
-        ValueError: if ``init_scale`` is not positive.
-        RuntimeError: when called without having met a model.
-
-    Source: Wu et al. 2019; factorised posterior of section 2.
-
-    Example:
-        >>> guide = DVIGuide(init_scale=0.02)
+    {errors}
     """
 
     def __init__(

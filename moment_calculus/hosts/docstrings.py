@@ -97,6 +97,11 @@ Source: Wu et al. 2019, eq. 9; see ``softmax_moments`` for classes.
 BOTH_ORDERS = """
 Both argument orders work: ``SVI(model, guide, loss)`` and {host}'s own
 ``SVI(model, guide, optim, loss)``.
+
+Args:
+    model: {host} model.
+    guide: {host} guide.
+    *optim_and_loss: an optimiser, a loss, or both in this order.
 """
 
 NETWORK_START = """
@@ -105,6 +110,8 @@ between hidden units whichever axis is the input; that of vectors ½, because un
 all start at zero keep a network nearly linear until its noise has absorbed what it cannot fit.
 Neither exceeds the prior's standard deviation. Scalars start at the prior mean, sites with
 constrained support where their unconstrained value is zero.
+
+Source: Glorot and Bengio 2010, eq. 12.
 """
 
 EMPIRICAL_BAYES = """
@@ -119,4 +126,40 @@ init_loc_fn: initial locations, a function of a site.
 init_scale: initial standard deviation of every component, on the unconstrained space.
     Small values matter: the default is far below usual priors.
 create_plates: optional function that makes the plates, as in {host}'s guides.
+"""
+
+GUIDE_ERRORS = """
+Raises:
+    ValueError: if ``init_scale`` is not positive.
+    RuntimeError: when called without having met a model.
+
+Source: Wu et al. 2019; factorised posterior of section 2.
+
+Example:
+    >>> guide = DVIGuide(init_scale=0.02)
+"""
+
+INDEPENDENT_INPUTS = """
+Different inputs are independent of each other; within one input the components have the
+covariance given, or are independent.
+"""
+
+PROPAGATION_ERRORS = """
+Raises:
+    ValueError: if ``rules`` or ``covariance`` is unknown.
+    UnsupportedMoments: if ``fn`` uses an operation without a rule.
+
+Source: Shekhovtsov et al. 2018.
+"""
+
+POSTERIOR_ERRORS = """
+Raises:
+    UnsupportedMoments: if the posterior is none of these, is discrete, or has other random
+        parameters; or if it is a multivariate Normal and only variances are propagated.
+"""
+
+QUADRATURE_ERRORS = """
+Raises:
+    UnsupportedMoments: if the parameters are not elementwise functions of one Gaussian, or of
+        two whose covariance is known, or one is Gaussian where the distribution is confined.
 """

@@ -3,29 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from moment_calculus.hosts.wording import no_predictive_moments
 
+Key = TypeVar("Key")
 
-class ClassTable(dict[type, Callable]):
-    """Functions by class; an object is served by its nearest registered class."""
 
-    def register(self, *kinds: type) -> Callable[[Callable], Callable]:
-        """Decorate the function that serves some classes and those derived from them.
+class Table(dict[Key, Callable]):
+    """Functions by what they serve."""
+
+    def register(self, *keys: Key) -> Callable[[Callable], Callable]:
+        """Decorate the function that serves some keys.
 
         Args:
-            kinds: classes.
+            keys: what it serves.
 
         Returns:
             The decorator.
         """
 
         def decorate(function: Callable) -> Callable:
-            self.update(dict.fromkeys(kinds, function))
+            self.update(dict.fromkeys(keys, function))
             return function
 
         return decorate
+
+
+class ClassTable(Table[type]):
+    """Functions by class; an object is served by its nearest registered class."""
 
     def nearest(self, instance: Any) -> Callable | None:
         """Return the function of the nearest registered class of an object, if there is one.
@@ -41,12 +47,15 @@ class LikelihoodTables:
 
     Args:
         host: name of the probabilistic language, see :mod:`moment_calculus.hosts.wording`.
+        univariate: gives the predictive moments of any univariate distribution.
         unpredicted: classes of distributions without predictive moments of their own.
     """
 
-    def __init__(self, host: str, unpredicted: tuple[type, ...]) -> None:
+    def __init__(
+        self, host: str, univariate: Callable[[Any], tuple], unpredicted: tuple[type, ...]
+    ) -> None:
         self.expected, self.predictives = ClassTable(), ClassTable()
-        self.host, self.unpredicted = host, unpredicted
+        self.host, self.univariate, self.unpredicted = host, univariate, unpredicted
 
     def expected_log_prob(self, *types: type) -> Callable[[Callable], Callable]:
         """Register the expected log-probability of distribution types.
@@ -86,13 +95,12 @@ class LikelihoodTables:
         """
         return kind in self.predictives or not issubclass(kind, self.unpredicted)
 
-    def predictive(self, name: str, fn: Any, univariate: Callable[[Any], tuple]) -> tuple:
+    def predictive(self, name: str, fn: Any) -> tuple:
         """Predictive moments of one site, see :meth:`predictive_moments`.
 
         Args:
             name: the site, for messages.
             fn: its distribution.
-            univariate: gives those of any univariate distribution.
 
         Raises:
             UnsupportedMoments: if the distribution has none; the message lists those that have.
@@ -102,4 +110,4 @@ class LikelihoodTables:
             return rule(fn)
         if fn.event_dim:
             raise no_predictive_moments(name, fn, self.predictives, host=self.host)
-        return univariate(fn)
+        return self.univariate(fn)

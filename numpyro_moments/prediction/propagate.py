@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from moment_calculus.hosts.docstrings import INDEPENDENT_INPUTS, PROPAGATION_ERRORS, documented
 from moment_calculus.hosts.moments import Moments, as_moments, as_value
 from moment_calculus.numerics.rulebook import Propagation
 from numpyro_moments.evaluation.interpreter import Interpreter
@@ -29,13 +30,13 @@ jax.tree_util.register_pytree_node(
 )
 
 
+@documented("NumPyro", inputs=INDEPENDENT_INPUTS, errors=PROPAGATION_ERRORS)
 def propagate(
     fn: Callable, *inputs: Any, rules: str = "exact", covariance: str = "diagonal"
 ) -> Any:
     """Propagate means and variances through a function of arrays.
 
-    Different inputs are independent of each other; within one input the components have the
-    covariance given, or are independent.
+    {inputs}
 
     Args:
         fn: function or module of the inputs, made of supported operations.
@@ -46,11 +47,7 @@ def propagate(
     Returns:
         What ``fn`` returns, every array replaced by its :class:`Moments`; pytrees keep their form.
 
-    Raises:
-        ValueError: if ``rules`` or ``covariance`` is unknown.
-        UnsupportedMoments: if ``fn`` uses an operation without a rule.
-
-    Source: Shekhovtsov et al. 2018.
+    {errors}
 
     Example:
         >>> import jax

@@ -10,6 +10,7 @@ from numpyro import distributions as dist
 from numpyro.distributions.util import sum_rightmost
 
 from guides.families import mean_field
+from moment_calculus.hosts.docstrings import POSTERIOR_ERRORS, documented
 from moment_calculus.hosts.wording import (
     dependent_posterior,
     discrete_site,
@@ -34,6 +35,7 @@ from numpyro_moments.sites.transformed import (
 _FULL_RANK = (dist.MultivariateNormal, dist.LowRankMultivariateNormal)
 
 
+@documented("NumPyro", errors=POSTERIOR_ERRORS)
 def posterior_value(name: str, fn: Any, propagation: Propagation, remedy: str = "") -> Any:
     """The live value of a latent site with a given posterior; an array where it is certain.
 
@@ -48,9 +50,7 @@ def posterior_value(name: str, fn: Any, propagation: Propagation, remedy: str = 
         propagation: how randomness flows from the site.
         remedy: what to do where the posterior is none of these; by default to sample the site.
 
-    Raises:
-        UnsupportedMoments: if the posterior is none of these, is discrete, or has other random
-            parameters; or if it is a multivariate Normal and only variances are propagated.
+    {errors}
     """
     base, transforms = gaussian_base(fn)
     if base is not None:

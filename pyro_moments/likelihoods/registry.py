@@ -17,8 +17,16 @@ from pyro_moments.evaluation.tensor import MomentTensor, unwrap
 from pyro_moments.likelihoods import univariate
 from pyro_moments.likelihoods.structure import has_moments
 
+
+def _univariate_predictive(fn: Any) -> tuple:
+    if not has_moments(fn):
+        return fn.mean, torch.zeros_like(fn.mean), fn.variance, fn.log_prob
+    return univariate.predictive(fn)
+
+
 _TABLES = LikelihoodTables(
     "Pyro",
+    _univariate_predictive,
     unpredicted=(
         distributions.Delta,
         distributions.Unit,
@@ -29,27 +37,7 @@ _TABLES = LikelihoodTables(
 )
 EXPECTED_LOG_PROB, PREDICTIVES = _TABLES.expected, _TABLES.predictives
 expected_log_prob, predictive_moments = _TABLES.expected_log_prob, _TABLES.predictive_moments
-is_predicted = _TABLES.is_predicted
-
-
-def predictive(name: str, fn: Any) -> tuple:
-    """Predictive moments of one site, see :func:`predictive_moments`.
-
-    Args:
-        name: the site, for messages.
-        fn: its distribution.
-
-    Raises:
-        UnsupportedMoments: if the distribution has none; the message lists those that have.
-    """
-    return _TABLES.predictive(name, fn, _predictive)
-
-
-def _predictive(fn: Any) -> tuple:
-    """Those of a univariate distribution."""
-    if not has_moments(fn):
-        return fn.mean, torch.zeros_like(fn.mean), fn.variance, fn.log_prob
-    return univariate.predictive(fn)
+predictive, is_predicted = _TABLES.predictive, _TABLES.is_predicted
 
 
 def evaluate(name: str, fn: Any, value: Any) -> torch.Tensor:

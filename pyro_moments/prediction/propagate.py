@@ -7,19 +7,20 @@ from typing import Any
 
 import torch
 
+from moment_calculus.hosts.docstrings import INDEPENDENT_INPUTS, PROPAGATION_ERRORS, documented
 from moment_calculus.hosts.moments import Moments, as_moments, as_value
 from moment_calculus.numerics.rulebook import Propagation
 from pyro_moments.evaluation.precision import full_precision
 from pyro_moments.evaluation.tensor import MomentTensor
 
 
+@documented("Pyro", inputs=INDEPENDENT_INPUTS, errors=PROPAGATION_ERRORS)
 def propagate(
     fn: Callable, *inputs: Any, rules: str = "exact", covariance: str = "diagonal"
 ) -> Any:
     """Propagate means and variances through a function of tensors.
 
-    Different inputs are independent of each other; within one input the components have the
-    covariance given, or are independent.
+    {inputs}
 
     Args:
         fn: function or ``nn.Module`` of the inputs, made of supported operations.
@@ -31,11 +32,7 @@ def propagate(
         What ``fn`` returns, every tensor replaced by its :class:`Moments`; tuples, lists and
         dicts keep their form.
 
-    Raises:
-        ValueError: if ``rules`` or ``covariance`` is unknown.
-        UnsupportedMoments: if ``fn`` uses an operation without a rule.
-
-    Source: Shekhovtsov et al. 2018.
+    {errors}
 
     Example:
         >>> import torch

@@ -8,6 +8,7 @@ import torch
 from pyro.distributions.util import sum_rightmost
 
 from guides.families import mean_field
+from moment_calculus.hosts.docstrings import POSTERIOR_ERRORS, documented
 from moment_calculus.hosts.wording import (
     dependent_posterior,
     discrete_site,
@@ -28,6 +29,7 @@ _FULL_RANK = (
 )
 
 
+@documented("Pyro", errors=POSTERIOR_ERRORS)
 def posterior_value(name: str, fn: Any, propagation: Propagation, remedy: str = "") -> Value:
     """The live value of a latent site with a given posterior.
 
@@ -41,9 +43,7 @@ def posterior_value(name: str, fn: Any, propagation: Propagation, remedy: str = 
         propagation: how randomness flows from the site.
         remedy: what to do where the posterior is none of these; by default to sample the site.
 
-    Raises:
-        UnsupportedMoments: if the posterior is none of these, is discrete, or has other random
-            parameters; or if it is a multivariate Normal and only variances are propagated.
+    {errors}
     """
     base, transforms = gaussian_base(fn)
     if base is not None:

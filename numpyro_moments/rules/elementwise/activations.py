@@ -11,18 +11,8 @@ from moment_calculus.values import Value
 from numpyro_moments.rules.table import moment_rule
 
 # Names of activations, and the primitive that JAX has for them.
-PLAIN = {
-    "abs": "abs",
-    "cos": "cos",
-    "erf": "erf",
-    "erfc": "erfc",
-    "exp": "exp",
-    "exp2": "exp2",
-    "expm1": "expm1",
-    "sigmoid": "logistic",
-    "sin": "sin",
-    "tanh": "tanh",
-}
+PLAIN = {name: name for name in "abs cos erf erfc exp exp2 expm1 sin tanh".split()}
+PLAIN["sigmoid"] = "logistic"
 
 
 def _plain(kind: str, primitive: str) -> None:

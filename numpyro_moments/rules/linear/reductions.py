@@ -6,9 +6,8 @@ from typing import Any
 
 from moment_calculus.operations.elementwise.choices import largest, smallest
 from moment_calculus.operations.linear import reductions
-from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.values import Value
-from numpyro_moments.rules.table import moment_rule
+from numpyro_moments.rules.table import moment_rule, refused
 
 
 @moment_rule("reduce_sum")
@@ -59,17 +58,9 @@ REFUSED = {
 }
 
 
-def _refuse(primitive: str, remedy: str) -> None:
-    def rule(*operands: Any, **_: Any) -> Value:
-        raise UnsupportedMoments(
-            f"the joint moments of '{primitive}' of random components are not known",
-            sites=frozenset().union(*(getattr(operand, "sites", ()) for operand in operands)),
-            remedy=remedy,
-        )
-
-    rule.__doc__ = f"Refuse ``{primitive}``, and name what serves instead."
-    moment_rule(primitive)(rule)
-
-
 for _primitive, _remedy in REFUSED.items():
-    _refuse(_primitive, _remedy)
+    refused(
+        _primitive,
+        f"the joint moments of '{_primitive}' of random components are not known",
+        _remedy,
+    )

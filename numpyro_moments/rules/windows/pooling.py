@@ -16,7 +16,7 @@ from moment_calculus.operations.windows.geometry import Windows
 from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.values import Value
 from numpyro_moments.rules.shapes.padding import pad_array, padded
-from numpyro_moments.rules.table import moment_rule
+from numpyro_moments.rules.table import moment_rule, refused
 
 
 def _windows(sizes: Any, strides: Any, dilations: Any) -> Windows:
@@ -114,6 +114,9 @@ def reduce_window(x: Value, initial: Any, *rest: Any, jaxpr: Any, **options: Any
     return [combine(rule(inside, **{**options, **still}), initial)]
 
 
+REMEDY = (
+    "take derivatives of the moments, outside of the model, instead of derivatives inside of it"
+)
 REFUSED = {
     "select_and_gather_add": "the derivative of a pool",
     "select_and_scatter": "a choice of entries of windows",
@@ -121,18 +124,5 @@ REFUSED = {
 }
 
 
-def _refuse(primitive: str, what: str) -> None:
-    def rule(*operands: Any, **_: Any) -> Value:
-        raise UnsupportedMoments(
-            f"{what}, as a function of random values",
-            sites=frozenset().union(*(getattr(operand, "sites", ()) for operand in operands)),
-            remedy="take derivatives of the moments, outside of the model, instead of derivatives "
-            "inside of it",
-        )
-
-    rule.__doc__ = f"Refuse ``{primitive}``, and name what serves instead."
-    moment_rule(primitive)(rule)
-
-
 for _primitive, _what in REFUSED.items():
-    _refuse(_primitive, _what)
+    refused(_primitive, f"{_what}, as a function of random values", REMEDY)
