@@ -7,10 +7,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from numpyro.distributions import biject_to, constraints
+from numpyro.distributions import biject_to
 from numpyro.infer.util import helpful_support_errors
 
 from guides.families.initialization import spread
+from guides.numpyro.supports import is_real
 from moment_calculus.hosts.docstrings import NETWORK_START, documented
 
 
@@ -39,17 +40,6 @@ def init_to_network(site: dict | None = None) -> Any:
     if unconstrained != shape or not is_real(fn.support):
         return transform(jnp.zeros(unconstrained))
     return _location(fn, shape) + _noise(fn, shape, site["kwargs"].get("rng_key"))
-
-
-def is_real(support: Any) -> bool:
-    """Whether a support is all real arrays.
-
-    Args:
-        support: constraint of a distribution.
-    """
-    while isinstance(support, constraints.independent):
-        support = support.base_constraint
-    return support is constraints.real
 
 
 def _location(fn: Any, shape: tuple[int, ...]) -> jax.Array:

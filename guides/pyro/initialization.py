@@ -8,6 +8,7 @@ import torch
 from torch.distributions import biject_to
 
 from guides.families.initialization import spread
+from guides.pyro.supports import is_real
 from moment_calculus.hosts.docstrings import NETWORK_START, documented
 
 
@@ -31,16 +32,9 @@ def init_to_network(site: dict | None = None) -> object:
         example = fn.sample().detach()
         transform = biject_to(fn.support)
         unconstrained = torch.zeros_like(transform.inv(example))
-        if unconstrained.shape != example.shape or not _is_real(fn):
+        if unconstrained.shape != example.shape or not is_real(fn.support):
             return transform(unconstrained)
         return _location(fn, example) + _noise(fn, example)
-
-
-def _is_real(fn: Any) -> bool:
-    support = fn.support
-    while hasattr(support, "base_constraint"):
-        support = support.base_constraint
-    return support is torch.distributions.constraints.real
 
 
 def _location(fn: torch.distributions.Distribution, like: torch.Tensor) -> torch.Tensor:
