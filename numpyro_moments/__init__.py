@@ -17,7 +17,7 @@ from moment_calculus.refusals.errors import (
     UnsupportedMoments,
 )
 from numpyro_moments import rules as _rules  # noqa: F401  (registers the rules)
-from numpyro_moments.likelihoods.registry import expected_log_prob, predictive_moments
+from numpyro_moments.likelihoods.table import expected_log_prob, predictive_moments
 from numpyro_moments.objectives.elbo import DeterministicELBO
 from numpyro_moments.prediction.predict import predict
 from numpyro_moments.prediction.prediction import Prediction

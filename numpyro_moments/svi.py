@@ -9,14 +9,14 @@ import numpyro.infer
 from numpyro.infer.elbo import ELBO
 from numpyro.optim import Adam
 
-from moment_calculus.hosts.docstrings import BOTH_ORDERS, documented
+from moment_calculus.hosts.docstrings import BOTH_ORDERS, ORDER_ERRORS, documented
 from numpyro_moments.objectives.elbo import DeterministicELBO
 from numpyro_moments.sites.binding import bind
 
 DEFAULT_LEARNING_RATE = 1e-2
 
 
-@documented("NumPyro", orders=BOTH_ORDERS)
+@documented("NumPyro", orders=BOTH_ORDERS, errors=ORDER_ERRORS)
 class SVI(numpyro.infer.SVI):
     """NumPyro's SVI, with Adam and :class:`DeterministicELBO` as defaults.
 
@@ -26,11 +26,10 @@ class SVI(numpyro.infer.SVI):
         **static_kwargs: passed to :class:`numpyro.infer.SVI`: arguments of model and guide that
             stay constant.
 
-    Raises:
-        TypeError: if an argument is neither an optimiser nor a loss, or is given twice.
+    {errors}
 
     Example:
-        >>> SVI(model, DVIGuide(), DeterministicELBO())  # doctest: +SKIP
+        >>> SVI(model, DVIGuide(), DeterministicELBO()).run(jax.random.key(0), 2000, x, y)  # doctest: +SKIP
     """
 
     def __init__(

@@ -19,7 +19,7 @@ from moment_calculus.refusals.errors import (
 )
 from pyro_moments import rules as _rules  # noqa: F401  (registers the rules)
 from pyro_moments.evaluation.tensor import MomentTensor
-from pyro_moments.likelihoods.registry import expected_log_prob, predictive_moments
+from pyro_moments.likelihoods.table import expected_log_prob, predictive_moments
 from pyro_moments.objectives.elbo import DeterministicELBO
 from pyro_moments.prediction.predict import Prediction, predict
 from pyro_moments.prediction.propagate import propagate

@@ -9,14 +9,14 @@ import pyro.infer
 from pyro.infer.elbo import ELBO
 from pyro.optim import Adam, PyroOptim  # type: ignore[attr-defined]
 
-from moment_calculus.hosts.docstrings import BOTH_ORDERS, documented
+from moment_calculus.hosts.docstrings import BOTH_ORDERS, ORDER_ERRORS, documented
 from pyro_moments.objectives.elbo import DeterministicELBO
 from pyro_moments.sites.binding import bind
 
 DEFAULT_LEARNING_RATE = 1e-2
 
 
-@documented("Pyro", orders=BOTH_ORDERS)
+@documented("Pyro", orders=BOTH_ORDERS, errors=ORDER_ERRORS)
 class SVI(pyro.infer.SVI):
     """Pyro's SVI, with Adam and :class:`DeterministicELBO` as defaults.
 
@@ -25,11 +25,10 @@ class SVI(pyro.infer.SVI):
         loss: an ELBO, or a callable as in Pyro; by default ``DeterministicELBO()``.
         **options: passed to :class:`pyro.infer.SVI`.
 
-    Raises:
-        TypeError: if an argument is neither an optimiser nor a loss, or is given twice.
+    {errors}
 
     Example:
-        >>> SVI(model, DVIGuide(), DeterministicELBO())  # doctest: +SKIP
+        >>> SVI(model, DVIGuide(), DeterministicELBO()).step(x, y)  # doctest: +SKIP
     """
 
     def __init__(

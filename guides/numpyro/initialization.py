@@ -21,12 +21,10 @@ def init_to_network(site: dict | None = None) -> Any:
 
     {start}
 
-    Args:
-        site: NumPyro sample site; without one the function itself is returned, as NumPyro's
-            initialisers do.
-
     Returns:
         Initial value of the site; None for a site that is observed or discrete.
+
+    Source: Glorot and Bengio 2010, eq. 12.
     """
     if site is None:
         return partial(init_to_network)

@@ -18,12 +18,10 @@ def init_to_network(site: dict | None = None) -> object:
 
     {start}
 
-    Args:
-        site: Pyro sample site; without one the function itself is returned, as Pyro's
-            initialisers do.
-
     Returns:
         Initial value of the site.
+
+    Source: Glorot and Bengio 2010, eq. 12.
     """
     if site is None:
         return init_to_network

@@ -111,7 +111,9 @@ all start at zero keep a network nearly linear until its noise has absorbed what
 Neither exceeds the prior's standard deviation. Scalars start at the prior mean, sites with
 constrained support where their unconstrained value is zero.
 
-Source: Glorot and Bengio 2010, eq. 12.
+Args:
+    site: {host} sample site; without one the function itself is returned, as {host}'s
+        initialisers do.
 """
 
 EMPIRICAL_BAYES = """
@@ -139,12 +141,10 @@ Example:
     >>> guide = DVIGuide(init_scale=0.02)
 """
 
-INDEPENDENT_INPUTS = """
+PROPAGATION = """
 Different inputs are independent of each other; within one input the components have the
 covariance given, or are independent.
-"""
 
-PROPAGATION_ERRORS = """
 Raises:
     ValueError: if ``rules`` or ``covariance`` is unknown.
     UnsupportedMoments: if ``fn`` uses an operation without a rule.
@@ -162,4 +162,26 @@ QUADRATURE_ERRORS = """
 Raises:
     UnsupportedMoments: if the parameters are not elementwise functions of one Gaussian, or of
         two whose covariance is known, or one is Gaussian where the distribution is confined.
+"""
+
+ORDER_ERRORS = """
+Raises:
+    TypeError: if an argument is neither an optimiser nor a loss, or is given twice.
+"""
+
+HYPERPRIOR_ERRORS = """
+Raises:
+    ValueError: if ``alpha`` or ``beta`` is not positive.
+
+Source: Wu et al. 2019, eqs. 11-13; α = 1, β = 10 as in its experiments.
+"""
+
+EVALUATED_SITE = """
+Args:
+    name: the site, for messages.
+    fn: its distribution.
+    value: observation, or the value of a latent site.
+
+Raises:
+    UnsupportedMoments: if the distribution has no rule; the message lists those that have.
 """

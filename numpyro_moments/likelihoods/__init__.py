@@ -1,10 +1,10 @@
 """Expected log-probabilities and predictive moments of NumPyro's distributions."""
 
 from numpyro_moments.likelihoods import categorical, families  # noqa: F401  (register the rules)
-from numpyro_moments.likelihoods.registry import (
+from numpyro_moments.likelihoods.expected import evaluate
+from numpyro_moments.likelihoods.table import (
     EXPECTED_LOG_PROB,
     PREDICTIVES,
-    evaluate,
     is_predicted,
     predictive,
 )

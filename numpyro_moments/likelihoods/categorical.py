@@ -15,8 +15,8 @@ from moment_calculus.operations.normalised.composites import LogSoftmax, Softmax
 from moment_calculus.operations.normalised.softmax_moments import softmax_moments
 from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.values import Gaussian
-from numpyro_moments.likelihoods.registry import expected_log_prob, predictive_moments
 from numpyro_moments.likelihoods.structure import has_moments, is_random
+from numpyro_moments.likelihoods.table import expected_log_prob, predictive_moments
 
 
 @expected_log_prob(dist.CategoricalLogits, dist.CategoricalProbs)
@@ -53,17 +53,12 @@ def _multinomial(fn: Any, value: Any) -> jax.Array:
 @predictive_moments(dist.CategoricalLogits, dist.CategoricalProbs)
 def _categorical_predictive(fn: Any) -> tuple:
     if not has_moments(fn):
-        return one_hot(fn.probs, jnp.zeros_like(fn.probs))
-    return one_hot(*softmax_moments(random_logits(fn)))
+        return _one_hot(fn.probs, jnp.zeros_like(fn.probs))
+    return _one_hot(*softmax_moments(random_logits(fn)))
 
 
-def one_hot(mean: jax.Array, epistemic: jax.Array) -> tuple:
-    """Predictive moments of the one-hot outcome.
-
-    Args:
-        mean: probabilities of the classes, [..., classes].
-        epistemic: their variances.
-    """
+def _one_hot(mean: jax.Array, epistemic: jax.Array) -> tuple:
+    """Predictive moments of the one-hot outcome, from probabilities and their variances."""
     return *likelihoods.one_hot_moments(mean, epistemic), dist.CategoricalProbs(mean).log_prob
 
 
@@ -108,4 +103,4 @@ def _ordered_logistic(fn: Any, value: Any) -> jax.Array:
 
 @predictive_moments(dist.OrderedLogistic)
 def _ordered_logistic_predictive(fn: Any) -> tuple:
-    return one_hot(*likelihoods.ordered_probabilities(fn.predictor, fn.cutpoints))
+    return _one_hot(*likelihoods.ordered_probabilities(fn.predictor, fn.cutpoints))

@@ -13,8 +13,8 @@ from moment_calculus import likelihoods
 from moment_calculus.likelihoods.expectations import check_certain
 from moment_calculus.likelihoods.families import FAMILIES, Family
 from numpyro_moments.likelihoods import univariate
-from numpyro_moments.likelihoods.registry import expected_log_prob, predictive_moments
 from numpyro_moments.likelihoods.structure import is_random
+from numpyro_moments.likelihoods.table import expected_log_prob, predictive_moments
 
 _ODDS = ("logits", "probs")
 

@@ -15,7 +15,13 @@ from moment_calculus.hosts.docstrings import QUADRATURE_ERRORS, documented
 from moment_calculus.hosts.univariate import check_confined, check_univariate
 from moment_calculus.hosts.wording import predictive_remedy
 from moment_calculus.refusals.errors import UnsupportedMoments
-from numpyro_moments.likelihoods.structure import constrained_values, is_random, replaced
+from numpyro_moments.likelihoods.derived import restored
+from numpyro_moments.likelihoods.structure import (
+    constrained_values,
+    has_moments,
+    is_random,
+    replaced,
+)
 
 
 @documented("NumPyro", errors=QUADRATURE_ERRORS)
@@ -53,6 +59,9 @@ def predictive(fn: Any) -> tuple[jax.Array, jax.Array, jax.Array, Callable]:
         UnsupportedMoments: as :func:`expected`; or if the host knows no mean and variance of the
             distribution.
     """
+    if not has_moments(fn):
+        fn = restored(fn)
+        return fn.mean, jnp.zeros_like(fn.mean), fn.variance, fn.log_prob
     given, arguments = _given(fn)
     shape = np.broadcast_shapes(*(argument.shape for argument in arguments))
 

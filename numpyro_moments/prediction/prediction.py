@@ -26,9 +26,9 @@ class Prediction(PredictedSite):
     """
 
     def __init__(self, name: str, fn: Any) -> None:
+        shape = fn.batch_shape + fn.event_shape
         base, summed = unwrapped(fn, WRAPPERS)
         mean, epistemic, aleatoric, log_prob = predictive(name, base)
-        shape = fn.batch_shape + fn.event_shape
         classes = mean.shape[-1:] if isinstance(base, _CLASSES) else ()
         elements = shape[: len(shape) - base.event_dim]
 

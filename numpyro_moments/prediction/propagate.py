@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from moment_calculus.hosts.docstrings import INDEPENDENT_INPUTS, PROPAGATION_ERRORS, documented
+from moment_calculus.hosts.docstrings import PROPAGATION, documented
 from moment_calculus.hosts.moments import Moments, as_moments, as_value
 from moment_calculus.numerics.rulebook import Propagation
 from numpyro_moments.evaluation.interpreter import Interpreter
@@ -30,13 +30,11 @@ jax.tree_util.register_pytree_node(
 )
 
 
-@documented("NumPyro", inputs=INDEPENDENT_INPUTS, errors=PROPAGATION_ERRORS)
+@documented("NumPyro", rest=PROPAGATION)
 def propagate(
     fn: Callable, *inputs: Any, rules: str = "exact", covariance: str = "diagonal"
 ) -> Any:
     """Propagate means and variances through a function of arrays.
-
-    {inputs}
 
     Args:
         fn: function or module of the inputs, made of supported operations.
@@ -47,7 +45,7 @@ def propagate(
     Returns:
         What ``fn`` returns, every array replaced by its :class:`Moments`; pytrees keep their form.
 
-    {errors}
+    {rest}
 
     Example:
         >>> import jax

@@ -67,12 +67,7 @@ def posterior_value(name: str, fn: Any, propagation: Propagation, remedy: str = 
 
 
 def entropy(value: Value, fn: Any) -> jax.Array:
-    """−E_q[log q] of a site given those before it, of its batch shape; zero where it is masked.
-
-    Args:
-        value: the site's value, from :func:`posterior_value`.
-        fn: its distribution in the guide.
-    """
+    """−E_q[log q] of a site with such a value given those before it; zero where it is masked."""
     if isinstance(fn, WRAPPERS):
         return _wrapped(fn, entropy(value, fn.base_dist))
     normal, transforms = gaussian_base(fn)

@@ -90,9 +90,12 @@ def moment_traces(
     """
     details: dict[str, Any] = {}
 
+    def traced(part: Callable) -> dict:
+        return handlers.trace(part).get_trace(*args, **kwargs)
+
     def program() -> Any:
         messengers = partial(MomentMessenger, sample_sites=sample_sites), _observing(predicting)
-        traces = _host_traces(model, guide, args, kwargs, parameters, key, *messengers)
+        traces = _host_traces(model, guide, traced, parameters, key, *messengers)
         details.update(zip(("guide", "model"), traces, strict=True))
         return [{name: _dynamic(site) for name, site in trace.items()} for trace in traces]
 
@@ -119,8 +122,7 @@ def moment_traces(
 def _host_traces(
     model: Callable,
     guide: Callable,
-    args: tuple,
-    kwargs: dict,
+    traced: Callable[[Callable], dict],
     parameters: dict[str, Any],
     key: Any,
     guide_messenger: Callable,
@@ -129,11 +131,11 @@ def _host_traces(
     """The guide's and the model's trace, as NumPyro's ``Trace_ELBO`` makes them."""
     model_key, guide_key = jax.random.split(key)
     seeded = handlers.substitute(handlers.seed(guide, guide_key), data=parameters)
-    guide_trace = handlers.trace(guide_messenger(seeded)).get_trace(*args, **kwargs)
+    guide_trace = traced(guide_messenger(seeded))
     mutable = {n: site["value"] for n, site in guide_trace.items() if site["type"] == "mutable"}
     replayed = handlers.replay(handlers.seed(model, model_key), guide_trace)
     substituted = handlers.substitute(replayed, data={**parameters, **mutable})
-    model_trace = handlers.trace(model_messenger(substituted)).get_trace(*args, **kwargs)
+    model_trace = traced(model_messenger(substituted))
     check_model_guide_match(model_trace, guide_trace)
     _validate_model(model_trace, plate_warning="loose")
     return _kept(guide_trace), _kept(model_trace)

@@ -1,12 +1,7 @@
 """Expected log-probabilities and predictive moments of Pyro's distributions."""
 
 from pyro_moments.likelihoods import categorical, families  # noqa: F401  (register the rules)
-from pyro_moments.likelihoods.registry import (
-    EXPECTED_LOG_PROB,
-    PREDICTIVES,
-    evaluate,
-    is_predicted,
-    predictive,
-)
+from pyro_moments.likelihoods.expected import evaluate
+from pyro_moments.likelihoods.table import EXPECTED_LOG_PROB, PREDICTIVES, is_predicted, predictive
 
 __all__ = ["EXPECTED_LOG_PROB", "PREDICTIVES", "evaluate", "is_predicted", "predictive"]

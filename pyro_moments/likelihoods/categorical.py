@@ -13,8 +13,8 @@ from moment_calculus.operations.normalised.softmax_moments import softmax_moment
 from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.values import Gaussian
 from pyro_moments.evaluation.tensor import unwrap
-from pyro_moments.likelihoods.registry import expected_log_prob, predictive_moments
 from pyro_moments.likelihoods.structure import has_moments
+from pyro_moments.likelihoods.table import expected_log_prob, predictive_moments
 
 
 @expected_log_prob(torch.distributions.Categorical)
@@ -39,17 +39,12 @@ def _multinomial(fn: Any, value: Any) -> torch.Tensor:
 @predictive_moments(torch.distributions.Categorical)
 def _categorical_predictive(fn: Any) -> tuple:
     if not has_moments(fn):
-        return one_hot(fn.probs, torch.zeros_like(fn.probs))
-    return one_hot(*softmax_moments(random_logits(fn)))
+        return _one_hot(fn.probs, torch.zeros_like(fn.probs))
+    return _one_hot(*softmax_moments(random_logits(fn)))
 
 
-def one_hot(mean: torch.Tensor, epistemic: torch.Tensor) -> tuple:
-    """Predictive moments of the one-hot outcome.
-
-    Args:
-        mean: probabilities of the classes, [..., classes].
-        epistemic: their variances.
-    """
+def _one_hot(mean: torch.Tensor, epistemic: torch.Tensor) -> tuple:
+    """Predictive moments of the one-hot outcome, from probabilities and their variances."""
     return *likelihoods.one_hot_moments(mean, epistemic), dist.Categorical(probs=mean).log_prob
 
 
@@ -81,4 +76,4 @@ def _ordered_logistic(fn: Any, value: Any) -> torch.Tensor:
 
 @predictive_moments(dist.OrderedLogistic)
 def _ordered_logistic_predictive(fn: Any) -> tuple:
-    return one_hot(*likelihoods.ordered_probabilities(unwrap(fn.predictor), unwrap(fn.cutpoints)))
+    return _one_hot(*likelihoods.ordered_probabilities(unwrap(fn.predictor), unwrap(fn.cutpoints)))

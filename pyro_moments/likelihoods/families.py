@@ -13,7 +13,7 @@ from moment_calculus import likelihoods
 from moment_calculus.likelihoods.families import FAMILIES, Family
 from pyro_moments.evaluation.tensor import MomentTensor, unwrap
 from pyro_moments.likelihoods import univariate
-from pyro_moments.likelihoods.registry import expected_log_prob, predictive_moments
+from pyro_moments.likelihoods.table import expected_log_prob, predictive_moments
 
 # Parameters that torch keeps in another form, before they are broadcast.
 _ATTRIBUTES = {"scale_tril": "_unbroadcasted_scale_tril"}

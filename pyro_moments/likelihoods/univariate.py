@@ -12,7 +12,12 @@ from moment_calculus import likelihoods
 from moment_calculus.hosts.docstrings import QUADRATURE_ERRORS, documented
 from moment_calculus.hosts.univariate import check_confined, check_univariate
 from pyro_moments.evaluation.tensor import MomentTensor, unwrap
-from pyro_moments.likelihoods.structure import constrained_tensors, random_tensors, replaced
+from pyro_moments.likelihoods.structure import (
+    constrained_tensors,
+    has_moments,
+    random_tensors,
+    replaced,
+)
 
 
 @documented("Pyro", errors=QUADRATURE_ERRORS)
@@ -29,32 +34,23 @@ def expected(fn: Any, value: Any) -> torch.Tensor:
     {errors}
     """
     given, arguments = _given(fn)
-    return likelihoods.expectation(
-        lambda value, *points: given(*points).log_prob(value),
-        _double(value),
-        *arguments,
-        knots=_knots(fn, value),
-    )
+    knots = _knots(fn, value)
+    return likelihoods.expectation(_density(given), _double(value), *arguments, knots=knots)
 
 
 def predictive(fn: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, Callable]:
     """Predictive mean, epistemic and aleatoric variance, and log predictive density.
 
-    Args:
-        fn: univariate distribution.
-
     Raises:
         UnsupportedMoments: as :func:`expected`.
     """
+    if not has_moments(fn):
+        return fn.mean, torch.zeros_like(fn.mean), fn.variance, fn.log_prob
     given, arguments = _given(fn)
 
     def log_prob(value: torch.Tensor) -> torch.Tensor:
-        return likelihoods.log_expectation(
-            lambda value, *points: given(*points).log_prob(value),
-            _double(value),
-            *arguments,
-            knots=_knots(fn, value),
-        )
+        knots = _knots(fn, value)
+        return likelihoods.log_expectation(_density(given), _double(value), *arguments, knots=knots)
 
     moments = likelihoods.moments_of_observation(
         lambda *points: given(*points).mean, lambda *points: given(*points).variance, *arguments
@@ -83,6 +79,10 @@ def _is_real(constraint: Any) -> bool:
     if constraints.is_dependent(constraint) or any(isinstance(b, torch.Tensor) for b in bounds):
         return True
     return all(bool(constraint.check(torch.tensor(point))) for point in (-1.5, 1.5))
+
+
+def _density(given: Callable[..., Any]) -> Callable[..., torch.Tensor]:
+    return lambda value, *points: given(*points).log_prob(value)
 
 
 def _double(value: Any) -> Any:

@@ -7,20 +7,18 @@ from typing import Any
 
 import torch
 
-from moment_calculus.hosts.docstrings import INDEPENDENT_INPUTS, PROPAGATION_ERRORS, documented
+from moment_calculus.hosts.docstrings import PROPAGATION, documented
 from moment_calculus.hosts.moments import Moments, as_moments, as_value
 from moment_calculus.numerics.rulebook import Propagation
 from pyro_moments.evaluation.precision import full_precision
 from pyro_moments.evaluation.tensor import MomentTensor
 
 
-@documented("Pyro", inputs=INDEPENDENT_INPUTS, errors=PROPAGATION_ERRORS)
+@documented("Pyro", rest=PROPAGATION)
 def propagate(
     fn: Callable, *inputs: Any, rules: str = "exact", covariance: str = "diagonal"
 ) -> Any:
-    """Propagate means and variances through a function of tensors.
-
-    {inputs}
+    """Propagate means and variances through a function or a module of tensors.
 
     Args:
         fn: function or ``nn.Module`` of the inputs, made of supported operations.
@@ -32,7 +30,7 @@ def propagate(
         What ``fn`` returns, every tensor replaced by its :class:`Moments`; tuples, lists and
         dicts keep their form.
 
-    {errors}
+    {rest}
 
     Example:
         >>> import torch

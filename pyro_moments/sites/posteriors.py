@@ -56,12 +56,7 @@ def posterior_value(name: str, fn: Any, propagation: Propagation, remedy: str = 
 
 
 def entropy(value: Value, fn: Any) -> torch.Tensor:
-    """−E_q[log q] of a site given those before it, of its batch shape.
-
-    Args:
-        value: the site's value, from :func:`posterior_value`.
-        fn: its distribution in the guide.
-    """
+    """−E_q[log q] of a site with such a value given those before it, of its batch shape."""
     normal, _ = gaussian_base(fn)
     if normal is None:
         return fn.entropy()

@@ -1,4 +1,4 @@
-"""The table of expected log-probabilities, dispatched on NumPyro's distribution objects."""
+"""Expected log-probabilities of sites, by the nearest rule of the table or by quadrature."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ import numpy as np
 from numpyro import distributions as dist
 from numpyro.distributions.util import sum_rightmost
 
-from guides.numpyro.empirical_bayes import EmpiricalBayesNormal
-from moment_calculus.hosts.registry import LikelihoodTables
+from moment_calculus.hosts.docstrings import EVALUATED_SITE, documented
 from moment_calculus.hosts.wording import no_expected_log_prob
 from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.values import Deferred, Gaussian
@@ -23,31 +22,10 @@ from numpyro_moments.likelihoods.structure import (
     placeholder,
     random_leaves,
 )
+from numpyro_moments.likelihoods.table import EXPECTED_LOG_PROB
 
 
-def _univariate_predictive(fn: Any) -> tuple:
-    if not has_moments(fn):
-        fn = restored(fn)
-        return fn.mean, jnp.zeros_like(fn.mean), fn.variance, fn.log_prob
-    return univariate.predictive(fn)
-
-
-_TABLES = LikelihoodTables(
-    "NumPyro",
-    _univariate_predictive,
-    unpredicted=(
-        dist.Delta,
-        dist.Unit,
-        dist.MultinomialLogits,
-        dist.MultinomialProbs,
-        EmpiricalBayesNormal,
-    ),
-)
-EXPECTED_LOG_PROB, PREDICTIVES = _TABLES.expected, _TABLES.predictives
-expected_log_prob, predictive_moments = _TABLES.expected_log_prob, _TABLES.predictive_moments
-predictive, is_predicted = _TABLES.predictive, _TABLES.is_predicted
-
-
+@documented("NumPyro", site=EVALUATED_SITE)
 def evaluate(name: str, fn: Any, value: Any) -> jax.Array:
     """E_q[log p(value)] of one site, of the distribution's batch shape.
 
@@ -56,13 +34,7 @@ def evaluate(name: str, fn: Any, value: Any) -> jax.Array:
     host's own ``log_prob``; the parts that a mask excludes are zero, and may be NaN in the
     observation.
 
-    Args:
-        name: the site, for messages.
-        fn: its distribution.
-        value: observation, or value of a latent site.
-
-    Raises:
-        UnsupportedMoments: if the distribution has no rule; the message lists those that have.
+    {site}
 
     Warns:
         UserWarning: the distribution's own, if it validates and an observation is outside its

@@ -1,57 +1,29 @@
-"""The table of expected log-probabilities, dispatched on Pyro's distribution objects."""
+"""Expected log-probabilities of sites, by the nearest rule of the table or by quadrature."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import pyro.distributions as distributions
 import torch
 from pyro.distributions.torch_distribution import ExpandedDistribution, MaskedDistribution
 from pyro.distributions.util import scale_and_mask, sum_rightmost
 
-from guides.pyro.empirical_bayes import EmpiricalBayesNormal
-from moment_calculus.hosts.registry import LikelihoodTables
+from moment_calculus.hosts.docstrings import EVALUATED_SITE, documented
 from moment_calculus.hosts.wording import no_expected_log_prob
 from moment_calculus.values import Deferred, Gaussian
 from pyro_moments.evaluation.tensor import MomentTensor, unwrap
 from pyro_moments.likelihoods import univariate
 from pyro_moments.likelihoods.structure import has_moments
+from pyro_moments.likelihoods.table import EXPECTED_LOG_PROB
 
 
-def _univariate_predictive(fn: Any) -> tuple:
-    if not has_moments(fn):
-        return fn.mean, torch.zeros_like(fn.mean), fn.variance, fn.log_prob
-    return univariate.predictive(fn)
-
-
-_TABLES = LikelihoodTables(
-    "Pyro",
-    _univariate_predictive,
-    unpredicted=(
-        distributions.Delta,
-        distributions.Unit,
-        distributions.Multinomial,
-        EmpiricalBayesNormal,
-        torch.distributions.Multinomial,
-    ),
-)
-EXPECTED_LOG_PROB, PREDICTIVES = _TABLES.expected, _TABLES.predictives
-expected_log_prob, predictive_moments = _TABLES.expected_log_prob, _TABLES.predictive_moments
-predictive, is_predicted = _TABLES.predictive, _TABLES.is_predicted
-
-
+@documented("Pyro", site=EVALUATED_SITE)
 def evaluate(name: str, fn: Any, value: Any) -> torch.Tensor:
     """E_q[log p(value)] of one site, of the distribution's batch shape.
 
     A registered rule serves if there is one, else any univariate distribution is integrated.
 
-    Args:
-        name: the site, for messages.
-        fn: its distribution.
-        value: observation, or MomentTensor of a latent site.
-
-    Raises:
-        UnsupportedMoments: if the distribution has no rule; the message lists those that have.
+    {site}
         ValueError: the distribution's own, if an observation is outside its support.
     """
     if not isinstance(value, MomentTensor) and not has_moments(fn):
