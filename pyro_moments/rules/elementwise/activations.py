@@ -1,4 +1,4 @@
-"""Activations: every spelling of torch, one line for each function without parameters."""
+"""Activations: every function of the table that torch has, in all its spellings."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from moment_calculus.functions.table import activation
+from moment_calculus.functions.table import ACTIVATIONS, activation
 from moment_calculus.operations.elementwise.arithmetic import apply, is_value, multiply
 from moment_calculus.operations.elementwise.parametric import at_least, at_most, prelu
 from moment_calculus.refusals.errors import UnsupportedMoments
@@ -15,30 +15,13 @@ from moment_calculus.values import Value
 from pyro_moments.rules.shapes.indexing import chunk
 from pyro_moments.rules.table import moment_rule, named
 
-# Names of activations, and the names that torch has for them.
-PLAIN = {
-    "abs": "abs absolute __abs__",
-    "cos": "cos",
-    "erf": "erf",
-    "erfc": "erfc",
-    "exp": "exp",
-    "exp2": "exp2",
-    "expm1": "expm1",
-    "hardsigmoid": "hardsigmoid",
-    "hardswish": "hardswish",
-    "logsigmoid": "logsigmoid",
-    "mish": "mish",
-    "ndtr": "ndtr",
-    "relu": "relu",
-    "relu6": "relu6",
-    "selu": "selu",
-    "sigmoid": "sigmoid expit",
-    "silu": "silu",
-    "sin": "sin",
-    "softsign": "softsign",
-    "tanh": "tanh",
-    "tanhshrink": "tanhshrink",
-}
+# Activations of the table whose functions in torch have options: their rules are written out below.
+WITH_OPTIONS = frozenset(
+    "celu clamp elu gelu hardshrink hardtanh heaviside leaky_relu softplus softshrink "
+    "threshold".split()
+)
+# Further names that torch has for some of the others.
+SPELLINGS = {"abs": "abs absolute __abs__", "sigmoid": "sigmoid expit"}
 
 
 def spellings(names: str) -> tuple[Callable, ...]:
@@ -76,8 +59,9 @@ def _plain(kind: str, names: str) -> None:
     serves(names)(rule)
 
 
-for _kind, _names in PLAIN.items():
-    _plain(_kind, _names)
+for _kind in ACTIVATIONS:
+    if _kind not in WITH_OPTIONS:
+        _plain(_kind, SPELLINGS.get(_kind, _kind))
 
 
 def certain(**parameters: Any) -> dict[str, Any]:
