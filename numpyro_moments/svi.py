@@ -29,7 +29,7 @@ class SVI(numpyro.infer.SVI):
     {errors}
 
     Example:
-        >>> SVI(model, DVIGuide(), DeterministicELBO()).run(jax.random.key(0), 2000, x, y)  # doctest: +SKIP
+        >>> SVI(model, DVIGuide(), DeterministicELBO()).init(key, x)  # doctest: +SKIP
     """
 
     def __init__(

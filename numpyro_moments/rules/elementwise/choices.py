@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from moment_calculus.functions.table import activation
-from moment_calculus.operations.elementwise import choices as selection
+from moment_calculus.operations.elementwise import choices
 from moment_calculus.operations.elementwise import conditions
 from moment_calculus.operations.elementwise.arithmetic import apply, is_value
 from moment_calculus.operations.elementwise.conditions import Condition
@@ -51,7 +51,7 @@ def _by_certain(which: Any, cases: tuple[Any, ...]) -> Any:
             sites=[site for case in cases for site in getattr(case, "sites", ())],
             remedy="choose between two cases at a time, by jnp.where",
         )
-    return selection.where(jax.numpy.asarray(which), cases[1], cases[0])
+    return choices.where(jax.numpy.asarray(which), cases[1], cases[0])
 
 
 def _bounded(kind: str, by_array: Callable, value: Value, bound: Any) -> Value:
@@ -74,8 +74,8 @@ def _extreme(kind: str, by_array: Callable, of_one: Callable, of_two: Callable) 
     return rule
 
 
-maximum = moment_rule("max")(_extreme("low", at_least, conditions.larger, selection.maximum))
-minimum = moment_rule("min")(_extreme("high", at_most, conditions.smaller, selection.minimum))
+maximum = moment_rule("max")(_extreme("low", at_least, conditions.larger, choices.maximum))
+minimum = moment_rule("min")(_extreme("high", at_most, conditions.smaller, choices.minimum))
 
 
 @moment_rule("clamp")
