@@ -9,8 +9,7 @@ import jax
 import numpy as np
 
 from moment_calculus.functions.table import activation
-from moment_calculus.operations.elementwise import choices
-from moment_calculus.operations.elementwise import conditions
+from moment_calculus.operations.elementwise import choices, conditions
 from moment_calculus.operations.elementwise.arithmetic import apply, is_value
 from moment_calculus.operations.elementwise.conditions import Condition
 from moment_calculus.operations.elementwise.fusion import of_one_gaussian
