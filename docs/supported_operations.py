@@ -52,7 +52,7 @@ def page(head: str, kind: str, served_by: dict[str, dict], likelihoods: ModuleTy
     """The page of one front end."""
     parts = [head]
     for module, served in sorted(served_by.items()):
-        title = module.rpartition(".")[2].replace("_", " ").capitalize()
+        title = module.rpartition(".rules.")[2].replace("_", " ").replace(".", ": ").capitalize()
         parts.append(
             f"## {title}\n\n| {kind} | what they are served as |\n|---|---|\n"
             + "\n".join(_rows(served))

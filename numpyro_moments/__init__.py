@@ -17,11 +17,11 @@ from moment_calculus.refusals.errors import (
     UnsupportedMoments,
 )
 from numpyro_moments import rules as _rules  # noqa: F401  (registers the rules)
-from numpyro_moments.elbo import DeterministicELBO
-from numpyro_moments.likelihoods import expected_log_prob, predictive_moments
-from numpyro_moments.prediction import Prediction
-from numpyro_moments.predictive import predict
-from numpyro_moments.propagate import propagate
+from numpyro_moments.likelihoods.table import expected_log_prob, predictive_moments
+from numpyro_moments.objectives.elbo import DeterministicELBO
+from numpyro_moments.prediction.predict import predict
+from numpyro_moments.prediction.prediction import Prediction
+from numpyro_moments.prediction.propagate import propagate
 from numpyro_moments.rules.table import moment_rule
 from numpyro_moments.svi import SVI
 

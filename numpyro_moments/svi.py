@@ -9,31 +9,27 @@ import numpyro.infer
 from numpyro.infer.elbo import ELBO
 from numpyro.optim import Adam
 
-from numpyro_moments.elbo import DeterministicELBO, bind
+from moment_calculus.hosts.docstrings import BOTH_ORDERS, ORDER_ERRORS, documented
+from numpyro_moments.objectives.elbo import DeterministicELBO
+from numpyro_moments.sites.binding import bind
 
 DEFAULT_LEARNING_RATE = 1e-2
 
 
+@documented("NumPyro", orders=BOTH_ORDERS, errors=ORDER_ERRORS)
 class SVI(numpyro.infer.SVI):
     """NumPyro's SVI, with Adam and :class:`DeterministicELBO` as defaults.
 
-    Both argument orders work: ``SVI(model, guide, loss)`` and NumPyro's own
-    ``SVI(model, guide, optim, loss)``.
-
-    Args:
-        model: NumPyro model.
-        guide: NumPyro guide.
-        *optim_and_loss: an optimiser, a loss, or both in this order.
+    {orders}
         optim: optimiser, of NumPyro, JAX or Optax; by default Adam with learning rate 0.01.
         loss: an ELBO; by default ``DeterministicELBO()``.
         **static_kwargs: passed to :class:`numpyro.infer.SVI`: arguments of model and guide that
             stay constant.
 
-    Raises:
-        TypeError: if an argument is neither an optimiser nor a loss, or is given twice.
+    {errors}
 
     Example:
-        >>> SVI(model, DVIGuide(), DeterministicELBO())  # doctest: +SKIP
+        >>> SVI(model, DVIGuide(), DeterministicELBO()).init(key, x)  # doctest: +SKIP
     """
 
     def __init__(

@@ -18,13 +18,13 @@ from moment_calculus.refusals.errors import (
     UnsupportedMoments,
 )
 from pyro_moments import rules as _rules  # noqa: F401  (registers the rules)
-from pyro_moments.elbo import DeterministicELBO
-from pyro_moments.likelihoods import expected_log_prob, predictive_moments
-from pyro_moments.predictive import Prediction, predict
-from pyro_moments.propagate import propagate
+from pyro_moments.evaluation.tensor import MomentTensor
+from pyro_moments.likelihoods.table import expected_log_prob, predictive_moments
+from pyro_moments.objectives.elbo import DeterministicELBO
+from pyro_moments.prediction.predict import Prediction, predict
+from pyro_moments.prediction.propagate import propagate
 from pyro_moments.rules.table import moment_rule
 from pyro_moments.svi import SVI
-from pyro_moments.tensor import MomentTensor
 
 __all__ = [
     "SVI",

@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro
 import pyro
 import pytest
 import torch
@@ -16,6 +17,7 @@ from numpyro.distributions import biject_to, constraints
 
 import numpyro_moments
 import pyro_moments
+from moment_calculus.likelihoods.families import FAMILIES
 from tests import cross_models as models
 from tests.properties import QUICK
 
@@ -108,3 +110,15 @@ def test_loss_and_gradients_agree(name, dtype):
         np.testing.assert_allclose(
             ours[1][parameter], gradient, rtol=0, atol=tolerance * size, err_msg=parameter
         )
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
+def test_every_family_of_the_table_is_served_in_both_hosts(family):
+    hosts = (pyro_moments, pyro.distributions), (numpyro_moments, numpyro.distributions)
+    endings = ("Logits", "Probs") if family.odds else ("",)
+    for front_end, distributions in hosts:
+        names = [family.name + end for end in endings]
+        kinds = [getattr(distributions, name, None) for name in names]
+        kinds = list(filter(None, kinds)) or [getattr(distributions, family.name)]
+        known = front_end.likelihoods.EXPECTED_LOG_PROB
+        assert all(any(base in known for base in kind.__mro__) for kind in kinds)

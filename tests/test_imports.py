@@ -81,12 +81,14 @@ def test_imports_point_downwards():
         ("guides/pyro/wrong.py", "import pyro_moments"),
         ("guides/pyro/wrong.py", "def late():\n    import numpyro"),
         ("guides/pyro/wrong.py", "from guides import numpyro"),
-        ("pyro_moments/wrong.py", "import jax.numpy"),
-        ("pyro_moments/wrong.py", "def late():\n    import numpyro_moments"),
+        ("pyro_moments/rules/wrong.py", "from pyro_moments.evaluation import tensor"),
+        ("pyro_moments/rules/wrong.py", "import jax.numpy"),
+        ("pyro_moments/rules/wrong.py", "def late():\n    import numpyro_moments"),
         ("guides/numpyro/wrong.py", "import numpyro_moments"),
         ("guides/numpyro/wrong.py", "def late():\n    import torch"),
-        ("numpyro_moments/wrong.py", "import pyro.distributions"),
-        ("numpyro_moments/wrong.py", "import pyro_moments"),
+        ("numpyro_moments/sites/wrong.py", "from numpyro_moments.objectives import elbo"),
+        ("numpyro_moments/rules/wrong.py", "import pyro.distributions"),
+        ("numpyro_moments/rules/wrong.py", "import pyro_moments"),
     ],
 )
 def test_the_contracts_catch_a_wrong_import(tmp_path, module, forbidden):

@@ -1,4 +1,4 @@
-"""How far the initial locations of a network's weights are spread."""
+"""The initial scales of a guide, and how far its initial locations are spread."""
 
 from __future__ import annotations
 
@@ -6,6 +6,20 @@ import math
 from collections.abc import Sequence
 
 VECTOR_NOISE = 0.5
+
+
+def checked_scale(init_scale: float) -> float:
+    """The initial standard deviation of every component of a guide.
+
+    Args:
+        init_scale: as the user gave it.
+
+    Raises:
+        ValueError: if it is not positive.
+    """
+    if not init_scale > 0:
+        raise ValueError(f"init_scale={init_scale} must be positive")
+    return init_scale
 
 
 def spread(event_dim: int, shape: Sequence[int]) -> float:

@@ -7,24 +7,19 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from numpyro.distributions import biject_to, constraints
+from numpyro.distributions import biject_to
 from numpyro.infer.util import helpful_support_errors
 
 from guides.families.initialization import spread
+from guides.numpyro.supports import is_real
+from moment_calculus.hosts.docstrings import NETWORK_START, documented
 
 
+@documented("NumPyro", start=NETWORK_START)
 def init_to_network(site: dict | None = None) -> Any:
     """Start at the prior mean; break the symmetry of weights and spread the kinks of ReLUs.
 
-    The noise of matrices has standard deviation √(2 / (rows + columns)), which breaks the symmetry
-    between hidden units whichever axis is the input; that of vectors ½, because units whose kinks
-    all start at zero keep a network nearly linear until its noise has absorbed what it cannot fit.
-    Neither exceeds the prior's standard deviation. Scalars start at the prior mean, sites with
-    constrained support where their unconstrained value is zero.
-
-    Args:
-        site: NumPyro sample site; without one the function itself is returned, as NumPyro's
-            initialisers do.
+    {start}
 
     Returns:
         Initial value of the site; None for a site that is observed or discrete.
@@ -43,17 +38,6 @@ def init_to_network(site: dict | None = None) -> Any:
     if unconstrained != shape or not is_real(fn.support):
         return transform(jnp.zeros(unconstrained))
     return _location(fn, shape) + _noise(fn, shape, site["kwargs"].get("rng_key"))
-
-
-def is_real(support: Any) -> bool:
-    """Whether a support is all real arrays.
-
-    Args:
-        support: constraint of a distribution.
-    """
-    while isinstance(support, constraints.independent):
-        support = support.base_constraint
-    return support is constraints.real
 
 
 def _location(fn: Any, shape: tuple[int, ...]) -> jax.Array:

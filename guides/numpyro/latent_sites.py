@@ -2,30 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
-from numpyro import handlers
 from numpyro.distributions import biject_to
-from numpyro.distributions.transforms import IndependentTransform
 from numpyro.distributions.util import periodic_repeat
 from numpyro.infer.util import helpful_support_errors
-from numpyro.ops.provenance import eval_provenance
 
-from guides.numpyro.initialization import is_real
+from guides.families.latent_site import LatentSite
+from guides.numpyro.supports import is_latent, is_real
 from moment_calculus.refusals.errors import UnsupportedMoments
-
-
-class LatentSite(NamedTuple):
-    """What the guide has to know about a latent site once the model has been seen."""
-
-    name: str
-    event_dim: int
-    support: Any
-    plates: tuple[str, ...]
 
 
 class Run(NamedTuple):
@@ -71,11 +59,6 @@ class Run(NamedTuple):
     @property
     def _latent(self) -> list[dict]:
         return [site for site in self.trace.values() if is_latent(site)]
-
-
-def is_latent(site: dict) -> bool:
-    """Whether a site of a trace, or a message on its way, is a latent sample site."""
-    return site["type"] == "sample" and not site["is_observed"]
 
 
 def describe(site: dict) -> LatentSite:
@@ -131,72 +114,3 @@ def posterior(site: LatentSite, loc: jax.Array, scale: jax.Array) -> dist.Distri
     if is_real(site.support):
         return base
     return dist.TransformedDistribution(base, biject_to(site.support))
-
-
-def sign(support: Any) -> Any:
-    """-1 where the transform to a support falls, else 1 (also if it mixes elements).
-
-    Args:
-        support: constraint of a latent site.
-    """
-    transform = biject_to(support)
-    while isinstance(transform, IndependentTransform):
-        transform = transform.base_transform
-    try:
-        return transform.sign
-    except NotImplementedError:
-        return 1
-
-
-def check_fixed_supports(
-    model: Callable, trace: dict[str, dict], args: tuple, kwargs: dict
-) -> None:
-    """Refuse supports that depend on other latent sites or on the subsample of a plate.
-
-    The guide would go on with the supports of its first run: it would be wrong in silence.
-
-    Args:
-        model: the model, seeded.
-        trace: a trace of it.
-        args: the model's arguments.
-        kwargs: the model's keyword arguments.
-
-    Raises:
-        UnsupportedMoments: if there is such a support.
-    """
-    names = [name for name, site in trace.items() if is_latent(site) and _has_bounds(site)]
-    causes = {name: site["value"] for name, site in trace.items() if _varies(site)}
-    if not names:
-        return
-
-    def supports(**values: Any) -> list:
-        run = handlers.trace(handlers.substitute(model, data=values)).get_trace(*args, **kwargs)
-        return [run[name]["fn"].support for name in names]
-
-    found = eval_provenance(supports, **causes)
-    for name, support in zip(names, found, strict=True):
-        origins = frozenset().union(*jax.tree.leaves(support, is_leaf=_is_set))
-        if origins:
-            raise UnsupportedMoments(
-                f"site '{name}': its support depends on {', '.join(sorted(origins))}, but the "
-                "guide's transform of a Normal to the support is fixed",
-                sites=[name],
-                remedy="sample a site with a fixed support and move it by arithmetic, for example "
-                "upper * numpyro.sample('u', dist.Uniform(0, 1))",
-            )
-
-
-def _has_bounds(site: dict) -> bool:
-    leaves = jax.tree.leaves(site["fn"].support)
-    return any(isinstance(leaf, jax.Array) for leaf in leaves)
-
-
-def _varies(site: dict) -> bool:
-    if site["type"] == "plate":
-        size, subsample_size = site["args"]
-        return subsample_size not in (None, size)
-    return is_latent(site)
-
-
-def _is_set(value: Any) -> bool:
-    return isinstance(value, frozenset)

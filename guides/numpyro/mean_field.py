@@ -16,18 +16,16 @@ from numpyro.distributions import biject_to
 from numpyro.infer.autoguide import AutoGuide
 
 from guides.families import mean_field
+from guides.families.initialization import checked_scale
+from guides.families.latent_site import LatentSite
 from guides.numpyro.initialization import init_to_network
-from guides.numpyro.latent_sites import (
-    LatentSite,
-    Run,
-    check_fixed_supports,
-    is_latent,
-    posterior,
-    sign,
-)
+from guides.numpyro.latent_sites import Run, posterior
 from guides.numpyro.scales import scale_positive
+from guides.numpyro.supports import check_fixed_supports, is_latent, sign
+from moment_calculus.hosts.docstrings import GUIDE_ERRORS, GUIDE_OPTIONS, documented
 
 
+@documented("NumPyro", errors=GUIDE_ERRORS, options=GUIDE_OPTIONS)
 class DVIGuide(AutoGuide):
     """Mean-field Gaussian guide whose sites are the model's own, ready for analytic moments.
 
@@ -38,20 +36,10 @@ class DVIGuide(AutoGuide):
 
     Args:
         model: the NumPyro model; by default that of the first ``SVI``.
-        init_loc_fn: initial locations, a function of a site.
-        init_scale: initial standard deviation of every component, on the unconstrained space.
-            Small values matter: the default is far below usual priors.
-        create_plates: optional function that makes the plates, as in NumPyro's guides.
+        {options}
         prefix: part of the parameters' names, as in NumPyro's guides.
 
-    Raises:
-        ValueError: if ``init_scale`` is not positive.
-        RuntimeError: when called without having met a model.
-
-    Source: Wu et al. 2019; factorised posterior of section 2.
-
-    Example:
-        >>> guide = DVIGuide(init_scale=0.02)
+    {errors}
     """
 
     model: Callable | None
@@ -66,10 +54,8 @@ class DVIGuide(AutoGuide):
         create_plates: Callable | None = None,
         prefix: str = "auto",
     ) -> None:
-        if not init_scale > 0:
-            raise ValueError(f"init_scale={init_scale} must be positive")
+        self.init_scale = checked_scale(init_scale)
         super().__init__(model, prefix=prefix, init_loc_fn=init_loc_fn, create_plates=create_plates)
-        self.init_scale = init_scale
         self._sites: tuple[LatentSite, ...] | None = None
 
     def bind(self, model: Callable) -> None:

@@ -8,20 +8,15 @@ import torch
 from torch.distributions import biject_to
 
 from guides.families.initialization import spread
+from guides.pyro.supports import is_real
+from moment_calculus.hosts.docstrings import NETWORK_START, documented
 
 
+@documented("Pyro", start=NETWORK_START)
 def init_to_network(site: dict | None = None) -> object:
     """Start at the prior mean; break the symmetry of weights and spread the kinks of ReLUs.
 
-    The noise of matrices has standard deviation √(2 / (rows + columns)), which breaks the symmetry
-    between hidden units whichever axis is the input; that of vectors ½, because units whose kinks
-    all start at zero keep a network nearly linear until its noise has absorbed what it cannot fit.
-    Neither exceeds the prior's standard deviation. Scalars start at the prior mean, sites with
-    constrained support where their unconstrained value is zero.
-
-    Args:
-        site: Pyro sample site; without one the function itself is returned, as Pyro's
-            initialisers do.
+    {start}
 
     Returns:
         Initial value of the site.
@@ -35,16 +30,9 @@ def init_to_network(site: dict | None = None) -> object:
         example = fn.sample().detach()
         transform = biject_to(fn.support)
         unconstrained = torch.zeros_like(transform.inv(example))
-        if unconstrained.shape != example.shape or not _is_real(fn):
+        if unconstrained.shape != example.shape or not is_real(fn.support):
             return transform(unconstrained)
         return _location(fn, example) + _noise(fn, example)
-
-
-def _is_real(fn: Any) -> bool:
-    support = fn.support
-    while hasattr(support, "base_constraint"):
-        support = support.base_constraint
-    return support is torch.distributions.constraints.real
 
 
 def _location(fn: torch.distributions.Distribution, like: torch.Tensor) -> torch.Tensor:

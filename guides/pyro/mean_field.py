@@ -6,7 +6,7 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyro
 import pyro.distributions as dist
@@ -21,19 +21,14 @@ from pyro.poutine.runtime import effectful
 from torch.distributions import biject_to, transform_to
 
 from guides.families import mean_field
+from guides.families.initialization import checked_scale
+from guides.families.latent_site import LatentSite
 from guides.pyro.initialization import init_to_network
-from guides.pyro.supports import check_fixed_supports
+from guides.pyro.supports import check_fixed_supports, is_real, sign
+from moment_calculus.hosts.docstrings import GUIDE_ERRORS, GUIDE_OPTIONS, documented
 
 
-class LatentSite(NamedTuple):
-    """What the guide has to know about a latent site once the model has been seen."""
-
-    name: str
-    event_dim: int
-    support: constraints.Constraint
-    plates: tuple[str, ...]
-
-
+@documented("Pyro", errors=GUIDE_ERRORS, options=GUIDE_OPTIONS)
 class DVIGuide(AutoGuide):
     """Mean-field Gaussian guide whose sites are the model's own, ready for analytic moments.
 
@@ -43,19 +38,9 @@ class DVIGuide(AutoGuide):
 
     Args:
         model: the Pyro model; by default that of the first evaluation.
-        init_loc_fn: initial locations, a function of a site.
-        init_scale: initial standard deviation of every component, on the unconstrained space.
-            Small values matter: the default is far below usual priors.
-        create_plates: optional function that makes the plates, as in Pyro's guides.
+        {options}
 
-    Raises:
-        ValueError: if ``init_scale`` is not positive.
-        RuntimeError: when called without having met a model.
-
-    Source: Wu et al. 2019; factorised posterior of section 2.
-
-    Example:
-        >>> guide = DVIGuide(init_scale=0.02)
+    {errors}
     """
 
     def __init__(
@@ -66,10 +51,9 @@ class DVIGuide(AutoGuide):
         init_scale: float = 0.05,
         create_plates: Callable | None = None,
     ) -> None:
-        if not init_scale > 0:
-            raise ValueError(f"init_scale={init_scale} must be positive")
+        scale = checked_scale(init_scale)
         super().__init__(model, create_plates=create_plates)
-        self.init_loc_fn, self.init_scale = init_loc_fn, init_scale
+        self.init_loc_fn, self.init_scale = init_loc_fn, scale
         self._sites: tuple[LatentSite, ...] | None = None
 
     def bind(self, model: Callable) -> None:
@@ -151,7 +135,7 @@ class DVIGuide(AutoGuide):
     def _posterior(self, site: LatentSite) -> dist.TorchDistribution:
         loc, scale = self._loc_and_scale(site.name)
         base = dist.Normal(loc, scale).to_event(site.event_dim)
-        if _is_real(site.support):
+        if is_real(site.support):
             return base
         return dist.TransformedDistribution(base, biject_to(site.support).with_cache())
 
@@ -203,7 +187,7 @@ class DVIGuide(AutoGuide):
             levels = torch.as_tensor(quantiles, dtype=loc.dtype, device=loc.device)
             levels = levels.reshape((-1,) + (1,) * loc.dim())
             transform = biject_to(site.support)
-            levels = torch.where(_sign(transform) < 0, 1 - levels, levels)
+            levels = torch.where(sign(transform) < 0, 1 - levels, levels)
             result[site.name] = transform(dist.Normal(loc, scale).icdf(levels))
         return result
 
@@ -237,17 +221,3 @@ def _local_parameter(module: Any, name: str) -> torch.Tensor:
 def _announced(full_name: str, value: torch.Tensor, **_: Any) -> torch.Tensor:
     """Show a parameter to Pyro's handlers."""
     return value
-
-
-def _sign(transform: Any) -> torch.Tensor:
-    """-1 where an elementwise transform falls, else 1 (also if it mixes elements)."""
-    try:
-        return torch.as_tensor(transform.sign)
-    except NotImplementedError:
-        return torch.tensor(1)
-
-
-def _is_real(support: constraints.Constraint) -> bool:
-    while isinstance(support, constraints.independent):
-        support = support.base_constraint
-    return support is constraints.real

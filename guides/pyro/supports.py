@@ -9,7 +9,30 @@ import torch
 from pyro import poutine
 from torch.distributions import constraints
 
-from moment_calculus.refusals.errors import UnsupportedMoments
+from guides.families.latent_site import moving_support
+
+
+def is_real(support: constraints.Constraint) -> bool:
+    """Whether a support is all real arrays.
+
+    Args:
+        support: constraint of a distribution.
+    """
+    while isinstance(support, constraints.independent):
+        support = support.base_constraint
+    return support is constraints.real
+
+
+def sign(transform: Any) -> torch.Tensor:
+    """-1 where an elementwise transform falls, else 1 (also if it mixes elements).
+
+    Args:
+        transform: to the support of a latent site.
+    """
+    try:
+        return torch.as_tensor(transform.sign)
+    except NotImplementedError:
+        return torch.tensor(1)
 
 
 def check_fixed_supports(
@@ -30,7 +53,7 @@ def check_fixed_supports(
     """
     for name, site in sites.items():
         if plate := _subsample_of(site):
-            raise _moving(name, plate)
+            raise moving_support(name, plate, host="pyro")
     bounded = [name for name, site in sites.items() if list(_bounds(site["fn"].support))]
     if not bounded:
         return
@@ -46,7 +69,7 @@ def check_fixed_supports(
     for name in bounded:
         fn: Any = trace.nodes[name]["fn"]
         if origins := _origins(fn.support, values):
-            raise _moving(name, ", ".join(sorted(origins)))
+            raise moving_support(name, ", ".join(sorted(origins)), host="pyro")
 
 
 def _bounds(support: constraints.Constraint) -> Iterator[torch.Tensor]:
@@ -82,13 +105,3 @@ def _subsample_of(site: dict) -> str | None:
 def _varies(bound: torch.Tensor, axis: int) -> bool:
     within = bound.dim() >= -axis and bound.shape[axis] > 1
     return within and bool((bound != bound.narrow(axis, 0, 1)).any())
-
-
-def _moving(name: str, origin: str) -> UnsupportedMoments:
-    return UnsupportedMoments(
-        f"site '{name}': its support depends on {origin}, but the guide's transform of a Normal to "
-        "the support is fixed",
-        sites=[name],
-        remedy="sample a site with a fixed support and move it by arithmetic, for example "
-        "upper * pyro.sample('u', dist.Uniform(0, 1))",
-    )

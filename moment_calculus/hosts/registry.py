@@ -3,27 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
+
+from moment_calculus.hosts.wording import no_predictive_moments
+
+Key = TypeVar("Key")
 
 
-class ClassTable(dict[type, Callable]):
-    """Functions by class; an object is served by its nearest registered class."""
+class Table(dict[Key, Callable]):
+    """Functions by what they serve."""
 
-    def register(self, *kinds: type) -> Callable[[Callable], Callable]:
-        """Decorate the function that serves some classes and those derived from them.
+    def register(self, *keys: Key) -> Callable[[Callable], Callable]:
+        """Decorate the function that serves some keys.
 
         Args:
-            kinds: classes.
+            keys: what it serves.
 
         Returns:
             The decorator.
         """
 
         def decorate(function: Callable) -> Callable:
-            self.update(dict.fromkeys(kinds, function))
+            self.update(dict.fromkeys(keys, function))
             return function
 
         return decorate
+
+
+class ClassTable(Table[type]):
+    """Functions by class; an object is served by its nearest registered class."""
 
     def nearest(self, instance: Any) -> Callable | None:
         """Return the function of the nearest registered class of an object, if there is one.
@@ -32,3 +40,74 @@ class ClassTable(dict[type, Callable]):
             instance: any object.
         """
         return next((self[kind] for kind in type(instance).__mro__ if kind in self), None)
+
+
+class LikelihoodTables:
+    """Expected log-probabilities and predictive moments by class of distribution.
+
+    Args:
+        host: name of the probabilistic language, see :mod:`moment_calculus.hosts.wording`.
+        univariate: gives the predictive moments of any univariate distribution.
+        unpredicted: classes of distributions without predictive moments of their own.
+    """
+
+    def __init__(
+        self, host: str, univariate: Callable[[Any], tuple], unpredicted: tuple[type, ...]
+    ) -> None:
+        self.expected, self.predictives = ClassTable(), ClassTable()
+        self.host, self.univariate, self.unpredicted = host, univariate, unpredicted
+
+    def expected_log_prob(self, *types: type) -> Callable[[Callable], Callable]:
+        """Register the expected log-probability of distribution types.
+
+        The function is called with the distribution object, whose parameters may be random (in Pyro
+        :class:`~pyro_moments.MomentTensor`, in NumPyro values of :mod:`moment_calculus.values`),
+        and the site's value, which may be random too; it returns a tensor or an array of the
+        distribution's batch shape.
+
+        Args:
+            types: distribution classes; subclasses are served by the nearest registered one.
+
+        Returns:
+            The decorator.
+        """
+        return self.expected.register(*types)
+
+    def predictive_moments(self, *types: type) -> Callable[[Callable], Callable]:
+        """Register the predictive moments of distribution types that are not univariate, or closer.
+
+        The function is called with the distribution object; it returns the mean, the epistemic and
+        the aleatoric variance, and a function from observations to their log predictive density.
+
+        Args:
+            types: distribution classes.
+
+        Returns:
+            The decorator.
+        """
+        return self.predictives.register(*types)
+
+    def is_predicted(self, kind: type) -> bool:
+        """Whether distributions of a class have predictive moments, registered or by quadrature.
+
+        Args:
+            kind: class of distributions.
+        """
+        return kind in self.predictives or not issubclass(kind, self.unpredicted)
+
+    def predictive(self, name: str, fn: Any) -> tuple:
+        """Predictive moments of one site, see :meth:`predictive_moments`.
+
+        Args:
+            name: the site, for messages.
+            fn: its distribution.
+
+        Raises:
+            UnsupportedMoments: if the distribution has none; the message lists those that have.
+        """
+        rule = self.predictives.nearest(fn)
+        if rule is not None:
+            return rule(fn)
+        if fn.event_dim:
+            raise no_predictive_moments(name, fn, self.predictives, host=self.host)
+        return self.univariate(fn)

@@ -1,9 +1,7 @@
-"""Which rule of the calculus serves which of the host's distributions: a few lines for each."""
+"""Registers what the families of the calculus serve, and what is NumPyro's own."""
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -13,63 +11,50 @@ from numpyro import distributions as dist
 from guides.numpyro.empirical_bayes import EmpiricalBayesNormal
 from moment_calculus import likelihoods
 from moment_calculus.likelihoods.expectations import check_certain
+from moment_calculus.likelihoods.families import FAMILIES, Family
 from numpyro_moments.likelihoods import univariate
-from numpyro_moments.likelihoods.registry import expected_log_prob, predictive_moments
 from numpyro_moments.likelihoods.structure import is_random
+from numpyro_moments.likelihoods.table import expected_log_prob, predictive_moments
+
+_ODDS = ("logits", "probs")
 
 
-def observed(*types: type) -> Callable[[Callable], Callable]:
-    """Register a rule for observations only; a random value is integrated.
+def kinds_of(family: Family) -> dict[type, tuple[str, ...]]:
+    """The host's classes of a family, with what of the odds they have; none if it has none.
 
     Args:
-        types: distribution classes.
+        family: a line of the table.
     """
-
-    def register(rule: Callable) -> Callable:
-        @functools.wraps(rule)
-        def either(fn: Any, value: Any) -> jax.Array:
-            return univariate.expected(fn, value) if is_random(value) else rule(fn, value)
-
-        expected_log_prob(*types)(either)
-        return rule
-
-    return register
+    named = {f"{family.name}{name.capitalize()}": (name,) for name in _ODDS}
+    kinds = named if family.odds else {family.name: ()}
+    return {getattr(dist, name): given for name, given in kinds.items() if hasattr(dist, name)}
 
 
-@expected_log_prob(dist.Normal)
-def _normal(fn: Any, value: Any) -> jax.Array:
-    return likelihoods.normal(value, fn.loc, fn.scale)
+def parameters(family: Family, fn: Any) -> list[Any]:
+    """Parameters of a distribution, in the order of its family.
+
+    Args:
+        family: a line of the table.
+        fn: a distribution.
+    """
+    return [getattr(fn, name) for name in family.parameters.split()]
 
 
-@predictive_moments(dist.Normal)
-def _normal_predictive(fn: Any) -> tuple:
-    moments = likelihoods.normal_predictive(fn.loc, fn.scale)
-    return *moments, lambda value: likelihoods.normal_log_predictive(value, fn.loc, fn.scale)
+def _serve(family: Family, kind: type, odds: tuple[str, ...]) -> None:
+    def rule(fn: Any, value: Any) -> jax.Array:
+        if is_random(value) and not family.latent:
+            return univariate.expected(fn, value)
+        given = {name: getattr(fn, name) for name in odds}
+        return family.expected(value, *parameters(family, fn), **given)
+
+    expected_log_prob(kind)(rule)
+    if (predictive := family.predictive) is not None:
+        predictive_moments(kind)(lambda fn: predictive(*parameters(family, fn)))
 
 
-@observed(dist.LogNormal)
-def _log_normal(fn: Any, value: Any) -> jax.Array:
-    return likelihoods.log_normal(value, fn.loc, fn.scale)
-
-
-@expected_log_prob(dist.Laplace)
-def _laplace(fn: Any, value: Any) -> jax.Array:
-    return likelihoods.laplace(value, fn.loc, fn.scale)
-
-
-@expected_log_prob(dist.StudentT)
-def _student_t(fn: Any, value: Any) -> jax.Array:
-    return likelihoods.student_t(value, fn.df, fn.loc, fn.scale)
-
-
-@expected_log_prob(dist.Cauchy)
-def _cauchy(fn: Any, value: Any) -> jax.Array:
-    return likelihoods.cauchy(value, fn.loc, fn.scale)
-
-
-@expected_log_prob(dist.MultivariateNormal)
-def _multivariate_normal(fn: Any, value: Any) -> jax.Array:
-    return likelihoods.multivariate_normal(value, fn.loc, fn.scale_tril)
+for _family in FAMILIES:
+    for _kind, _odds in kinds_of(_family).items():
+        _serve(_family, _kind, _odds)
 
 
 @predictive_moments(dist.MultivariateNormal)
@@ -96,71 +81,6 @@ def _root(fn: Any) -> jax.Array:
 def _predicted_vector(loc: Any, root: jax.Array) -> tuple:
     mean, epistemic, aleatoric, covariance = likelihoods.multivariate_normal_predictive(loc, root)
     return mean, epistemic, aleatoric, dist.MultivariateNormal(mean, covariance).log_prob
-
-
-@observed(dist.BernoulliLogits)
-def _bernoulli_logits(fn: Any, value: Any) -> jax.Array:
-    return likelihoods.bernoulli(value, logits=fn.logits)
-
-
-@observed(dist.BernoulliProbs)
-def _bernoulli_probs(fn: Any, value: Any) -> jax.Array:
-    return likelihoods.bernoulli(value, probs=fn.probs)
-
-
-@observed(dist.BinomialLogits)
-def _binomial_logits(fn: Any, value: Any) -> jax.Array:
-    return likelihoods.binomial(value, fn.total_count, logits=fn.logits)
-
-
-@observed(dist.BinomialProbs)
-def _binomial_probs(fn: Any, value: Any) -> jax.Array:
-    return likelihoods.binomial(value, fn.total_count, probs=fn.probs)
-
-
-@observed(dist.NegativeBinomialLogits)
-def _negative_binomial_logits(fn: Any, value: Any) -> jax.Array:
-    return likelihoods.negative_binomial(value, fn.total_count, logits=fn.logits)
-
-
-@observed(dist.NegativeBinomialProbs)
-def _negative_binomial_probs(fn: Any, value: Any) -> jax.Array:
-    return likelihoods.negative_binomial(value, fn.total_count, probs=fn.probs)
-
-
-@observed(dist.GeometricLogits)
-def _geometric_logits(fn: Any, value: Any) -> jax.Array:
-    return likelihoods.geometric(value, logits=fn.logits)
-
-
-@observed(dist.GeometricProbs)
-def _geometric_probs(fn: Any, value: Any) -> jax.Array:
-    return likelihoods.geometric(value, probs=fn.probs)
-
-
-@observed(dist.Poisson)
-def _poisson(fn: Any, value: Any) -> jax.Array:
-    return likelihoods.poisson(value, fn.rate)
-
-
-@observed(dist.Exponential)
-def _exponential(fn: Any, value: Any) -> jax.Array:
-    return likelihoods.exponential(value, fn.rate)
-
-
-@observed(dist.Gamma)
-def _gamma(fn: Any, value: Any) -> jax.Array:
-    return likelihoods.gamma(value, fn.concentration, fn.rate)
-
-
-@observed(dist.GammaPoisson)
-def _gamma_poisson(fn: Any, value: Any) -> jax.Array:
-    return likelihoods.gamma_poisson(value, fn.concentration, fn.rate)
-
-
-@observed(dist.Weibull)
-def _weibull(fn: Any, value: Any) -> jax.Array:
-    return likelihoods.weibull(value, fn.scale, fn.concentration)
 
 
 @expected_log_prob(EmpiricalBayesNormal)

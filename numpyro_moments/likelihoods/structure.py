@@ -15,8 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 from numpyro.distributions.constraints import Constraint
 
-from numpyro_moments.interpreter import is_random
 from numpyro_moments.likelihoods.derived import distributions_in, restored, stripped
+from numpyro_moments.rules.table import is_random
 
 __all__ = [
     "constrained_values",

@@ -11,13 +11,20 @@ import numpy as np
 from numpyro.distributions import constraints
 
 from moment_calculus import likelihoods
-from moment_calculus.hosts.wording import not_confined, not_univariate, predictive_remedy
+from moment_calculus.hosts.docstrings import QUADRATURE_ERRORS, documented
+from moment_calculus.hosts.univariate import check_confined, check_univariate
+from moment_calculus.hosts.wording import predictive_remedy
 from moment_calculus.refusals.errors import UnsupportedMoments
-from moment_calculus.values import Gaussian
-from moment_calculus.values.layout import broadcasts_to
-from numpyro_moments.likelihoods.structure import constrained_values, is_random, replaced
+from numpyro_moments.likelihoods.derived import restored
+from numpyro_moments.likelihoods.structure import (
+    constrained_values,
+    has_moments,
+    is_random,
+    replaced,
+)
 
 
+@documented("NumPyro", errors=QUADRATURE_ERRORS)
 def expected(fn: Any, value: Any) -> jax.Array:
     """E_q[log p(value)] by quadrature on the distribution's own ``log_prob``.
 
@@ -30,9 +37,7 @@ def expected(fn: Any, value: Any) -> jax.Array:
         fn: univariate distribution.
         value: observation or value.
 
-    Raises:
-        UnsupportedMoments: if the parameters are not elementwise functions of one Gaussian, or of
-            two whose covariance is known, or one is Gaussian where the distribution is confined.
+    {errors}
     """
     given, arguments = _given(fn)
     shape = np.broadcast_shapes(value.shape, *(argument.shape for argument in arguments))
@@ -54,6 +59,9 @@ def predictive(fn: Any) -> tuple[jax.Array, jax.Array, jax.Array, Callable]:
         UnsupportedMoments: as :func:`expected`; or if the host knows no mean and variance of the
             distribution.
     """
+    if not has_moments(fn):
+        fn = restored(fn)
+        return fn.mean, jnp.zeros_like(fn.mean), fn.variance, fn.log_prob
     given, arguments = _given(fn)
     shape = np.broadcast_shapes(*(argument.shape for argument in arguments))
 
@@ -76,7 +84,7 @@ def predictive(fn: Any) -> tuple[jax.Array, jax.Array, jax.Array, Callable]:
     except NotImplementedError:
         raise UnsupportedMoments(
             f"NumPyro knows no mean and variance of a {type(fn).__name__}",
-            sites=_sites(arguments),
+            sites=frozenset().union(*(argument.sites for argument in arguments)),
             remedy=predictive_remedy("NumPyro"),
         ) from None
     return *moments, log_prob
@@ -101,24 +109,9 @@ def _over_nodes(function: Callable[..., Any], shape: tuple[int, ...]) -> Callabl
 def _given(fn: Any) -> tuple[Callable[..., Any], list[Any]]:
     """The distribution as a function of points of its random parameters, and those."""
     arguments, given = replaced(fn)
-    fits = all(broadcasts_to(fn.batch_shape, argument.shape) for argument in arguments)
-    if fn.event_dim or not fits:
-        raise not_univariate(fn, _sites(arguments))
-    _check_confined(fn)
+    check_univariate(fn, arguments)
+    check_confined(fn, constrained_values(fn), _is_real, links="jnp.exp(h) or jax.nn.sigmoid(h)")
     return given, arguments
-
-
-def _sites(arguments: list[Any]) -> frozenset[str]:
-    return frozenset().union(*(argument.sites for argument in arguments))
-
-
-def _check_confined(fn: Any) -> None:
-    """A Gaussian leaves every interval: what lies outside would be integrated over in silence."""
-    for name, value, constraint in constrained_values(fn):
-        if isinstance(value, Gaussian) and not _is_real(constraint):
-            raise not_confined(
-                name, fn, constraint, sites=value.sites, links="jnp.exp(h) or jax.nn.sigmoid(h)"
-            )
 
 
 def _is_real(constraint: Any) -> bool:

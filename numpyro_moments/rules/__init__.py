@@ -1,52 +1,17 @@
-"""Moment rules of the NumPyro front end: one file per group of JAX primitives."""
+"""Moment rules of the NumPyro front end: one folder per kind of JAX primitives."""
 
-from numpyro_moments.rules import (
-    activations,
-    arithmetic,
-    calls,
-    carried,
-    composites,
-    concatenation,
-    control_flow,
-    conversion,
-    gathering,
-    indexing,
-    linear,
-    loops,
-    padding,
-    plans,
-    powers,
-    reductions,
-    selection,
-    shapes,
-    updates,
-    windows,
-)
+from numpyro_moments.rules import elementwise, linear, normalised, programs, shapes, windows
 from numpyro_moments.rules.table import PROGRAMS, RULES, moment_rule, program_rule
 
 __all__ = [
     "PROGRAMS",
     "RULES",
-    "activations",
-    "arithmetic",
-    "calls",
-    "carried",
-    "composites",
-    "concatenation",
-    "control_flow",
-    "conversion",
-    "gathering",
-    "indexing",
+    "elementwise",
     "linear",
-    "loops",
     "moment_rule",
-    "padding",
-    "plans",
-    "powers",
+    "normalised",
     "program_rule",
-    "reductions",
-    "selection",
+    "programs",
     "shapes",
-    "updates",
     "windows",
 ]

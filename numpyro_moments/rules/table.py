@@ -6,14 +6,16 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from moment_calculus.hosts.registry import Table
 from moment_calculus.operations.elementwise.composite import Composite
 from moment_calculus.recognition import Symbolic
+from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.values import Deferred, Gaussian
 
 RULES: dict[str, Callable] = {}
-PROGRAMS: dict[str, Callable] = {}
+PROGRAMS: Table[str] = Table()
 INLINED: set[str] = set()
-PARTS: dict[str, Callable] = {}
+PARTS: Table[str] = Table()
 
 
 def is_random(operand: Any) -> bool:
@@ -67,13 +69,8 @@ def program_rule(*primitives: str, inlined: bool = False) -> Callable[[Callable]
     Returns:
         The decorator.
     """
-
-    def register(rule: Callable) -> Callable:
-        PROGRAMS.update(dict.fromkeys(primitives, rule))
-        INLINED.update(primitives if inlined else ())
-        return rule
-
-    return register
+    INLINED.update(primitives if inlined else ())
+    return PROGRAMS.register(*primitives)
 
 
 def part_rule(*primitives: str) -> Callable[[Callable], Callable]:
@@ -88,12 +85,24 @@ def part_rule(*primitives: str) -> Callable[[Callable], Callable]:
     Returns:
         The decorator.
     """
+    return PARTS.register(*primitives)
 
-    def register(rule: Callable) -> Callable:
-        PARTS.update(dict.fromkeys(primitives, rule))
-        return rule
 
-    return register
+def refused(primitive: str, reason: str, remedy: str) -> None:
+    """Register the refusal of a primitive.
+
+    Args:
+        primitive: its name.
+        reason: what is not known, or does not go.
+        remedy: what serves instead.
+    """
+
+    def rule(*operands: Any, **_: Any) -> None:
+        sites = frozenset().union(*(getattr(operand, "sites", ()) for operand in operands))
+        raise UnsupportedMoments(reason, sites=sites, remedy=remedy)
+
+    rule.__doc__ = f"Refuse ``{primitive}``, and name what serves instead."
+    moment_rule(primitive)(rule)
 
 
 def _matched(operand: Any, takes: tuple[type, ...]) -> Any:

@@ -1,32 +1,7 @@
-"""Expected log-probabilities of Pyro's distributions.
+"""Expected log-probabilities and predictive moments of Pyro's distributions."""
 
-To add one: a function in ``moment_calculus/likelihoods`` and a few lines in ``families.py``.
-Predictions of univariate distributions need nothing more.
-"""
+from pyro_moments.likelihoods import categorical, families  # noqa: F401  (register the rules)
+from pyro_moments.likelihoods.expected import evaluate
+from pyro_moments.likelihoods.table import EXPECTED_LOG_PROB, PREDICTIVES, is_predicted, predictive
 
-from pyro_moments.likelihoods import classes, families
-from pyro_moments.likelihoods.classes import random_logits
-from pyro_moments.likelihoods.registry import (
-    EXPECTED_LOG_PROB,
-    PREDICTIVES,
-    evaluate,
-    expected_log_prob,
-    is_predicted,
-    predictive,
-    predictive_moments,
-)
-from pyro_moments.likelihoods.structure import has_moments
-
-__all__ = [
-    "EXPECTED_LOG_PROB",
-    "PREDICTIVES",
-    "classes",
-    "evaluate",
-    "expected_log_prob",
-    "families",
-    "has_moments",
-    "is_predicted",
-    "predictive",
-    "predictive_moments",
-    "random_logits",
-]
+__all__ = ["EXPECTED_LOG_PROB", "PREDICTIVES", "evaluate", "is_predicted", "predictive"]

@@ -14,7 +14,7 @@ import torch
 from torch.distributions import Distribution
 from torch.distributions.transforms import Transform
 
-from pyro_moments.tensor import MomentTensor
+from pyro_moments.evaluation.tensor import MomentTensor
 
 
 def random_tensors(fn: Any) -> list[MomentTensor]:

@@ -9,13 +9,18 @@ import torch
 from torch.distributions import constraints
 
 from moment_calculus import likelihoods
-from moment_calculus.hosts.wording import not_confined, not_univariate
-from moment_calculus.values import Gaussian
-from moment_calculus.values.layout import broadcasts_to
-from pyro_moments.likelihoods.structure import constrained_tensors, random_tensors, replaced
-from pyro_moments.tensor import MomentTensor, unwrap
+from moment_calculus.hosts.docstrings import QUADRATURE_ERRORS, documented
+from moment_calculus.hosts.univariate import check_confined, check_univariate
+from pyro_moments.evaluation.tensor import MomentTensor, unwrap
+from pyro_moments.likelihoods.structure import (
+    constrained_tensors,
+    has_moments,
+    random_tensors,
+    replaced,
+)
 
 
+@documented("Pyro", errors=QUADRATURE_ERRORS)
 def expected(fn: Any, value: Any) -> torch.Tensor:
     """E_q[log p(value)] by quadrature on the distribution's own ``log_prob``.
 
@@ -26,37 +31,26 @@ def expected(fn: Any, value: Any) -> torch.Tensor:
         fn: univariate distribution.
         value: observation or MomentTensor.
 
-    Raises:
-        UnsupportedMoments: if the parameters are not elementwise functions of one Gaussian, or of
-            two whose covariance is known, or one is Gaussian where the distribution is confined.
+    {errors}
     """
     given, arguments = _given(fn)
-    return likelihoods.expectation(
-        lambda value, *points: given(*points).log_prob(value),
-        _double(value),
-        *arguments,
-        knots=_knots(fn, value),
-    )
+    knots = _knots(fn, value)
+    return likelihoods.expectation(_density(given), _double(value), *arguments, knots=knots)
 
 
 def predictive(fn: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, Callable]:
     """Predictive mean, epistemic and aleatoric variance, and log predictive density.
 
-    Args:
-        fn: univariate distribution.
-
     Raises:
         UnsupportedMoments: as :func:`expected`.
     """
+    if not has_moments(fn):
+        return fn.mean, torch.zeros_like(fn.mean), fn.variance, fn.log_prob
     given, arguments = _given(fn)
 
     def log_prob(value: torch.Tensor) -> torch.Tensor:
-        return likelihoods.log_expectation(
-            lambda value, *points: given(*points).log_prob(value),
-            _double(value),
-            *arguments,
-            knots=_knots(fn, value),
-        )
+        knots = _knots(fn, value)
+        return likelihoods.log_expectation(_density(given), _double(value), *arguments, knots=knots)
 
     moments = likelihoods.moments_of_observation(
         lambda *points: given(*points).mean, lambda *points: given(*points).variance, *arguments
@@ -68,10 +62,9 @@ def _given(fn: Any) -> tuple[Callable[..., Any], list[Any]]:
     """The distribution as a function of points of its random parameters, and those."""
     tensors = random_tensors(fn)
     arguments = [unwrap(tensor) for tensor in tensors]
-    fits = all(broadcasts_to(fn.batch_shape, argument.shape) for argument in arguments)
-    if fn.event_dim or not fits:
-        raise not_univariate(fn, frozenset().union(*(argument.sites for argument in arguments)))
-    _check_confined(fn)
+    check_univariate(fn, arguments)
+    parameters = ((name, unwrap(tensor), kind) for name, tensor, kind in constrained_tensors(fn))
+    check_confined(fn, parameters, _is_real, links="torch.exp(h) or torch.sigmoid(h)")
 
     def given(*points: torch.Tensor) -> Any:
         shape = torch.broadcast_shapes(fn.batch_shape, *(point.shape for point in points))
@@ -81,21 +74,15 @@ def _given(fn: Any) -> tuple[Callable[..., Any], list[Any]]:
     return given, arguments
 
 
-def _check_confined(fn: Any) -> None:
-    """A Gaussian leaves every interval: what lies outside would be integrated over in silence."""
-    for name, tensor, constraint in constrained_tensors(fn):
-        value = unwrap(tensor)
-        if isinstance(value, Gaussian) and not _is_real(constraint):
-            raise not_confined(
-                name, fn, constraint, sites=value.sites, links="torch.exp(h) or torch.sigmoid(h)"
-            )
-
-
 def _is_real(constraint: Any) -> bool:
     bounds = vars(constraint).values()
     if constraints.is_dependent(constraint) or any(isinstance(b, torch.Tensor) for b in bounds):
         return True
     return all(bool(constraint.check(torch.tensor(point))) for point in (-1.5, 1.5))
+
+
+def _density(given: Callable[..., Any]) -> Callable[..., torch.Tensor]:
+    return lambda value, *points: given(*points).log_prob(value)
 
 
 def _double(value: Any) -> Any:

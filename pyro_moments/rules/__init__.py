@@ -1,39 +1,15 @@
-"""Moment rules of the Pyro front end: one file per group of torch functions."""
+"""Moment rules of the Pyro front end: one folder per kind of torch functions."""
 
-from pyro_moments.rules import (
-    activations,
-    arithmetic,
-    axes,
-    composites,
-    conversion,
-    indexing,
-    linear,
-    normalisation,
-    parameters,
-    powers,
-    reductions,
-    selection,
-    shapes,
-    validation,
-)
+from pyro_moments.rules import distributions, elementwise, linear, normalised, shapes
 from pyro_moments.rules.table import RULES, moment_rule, named
 
 __all__ = [
     "RULES",
-    "activations",
-    "arithmetic",
-    "axes",
-    "composites",
-    "conversion",
-    "indexing",
+    "distributions",
+    "elementwise",
     "linear",
     "moment_rule",
     "named",
-    "normalisation",
-    "parameters",
-    "powers",
-    "reductions",
-    "selection",
+    "normalised",
     "shapes",
-    "validation",
 ]

@@ -11,7 +11,7 @@ import torch
 
 from moment_calculus.operations.elementwise.composite import Composite
 from moment_calculus.refusals.errors import UnsupportedMoments
-from pyro_moments.checks import MeanCheck
+from pyro_moments.rules.mean_check import MeanCheck
 
 RULES: dict[Callable, Callable] = {}
 IN_PLACE: set[Callable] = set()

@@ -11,7 +11,7 @@ import numpy as np
 
 from moment_calculus.hosts.moments import Moments, as_value
 from moment_calculus.rulebooks import propagation_of
-from numpyro_moments.interpreter import Interpreter
+from numpyro_moments.evaluation.interpreter import Interpreter
 
 MEAN = np.array([[1.0, -2.0, 0.1], [0.5, 3.0, -0.7]])
 SCALE = np.array([[0.5, 1.5, 0.2], [0.9, 0.3, 2.0]])

@@ -15,7 +15,7 @@ from numpyro.distributions.transforms import AffineTransform
 
 from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.operations.elementwise.unary import leaf
-from numpyro_moments.interpreter import Interpreter
+from numpyro_moments.evaluation.interpreter import Interpreter
 from numpyro_moments.likelihoods.derived import stripped
 from tests.likelihood_cases import CLASSES, CONTINUOUS, COUNTS, CUTS, GATE, POSITIVE, shared
 

@@ -15,7 +15,7 @@ from numpyro.infer import Trace_ELBO
 from numpyro.optim import Adam
 
 from numpyro_moments import SVI, DeterministicELBO
-from numpyro_moments.elbo import bind
+from numpyro_moments.sites.binding import bind
 
 
 def trace_elbo(

@@ -21,9 +21,9 @@ from moment_calculus.functions.table import Exp
 from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.operations.elementwise.unary import apply
 from numpyro_moments import DeterministicELBO, UnsupportedMoments
-from numpyro_moments.latent import auxiliary_term, latent_term
-from numpyro_moments.observed import observed_term
-from numpyro_moments.posteriors import entropy, posterior_value
+from numpyro_moments.sites.latent import auxiliary_term, latent_term
+from numpyro_moments.sites.observed import observed_term
+from numpyro_moments.sites.posteriors import entropy, posterior_value
 from tests import oracles
 from tests.numpyro.likelihood_cases import MEAN, VARIANCE, distribution, latent
 from tests.numpyro.monte_carlo import trace_elbo

@@ -16,6 +16,7 @@ from numpyro_moments import Moments, propagate, rules
 
 MEAN = np.random.default_rng(0).normal(size=(6, 4)).astype(np.float32)
 INPUT = Moments(jnp.asarray(MEAN), variance=jnp.asarray(MEAN**2))
+KINDS = "elementwise shapes linear windows normalised programs".split()
 
 
 def _dropout(deterministic):
@@ -73,6 +74,9 @@ def test_embedding_takes_rows():
     assert_allclose(found.variance, MEAN[[0, 2, 2]] ** 2, rtol=1e-6)
 
 
-def test_every_file_of_rules_is_registered():
-    files = {path.stem for path in Path(rules.__file__).parent.glob("*.py")}
-    assert files - {"__init__"} <= {name for name in vars(rules) if not name.startswith("__")}
+@pytest.mark.parametrize("kind", ["", *KINDS])
+def test_every_file_of_rules_is_registered(kind):
+    package = getattr(rules, kind) if kind else rules
+    folder = Path(package.__file__).parent
+    files = {path.stem for path in folder.iterdir() if path.suffix == ".py" or path.is_dir()}
+    assert {name for name in files if not name.startswith("__")} <= vars(package).keys()

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from numpyro_moments import Moments, UnsupportedMoments, propagate
-from numpyro_moments.location import fed_by, line_of
+from numpyro_moments.evaluation.user_line import fed_by, line_of
 
 X = Moments(np.ones((2, 3), np.float32), variance=np.ones((2, 3), np.float32))
 

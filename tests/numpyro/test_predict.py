@@ -22,8 +22,8 @@ from numpyro_moments import (
     predict,
     predictive_moments,
 )
-from numpyro_moments.elbo import bind
-from numpyro_moments.likelihoods.registry import PREDICTIVES
+from numpyro_moments.likelihoods.table import PREDICTIVES
+from numpyro_moments.sites.binding import bind
 from tests.numpyro import models
 from tests.numpyro.monte_carlo import perturbed, train
 

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 from pyro_moments import MomentTensor, UnsupportedMoments, propagate
 from pyro_moments.rules import RULES
-from pyro_moments.rules.conversion import CERTAIN
+from pyro_moments.rules.shapes.conversion import CERTAIN
 from tests.pyro.test_rules import NOISY, x
 
 INDEX = torch.tensor([[0, 1], [1, 0]])

@@ -1,0 +1,93 @@
+"""Supports of latent sites, which have to be the same whatever the other sites are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+from numpyro import handlers
+from numpyro.distributions import biject_to, constraints
+from numpyro.distributions.transforms import IndependentTransform
+from numpyro.ops.provenance import eval_provenance
+
+from guides.families.latent_site import moving_support
+
+
+def is_latent(site: dict) -> bool:
+    """Whether a site of a trace, or a message on its way, is a latent sample site."""
+    return site["type"] == "sample" and not site["is_observed"]
+
+
+def is_real(support: Any) -> bool:
+    """Whether a support is all real arrays.
+
+    Args:
+        support: constraint of a distribution.
+    """
+    while isinstance(support, constraints.independent):
+        support = support.base_constraint
+    return support is constraints.real
+
+
+def sign(support: Any) -> Any:
+    """-1 where the transform to a support falls, else 1 (also if it mixes elements).
+
+    Args:
+        support: constraint of a latent site.
+    """
+    transform = biject_to(support)
+    while isinstance(transform, IndependentTransform):
+        transform = transform.base_transform
+    try:
+        return transform.sign
+    except NotImplementedError:
+        return 1
+
+
+def check_fixed_supports(
+    model: Callable, trace: dict[str, dict], args: tuple, kwargs: dict
+) -> None:
+    """Refuse supports that depend on other latent sites or on the subsample of a plate.
+
+    The guide would go on with the supports of its first run: it would be wrong in silence.
+
+    Args:
+        model: the model, seeded.
+        trace: a trace of it.
+        args: the model's arguments.
+        kwargs: the model's keyword arguments.
+
+    Raises:
+        UnsupportedMoments: if there is such a support.
+    """
+    names = [name for name, site in trace.items() if is_latent(site) and _has_bounds(site)]
+    causes = {name: site["value"] for name, site in trace.items() if _varies(site)}
+    if not names:
+        return
+
+    def supports(**values: Any) -> list:
+        run = handlers.trace(handlers.substitute(model, data=values)).get_trace(*args, **kwargs)
+        return [run[name]["fn"].support for name in names]
+
+    found = eval_provenance(supports, **causes)
+    for name, support in zip(names, found, strict=True):
+        origins = frozenset().union(*jax.tree.leaves(support, is_leaf=_is_set))
+        if origins:
+            raise moving_support(name, ", ".join(sorted(origins)), host="numpyro")
+
+
+def _has_bounds(site: dict) -> bool:
+    leaves = jax.tree.leaves(site["fn"].support)
+    return any(isinstance(leaf, jax.Array) for leaf in leaves)
+
+
+def _varies(site: dict) -> bool:
+    if site["type"] == "plate":
+        size, subsample_size = site["args"]
+        return subsample_size not in (None, size)
+    return is_latent(site)
+
+
+def _is_set(value: Any) -> bool:
+    return isinstance(value, frozenset)

@@ -1,0 +1,188 @@
+"""What the docstrings of both front ends and their guides say alike, written once.
+
+A docstring names such a part in braces, on a line of its own, and :func:`documented` puts it there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+Documented = TypeVar("Documented", bound=Callable[..., Any])
+
+
+def documented(host: str, **parts: str) -> Callable[[Documented], Documented]:
+    """Decorate a function or class in whose docstring parts are named in braces.
+
+    Args:
+        host: name of the probabilistic language, for parts that name it.
+        **parts: texts by the names that the docstring has for them.
+
+    Returns:
+        The decorator.
+
+    Example:
+        >>> @documented("Pyro", greeting="Greetings from {host}.")
+        ... def function():
+        ...     '''{greeting}'''
+        >>> function.__doc__
+        'Greetings from Pyro.'
+    """
+
+    def decorate(item: Documented) -> Documented:
+        lines = (item.__doc__ or "").split("\n")  # None under python -OO
+        item.__doc__ = "\n".join(_filled(line, host, parts) for line in lines)
+        return item
+
+    return decorate
+
+
+def _filled(line: str, host: str, parts: dict[str, str]) -> str:
+    """A line of a docstring, or the part that it names, as far to the right."""
+    name = line.strip().removeprefix("{").removesuffix("}")
+    if line.strip() != f"{{{name}}}":
+        return line
+    text = parts[name].strip("\n").replace("{host}", host)
+    margin = line[: len(line) - len(line.lstrip())]
+    return "\n".join(margin + row if row else row for row in text.split("\n"))
+
+
+SITE_TERMS = """
+Gaussian latent sites flow through the model as moments; the expected log-likelihood of every
+observed site and the KL divergence of every latent site are taken in closed form. Each site
+contributes s_model (−KL − H) + s_guide H, with the scales and masks of model and guide, so
+the result equals {host}'s ``Trace_ELBO`` in expectation. Beyond the first random layer the
+activations are matched by Gaussians, which is the approximation of the source paper.
+"""
+
+OBJECTIVE_OPTIONS = """
+covariance: ``"full"`` carries the covariance over the feature axis, ``"diagonal"`` the
+    variances only (O(d) instead of O(d²) memory for each element of the batch).
+rules: rule book: ``"exact"``, ``"dvi"`` for the source paper's approximate covariances,
+    ``"first_order"`` for the delta method, or a rule book of your own.
+categorical: expected log-likelihood of classes, ``"delta"`` (second order, the source
+    papers'), ``"jensen"`` (keeps the ELBO a lower bound) or ``"sample"`` (unbiased: the
+    logits alone are drawn, with their joint covariance, behind the analytic layers).
+categorical_draws: number of draws of the logits for ``categorical="sample"``.
+sample_sites: names of latent sites that are drawn by reparameterisation instead.
+num_particles: number of draws of the ``sample_sites``; one pass suffices without them.
+memory_limit: bytes that one covariance may take, checked before it is computed; by
+    default half of the physical memory.
+"""
+
+PREDICTED_SITE = """
+For classes the moments are those of the one-hot outcome: ``mean`` holds the probabilities,
+``epistemic_variance`` what of p(1 − p) comes from not knowing the weights.
+
+Args:
+    name: the site.
+    fn: its distribution, with random parameters.
+
+Raises:
+    UnsupportedMoments: if there are no predictive moments for the distribution.
+"""
+
+PREDICTED_SITES = """
+Returns:
+    A :class:`Prediction` for every site that is not latent: ``mean``, ``epistemic_variance``
+    (of the location), ``aleatoric_variance`` (of the noise), ``variance`` and ``log_prob``;
+    :class:`~moment_calculus.hosts.moments.Moments` for every deterministic site.
+
+Raises:
+    UnsupportedMoments: if the model leaves the supported operations, or a site's distribution
+        has no predictive moments.
+
+Source: Wu et al. 2019, eq. 9; see ``softmax_moments`` for classes.
+"""
+
+BOTH_ORDERS = """
+Both argument orders work: ``SVI(model, guide, loss)`` and {host}'s own
+``SVI(model, guide, optim, loss)``.
+
+Args:
+    model: {host} model.
+    guide: {host} guide.
+    *optim_and_loss: an optimiser, a loss, or both in this order.
+"""
+
+NETWORK_START = """
+The noise of matrices has standard deviation √(2 / (rows + columns)), which breaks the symmetry
+between hidden units whichever axis is the input; that of vectors ½, because units whose kinks
+all start at zero keep a network nearly linear until its noise has absorbed what it cannot fit.
+Neither exceeds the prior's standard deviation. Scalars start at the prior mean, sites with
+constrained support where their unconstrained value is zero.
+
+Args:
+    site: {host} sample site; without one the function itself is returned, as {host}'s
+        initialisers do.
+"""
+
+EMPIRICAL_BAYES = """
+The analytic ELBO puts the variance λ* that is optimal for the current posterior into the KL
+divergence (type-II maximum a posteriori). Everything else, NUTS and prior samples included,
+sees the exact marginal: a multivariate Student-t with 2α degrees of freedom and squared scale
+β/α. One instance is one set: give each weight matrix and each bias vector its own.
+"""
+
+GUIDE_OPTIONS = """
+init_loc_fn: initial locations, a function of a site.
+init_scale: initial standard deviation of every component, on the unconstrained space.
+    Small values matter: the default is far below usual priors.
+create_plates: optional function that makes the plates, as in {host}'s guides.
+"""
+
+GUIDE_ERRORS = """
+Raises:
+    ValueError: if ``init_scale`` is not positive.
+    RuntimeError: when called without having met a model.
+
+Source: Wu et al. 2019; factorised posterior of section 2.
+
+Example:
+    >>> guide = DVIGuide(init_scale=0.02)
+"""
+
+PROPAGATION = """
+Different inputs are independent of each other; within one input the components have the
+covariance given, or are independent.
+
+Raises:
+    ValueError: if ``rules`` or ``covariance`` is unknown.
+    UnsupportedMoments: if ``fn`` uses an operation without a rule.
+
+Source: Shekhovtsov et al. 2018.
+"""
+
+POSTERIOR_ERRORS = """
+Raises:
+    UnsupportedMoments: if the posterior is none of these, is discrete, or has other random
+        parameters; or if it is a multivariate Normal and only variances are propagated.
+"""
+
+QUADRATURE_ERRORS = """
+Raises:
+    UnsupportedMoments: if the parameters are not elementwise functions of one Gaussian, or of
+        two whose covariance is known, or one is Gaussian where the distribution is confined.
+"""
+
+ORDER_ERRORS = """
+Raises:
+    TypeError: if an argument is neither an optimiser nor a loss, or is given twice.
+"""
+
+HYPERPRIOR_ERRORS = """
+Raises:
+    ValueError: if ``alpha`` or ``beta`` is not positive.
+
+Source: Wu et al. 2019, eqs. 11-13; α = 1, β = 10 as in its experiments.
+"""
+
+EVALUATED_SITE = """
+Args:
+    name: the site, for messages.
+    fn: its distribution.
+    value: observation, or the value of a latent site.
+
+Raises:
+    UnsupportedMoments: if the distribution has no rule; the message lists those that have.
+"""

@@ -1,0 +1,106 @@
+"""Likelihoods of classes: Categorical, Multinomial and OrderedLogistic."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+from numpyro import distributions as dist
+
+from moment_calculus import likelihoods
+from moment_calculus.operations.normalised.composites import LogSoftmax, Softmax
+from moment_calculus.operations.normalised.softmax_moments import softmax_moments
+from moment_calculus.refusals.errors import UnsupportedMoments
+from moment_calculus.values import Gaussian
+from numpyro_moments.likelihoods.structure import has_moments, is_random
+from numpyro_moments.likelihoods.table import expected_log_prob, predictive_moments
+
+
+@expected_log_prob(dist.CategoricalLogits, dist.CategoricalProbs)
+def _categorical(fn: Any, value: Any) -> jax.Array:
+    logits = random_logits(fn)
+    value = jnp.asarray(value, jnp.result_type(int))
+    propagation = logits.propagation
+    if propagation.categorical != "sample":
+        return likelihoods.categorical(value, logits, bound=propagation.categorical)
+    shape = np.broadcast_shapes(logits.shape[:-1], value.shape) + logits.shape[-1:]
+    noise = _noise((propagation.categorical_draws, *shape), logits)
+    return likelihoods.categorical_sampled(value, logits, noise)
+
+
+def _noise(shape: tuple[int, ...], logits: Gaussian) -> jax.Array:
+    """Standard normal draws with a key of the enclosing ``numpyro.handlers.seed``."""
+    key = numpyro.prng_key()
+    if key is None:
+        raise UnsupportedMoments(
+            "categorical='sample' draws logits, and there is no random key",
+            sites=logits.sites,
+            remedy="evaluate inside numpyro.handlers.seed(rng_seed=...), or choose "
+            "categorical='delta' or 'jensen'",
+        )
+    return jax.random.normal(key, shape, logits.mean.dtype)
+
+
+@expected_log_prob(dist.MultinomialLogits, dist.MultinomialProbs)
+def _multinomial(fn: Any, value: Any) -> jax.Array:
+    logits = random_logits(fn)
+    return likelihoods.multinomial(value, logits, bound=logits.propagation.categorical)
+
+
+@predictive_moments(dist.CategoricalLogits, dist.CategoricalProbs)
+def _categorical_predictive(fn: Any) -> tuple:
+    if not has_moments(fn):
+        return _one_hot(fn.probs, jnp.zeros_like(fn.probs))
+    return _one_hot(*softmax_moments(random_logits(fn)))
+
+
+def _one_hot(mean: jax.Array, epistemic: jax.Array) -> tuple:
+    """Predictive moments of the one-hot outcome, from probabilities and their variances."""
+    return *likelihoods.one_hot_moments(mean, epistemic), dist.CategoricalProbs(mean).log_prob
+
+
+def random_logits(fn: Any) -> Gaussian:
+    """The Gaussian logits [..., classes] of a Categorical or a Multinomial.
+
+    Args:
+        fn: a distribution with random logits, or with a softmax of random logits for its
+            probabilities.
+
+    Raises:
+        UnsupportedMoments: if its parameters are other probabilities, or the classes are not on
+            the feature axis.
+    """
+    logits = _logits(vars(fn).get("logits"), vars(fn).get("probs"))
+    likelihoods.check_classes_last(logits, _family(fn))
+    return logits
+
+
+def _logits(logits: Any, probs: Any) -> Gaussian:
+    if isinstance(logits, LogSoftmax) or isinstance(probs, Softmax):
+        return logits.source if logits is not None else probs.source
+    if is_random(logits):
+        return logits.gaussian()
+    raise UnsupportedMoments(
+        "a Categorical with random parameters needs logits, or a softmax of them, not other "
+        "probabilities",
+        sites=getattr(probs, "sites", ()),
+        remedy="pass logits=..., without a softmax, or probs=jax.nn.softmax(...)",
+    )
+
+
+def _family(fn: Any) -> str:
+    return type(fn).__name__.removesuffix("Logits").removesuffix("Probs")
+
+
+@expected_log_prob(dist.OrderedLogistic)
+def _ordered_logistic(fn: Any, value: Any) -> jax.Array:
+    value = jnp.asarray(value, jnp.result_type(int))
+    return likelihoods.ordered_logistic(value, fn.predictor, fn.cutpoints)
+
+
+@predictive_moments(dist.OrderedLogistic)
+def _ordered_logistic_predictive(fn: Any) -> tuple:
+    return _one_hot(*likelihoods.ordered_probabilities(fn.predictor, fn.cutpoints))

@@ -1,0 +1,130 @@
+"""Expected log-probabilities of sites, by the nearest rule of the table or by quadrature."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpyro import distributions as dist
+from numpyro.distributions.util import sum_rightmost
+
+from moment_calculus.hosts.docstrings import EVALUATED_SITE, documented
+from moment_calculus.hosts.wording import no_expected_log_prob
+from moment_calculus.refusals.errors import UnsupportedMoments
+from moment_calculus.values import Deferred, Gaussian
+from numpyro_moments.likelihoods import univariate
+from numpyro_moments.likelihoods.derived import restored
+from numpyro_moments.likelihoods.structure import (
+    has_moments,
+    is_random,
+    placeholder,
+    random_leaves,
+)
+from numpyro_moments.likelihoods.table import EXPECTED_LOG_PROB
+
+
+@documented("NumPyro", site=EVALUATED_SITE)
+def evaluate(name: str, fn: Any, value: Any) -> jax.Array:
+    """E_q[log p(value)] of one site, of the distribution's batch shape.
+
+    A registered rule serves if there is one, else any univariate distribution is integrated. An
+    observation with axes that the batch shape does not have makes the result as large, as in the
+    host's own ``log_prob``; the parts that a mask excludes are zero, and may be NaN in the
+    observation.
+
+    {site}
+
+    Warns:
+        UserWarning: the distribution's own, if it validates and an observation is outside its
+            support; its log-probability is then −∞, as in the host.
+    """
+    if not is_random(value):
+        value = jnp.asarray(value)
+    if isinstance(fn, dist.Independent):
+        return sum_rightmost(evaluate(name, fn.base_dist, value), fn.reinterpreted_batch_ndims)
+    if isinstance(fn, dist.MaskedDistribution):
+        return _masked(name, fn, value)
+    if isinstance(fn, dist.ExpandedDistribution):
+        return jnp.broadcast_to(evaluate(name, fn.base_dist, value), _shape(fn, value))
+    if is_random(value):
+        return _expected(name, fn, value)
+    return _supported(fn, value, _expected(name, fn, value))
+
+
+def _expected(name: str, fn: Any, value: Any) -> jax.Array:
+    shape = _shape(fn, value)
+    if not is_random(value) and not has_moments(fn):
+        return restored(fn).log_prob(value)
+    rule = EXPECTED_LOG_PROB.nearest(fn)
+    if rule is not None:
+        return jnp.broadcast_to(rule(_on_arrays(fn), value), shape)
+    if fn.event_dim or not _is_univariate(value):
+        sites = frozenset().union(*(leaf.sites for leaf in random_leaves(fn)))
+        raise no_expected_log_prob(name, fn, EXPECTED_LOG_PROB, host="NumPyro", sites=sites)
+    return univariate.expected(fn, value)
+
+
+def _shape(fn: Any, value: Any) -> tuple[int, ...]:
+    """The batch shape, or the wider one of an observation."""
+    batch = tuple(value.shape)[: max(len(value.shape) - fn.event_dim, 0)]
+    try:
+        return np.broadcast_shapes(fn.batch_shape, batch)
+    except ValueError:
+        raise UnsupportedMoments(
+            f"the observation or value of shape {tuple(value.shape)} does not fit a "
+            f"{type(fn).__name__} of batch shape {fn.batch_shape} and event shape "
+            f"{fn.event_shape}",
+            sites=frozenset().union(*(leaf.sites for leaf in random_leaves([fn, value]))),
+            remedy="align them, or declare event axes with .to_event(...)",
+        ) from None
+
+
+def _on_arrays(fn: Any) -> Any:
+    """The distribution with NumPy's arrays as JAX's, so that both can be combined."""
+    leaves, tree = jax.tree.flatten(fn, is_leaf=is_random)
+    moved = [jnp.asarray(leaf) if isinstance(leaf, np.ndarray) else leaf for leaf in leaves]
+    return jax.tree.unflatten(tree, moved)
+
+
+def _masked(name: str, fn: Any, value: Any) -> jax.Array:
+    """Zero where a mask excludes, whatever the observation is there; so are its gradients."""
+    mask = fn._mask
+    if mask is False:
+        return jnp.zeros(_shape(fn, value))
+    if mask is True:
+        return evaluate(name, fn.base_dist, value)
+    if not is_random(value):
+        included = jnp.reshape(mask, jnp.shape(mask) + (1,) * fn.event_dim)
+        value = jnp.where(included, value, _feasible(fn, value))
+    return jnp.where(mask, evaluate(name, fn.base_dist, value), 0.0)
+
+
+def _feasible(fn: Any, value: jax.Array) -> jax.Array:
+    """Values like the observations that have a log-probability, if the host knows some."""
+    support = _certain_support(fn)
+    try:
+        return value if support is None else support.feasible_like(value)
+    except NotImplementedError:
+        return value
+
+
+def _certain_support(fn: Any) -> Any:
+    """The support of a distribution; None where it is random."""
+    bounds = [getattr(fn, "_support", None), getattr(fn, "transforms", None)]
+    return None if has_moments(bounds) else placeholder(fn).support
+
+
+def _supported(fn: Any, value: jax.Array, log_prob: jax.Array) -> jax.Array:
+    """The host's own check of observations, where it validates them."""
+    own = fn._validate_args
+    validates = dist.Distribution._validate_args if own is None else own
+    if not validates or isinstance(fn, dist.Unit) or _certain_support(fn) is None:
+        return log_prob
+    return jnp.where(placeholder(fn)._validate_sample(value), log_prob, -jnp.inf)
+
+
+def _is_univariate(value: Any) -> bool:
+    """Whether an observation, or the value of a latent site, has components of their own."""
+    return not is_random(value) or isinstance(value, Gaussian | Deferred)

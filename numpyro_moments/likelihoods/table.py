@@ -1,0 +1,21 @@
+"""The tables of expected log-probabilities and of predictive moments, by class of distribution."""
+
+from __future__ import annotations
+
+from numpyro import distributions as dist
+
+from guides.numpyro.empirical_bayes import EmpiricalBayesNormal
+from moment_calculus.hosts.registry import LikelihoodTables
+from numpyro_moments.likelihoods import univariate
+
+UNPREDICTED = (
+    dist.Delta,
+    dist.Unit,
+    dist.MultinomialLogits,
+    dist.MultinomialProbs,
+    EmpiricalBayesNormal,
+)
+_TABLES = LikelihoodTables("NumPyro", univariate.predictive, UNPREDICTED)
+EXPECTED_LOG_PROB, PREDICTIVES = _TABLES.expected, _TABLES.predictives
+expected_log_prob, predictive_moments = _TABLES.expected_log_prob, _TABLES.predictive_moments
+predictive, is_predicted = _TABLES.predictive, _TABLES.is_predicted

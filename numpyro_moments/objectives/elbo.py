@@ -1,0 +1,159 @@
+"""The ELBO in closed form."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from numpyro import handlers
+from numpyro.infer.elbo import ELBO
+
+from moment_calculus.hosts.docstrings import OBJECTIVE_OPTIONS, SITE_TERMS, documented
+from moment_calculus.hosts.wording import not_in_guide
+from moment_calculus.numerics.rulebook import RuleBook, check_draws
+from moment_calculus.rulebooks import propagation_of
+from numpyro_moments.diagnosis import diagnosed, explain_infinite_loss
+from numpyro_moments.sites.binding import bind
+from numpyro_moments.sites.latent import auxiliary_term, latent_term
+from numpyro_moments.sites.observed import observed_term
+from numpyro_moments.sites.traces import Traces, moment_traces
+
+
+@documented("NumPyro", terms=SITE_TERMS, options=OBJECTIVE_OPTIONS)
+class DeterministicELBO(ELBO):
+    """ELBO by analytic moment propagation: no samples, no gradient noise.
+
+    {terms}
+
+    Guides may be hand-written or NumPyro's own, as long as every site is Gaussian, an elementwise
+    transform of a Gaussian, a point estimate, or linear in such sites: ``DVIGuide``,
+    ``AutoNormal``, ``AutoDiagonalNormal``, ``AutoDelta``, multivariate Normals with full
+    covariance. The loss is a function of arrays like any other: under ``jax.jit``, ``jax.grad``,
+    ``jax.vmap`` and on a device mesh.
+
+    Args:
+        {options}
+        sum_sites: whether the loss is one number, or a dictionary of what each site contributes.
+        **options: passed to :class:`numpyro.infer.elbo.ELBO`.
+
+    Raises:
+        ValueError: if ``covariance``, ``rules`` or ``categorical`` is unknown, or an option is out
+            of range.
+        UnsupportedMoments: when evaluated, if the model or the guide leaves the supported
+            operations; the message names the operation, the line, the sites and the remedy.
+
+    Source: Wu et al. 2019 (DVI).
+
+    Example:
+        >>> elbo = DeterministicELBO(covariance="diagonal")
+    """
+
+    def __init__(
+        self,
+        *,
+        covariance: str = "full",
+        rules: str | RuleBook = "exact",
+        categorical: str = "delta",
+        categorical_draws: int = 1,
+        sample_sites: Collection[str] = (),
+        num_particles: int = 1,
+        memory_limit: float | None = None,
+        sum_sites: bool = True,
+        **options: Any,
+    ) -> None:
+        check_draws(sample_sites, num_particles)
+        super().__init__(num_particles=num_particles, **options)
+        self.propagation = propagation_of(
+            covariance, rules, categorical, memory_limit, categorical_draws
+        )
+        self.sample_sites, self.sum_sites = frozenset(sample_sites), sum_sites
+
+    def loss_with_mutable_state(
+        self,
+        rng_key: Any,
+        param_map: dict[str, Any],
+        model: Callable,
+        guide: Callable,
+        *args: Any,
+        **kwargs: Any,
+    ) -> Any:
+        """Negative ELBO, and the new values of the mutable sites.
+
+        Args:
+            rng_key: for what is drawn: subsamples, the ``sample_sites``, the model's own draws.
+            param_map: values of the ``param`` and ``mutable`` sites by name.
+            model: NumPyro model.
+            guide: NumPyro guide; one without a model is bound to ``model``.
+            *args: passed to both.
+            **kwargs: passed to both.
+
+        Returns:
+            Dictionary with ``"loss"``, and ``"mutable_state"`` (None if there is none).
+        """
+        bind(guide, model)
+
+        def once(key: Any) -> tuple[dict, dict | None]:
+            return self._terms(key, param_map, model, guide, args, kwargs)
+
+        if self.num_particles == 1:
+            terms, mutable = once(rng_key)
+        else:
+            keys = jax.random.split(rng_key, self.num_particles)
+            drawn, states = self.vectorize_particles_fn(once, keys)
+            terms = jax.tree.map(lambda term: jnp.mean(term, axis=0), drawn)
+            mutable = jax.tree.map(lambda state: state[-1], states)
+        losses = {name: -term for name, term in terms.items()}
+        loss = sum(losses.values(), start=jnp.zeros(())) if self.sum_sites else losses
+        return {"loss": loss, "mutable_state": mutable or None}
+
+    def _terms(
+        self, key: Any, parameters: dict, model: Callable, guide: Callable, args: Any, kwargs: Any
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        trace_key, draw_key = jax.random.split(key)
+        with diagnosed(model, args, kwargs):
+            traces = moment_traces(
+                model,
+                guide,
+                args,
+                kwargs,
+                parameters,
+                trace_key,
+                self.propagation,
+                self.sample_sites,
+            )
+        with handlers.seed(rng_seed=draw_key):  # logits are drawn where categorical="sample"
+            terms = elbo_terms(traces)
+        if any(_is_infinite(term) for term in terms.values()):
+            explain_infinite_loss(traces.model, model, args, kwargs)
+        return terms, traces.mutable
+
+
+def _is_infinite(term: Any) -> bool:
+    """Whether a term is known and not finite; inside ``jax.jit`` none is known."""
+    return not isinstance(term, jax.core.Tracer) and not bool(jnp.isfinite(term))
+
+
+def elbo_terms(traces: Traces) -> dict[str, Any]:
+    """What each site contributes to the ELBO, as scalars by name.
+
+    Args:
+        traces: of model and guide, with moments for the latent sites.
+    """
+    terms = {}
+    for name, site in traces.model.items():
+        if site["type"] == "sample" and site["is_observed"]:
+            terms[name] = observed_term(name, site)
+        elif site["type"] == "sample":
+            terms[name] = latent_term(name, site, _guide_site(name, traces.guide))
+    for name, site in traces.guide.items():
+        if site["type"] == "sample" and name not in traces.model:
+            terms[name] = auxiliary_term(name, site)
+    return terms
+
+
+def _guide_site(name: str, guide: dict[str, dict]) -> dict:
+    if name in guide:
+        return guide[name]
+    raise not_in_guide(name)

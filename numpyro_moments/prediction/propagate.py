@@ -1,0 +1,95 @@
+"""Moments of any function or module for uncertain inputs: no model, no guide."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from moment_calculus.hosts.docstrings import PROPAGATION, documented
+from moment_calculus.hosts.moments import Moments, as_moments, as_value
+from moment_calculus.numerics.rulebook import RuleBook
+from moment_calculus.rulebooks import propagation_of
+from numpyro_moments.evaluation.interpreter import Interpreter
+from numpyro_moments.rules.table import is_random
+
+
+def _from_parts(_: Any, parts: tuple) -> Moments:
+    """Moments of parts that JAX hands over, which need not be arrays of any shape."""
+    moments = object.__new__(Moments)
+    moments.mean, moments.variance, moments.covariance = parts
+    return moments
+
+
+# so that they pass through jax.jit, jax.vmap and the like
+jax.tree_util.register_pytree_node(
+    Moments,
+    lambda moments: ((moments.mean, moments.variance, moments.covariance), None),
+    _from_parts,
+)
+
+
+@documented("NumPyro", rest=PROPAGATION)
+def propagate(
+    fn: Callable, *inputs: Any, rules: str | RuleBook = "exact", covariance: str = "diagonal"
+) -> Any:
+    """Propagate means and variances through a function of arrays.
+
+    Args:
+        fn: function or module of the inputs, made of supported operations.
+        *inputs: :class:`Moments`, pytrees of them, or certain arrays and other arguments.
+        rules: rule book: ``"exact"``, ``"dvi"``, ``"first_order"``, or one of your own.
+        covariance: ``"diagonal"`` or ``"full"``.
+
+    Returns:
+        What ``fn`` returns, every array replaced by its :class:`Moments`; pytrees keep their form.
+
+    {rest}
+
+    Example:
+        >>> import jax
+        >>> import jax.numpy as jnp
+        >>> noisy = Moments(jnp.zeros(3), variance=jnp.ones(3))
+        >>> round(propagate(jax.nn.relu, noisy).mean[0].item(), 4)
+        0.3989
+    """
+    propagation = propagation_of(covariance, rules)
+    leaves, structure = jax.tree.flatten(inputs, is_leaf=_is_moments)
+    places = [place for place, leaf in enumerate(leaves) if _is_moments(leaf)]
+    names = _names(inputs)
+    values = [as_value(_in_jax(leaves[place]), names[place], propagation) for place in places]
+
+    def program(*arrays: Any) -> Any:
+        filled = list(leaves)
+        for place, array in zip(places, arrays, strict=True):
+            filled[place] = array
+        return fn(*jax.tree.unflatten(structure, filled))
+
+    shapes = [jax.ShapeDtypeStruct(value.shape, value.mean.dtype) for value in values]
+    jaxpr, outputs = jax.make_jaxpr(program, return_shape=True)(*shapes)
+    results = Interpreter().run(jaxpr, values)
+    return jax.tree.unflatten(jax.tree.structure(outputs), map(_result, results))
+
+
+def _result(result: Any) -> Moments:
+    return as_moments(result if is_random(result) else jnp.asarray(result))
+
+
+def _is_moments(leaf: Any) -> bool:
+    return isinstance(leaf, Moments)
+
+
+def _in_jax(moments: Moments) -> Moments:
+    """The same moments in arrays of JAX; those of NumPy do not mix with traced ones."""
+    mean, covariance = jnp.asarray(moments.mean), moments.covariance
+    if covariance is not None:
+        return Moments(mean, covariance=jnp.asarray(covariance))
+    return Moments(mean, variance=jnp.asarray(moments.variance))
+
+
+def _names(inputs: Any) -> list[str]:
+    """The leaves by which input they are in, and where in it."""
+    paths, _ = jax.tree_util.tree_flatten_with_path(inputs, is_leaf=_is_moments)
+    return [f"input {path[0].idx}" + jax.tree_util.keystr(path[1:]) for path, _ in paths]

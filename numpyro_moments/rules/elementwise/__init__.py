@@ -1,0 +1,5 @@
+"""Rules of operations component by component."""
+
+from numpyro_moments.rules.elementwise import activations, arithmetic, choices, conditions, powers
+
+__all__ = ["activations", "arithmetic", "choices", "conditions", "powers"]

@@ -1,0 +1,55 @@
+"""Comparisons, and what combines their outcomes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from moment_calculus.operations.elementwise import conditions
+from moment_calculus.operations.elementwise.conditions import Condition
+from moment_calculus.values import Value
+from numpyro_moments.rules.table import moment_rule
+
+
+def _comparison(kind: str) -> None:
+    def rule(x: Any, y: Any) -> Any:
+        return conditions.compare(kind, x, y)
+
+    rule.__name__ = rule.__qualname__ = kind
+    rule.__doc__ = f"Serve the comparison ``{kind}`` of functions of one Gaussian."
+    moment_rule(kind)(rule)
+
+
+for _kind in conditions.OPERATORS:
+    _comparison(_kind)
+
+
+@moment_rule("and", takes=(Condition,))
+def both(x: Any, y: Any) -> Any:
+    """Serve ``&`` of conditions."""
+    return conditions.both(x, y)
+
+
+@moment_rule("or", takes=(Condition,))
+def either(x: Any, y: Any) -> Any:
+    """Serve ``|`` of conditions."""
+    return conditions.either(x, y)
+
+
+@moment_rule("xor", takes=(Condition,))
+def exclusive(x: Any, y: Any) -> Any:
+    """Serve ``^`` of conditions."""
+    return conditions.exclusive(x, y)
+
+
+@moment_rule("not", takes=(Condition,))
+def negated(x: Condition) -> Any:
+    """Serve ``~`` of a condition."""
+    return conditions.negated(x)
+
+
+@moment_rule("is_finite")
+def is_finite(x: Value) -> Any:
+    """Serve ``jnp.isfinite``: a random value is finite."""
+    return np.ones(x.shape, dtype=bool)

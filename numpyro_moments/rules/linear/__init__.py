@@ -1,0 +1,5 @@
+"""Rules of linear maps, contractions and sums."""
+
+from numpyro_moments.rules.linear import maps, reductions
+
+__all__ = ["maps", "reductions"]

@@ -1,0 +1,12 @@
+"""Rules of primitives that hold programs of their own: calls, loops, branches."""
+
+from numpyro_moments.rules.programs import (
+    calls,
+    carried,
+    control_flow,
+    loop,
+    loop_plan,
+    recognised_calls,
+)
+
+__all__ = ["calls", "carried", "control_flow", "loop", "loop_plan", "recognised_calls"]

@@ -1,0 +1,104 @@
+"""Calls: the program of a function that JAX has compiled or differentiates in its own way."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jax.lax import with_sharding_constraint
+from jax.sharding import reshard
+
+from moment_calculus.operations.shapes.moves import converted
+from moment_calculus.refusals.errors import UnsupportedMoments
+from moment_calculus.refusals.notices import warn_user
+from numpyro_moments.rules.programs.recognised_calls import recognised
+from numpyro_moments.rules.table import moment_rule, program_rule
+
+
+@program_rule(
+    "jit",
+    "closed_call",
+    "core_call",
+    "remat2",
+    "custom_jvp_call",
+    "custom_vjp_call",
+    inlined=True,
+)
+def call(interpreter: Any, equation: Any, operands: list[Any]) -> list[Any]:
+    """Serve ``jax.jit``, ``jax.checkpoint``, ``jax.custom_jvp`` and ``jax.custom_vjp``.
+
+    A function of JAX that has a rule is served by it, any other call by what it computes.
+
+    Where a function has a derivative of its own, that of its moments is the moment rules'. Inside
+    ``jax.checkpoint`` the moments of intermediate values are kept, not computed again.
+    """
+    known = recognised(equation, operands)
+    if known is not None:
+        return [known]
+    program = equation.params.get("jaxpr", equation.params.get("call_jaxpr"))
+    return interpreter.inline(
+        getattr(program, "jaxpr", program), getattr(program, "consts", ()), operands
+    )
+
+
+@moment_rule("name", "pvary")
+def unchanged(x: Any, **_: Any) -> Any:
+    """Serve ``jax.ad_checkpoint.checkpoint_name`` and other marks."""
+    return x
+
+
+@moment_rule("sharding_constraint", "reshard")
+def placed(x: Any, **parameters: Any) -> Any:
+    """Serve ``jax.lax.with_sharding_constraint``: mean and variance are placed alike.
+
+    Covariances, which have other axes, are left to the compiler.
+    """
+    if "dst_sharding" in parameters:
+        place, sharding = reshard, parameters["dst_sharding"]
+    else:
+        place, sharding = with_sharding_constraint, parameters["sharding"]
+    shape = tuple(x.shape)
+    return converted(x, lambda array: place(array, sharding) if array.shape == shape else array)
+
+
+@moment_rule("debug_callback", "debug_print")
+def shown(*operands: Any, **_: Any) -> list[Any]:
+    """Serve ``jax.debug.print`` and ``jax.debug.callback``: a random value is not shown.
+
+    Warns:
+        UserWarning: once per line.
+    """
+    warn_user(
+        "a random value has no number that could be printed or handed to a callback: the call is "
+        "left out; numpyro_moments.propagate and predict return moments",
+        UserWarning,
+    )
+    return []
+
+
+@moment_rule("pure_callback", "io_callback")
+def called_back(*operands: Any, **_: Any) -> None:
+    """Refuse ``jax.pure_callback`` and ``jax.experimental.io_callback``.
+
+    Raises:
+        UnsupportedMoments: always: what Python computes of a random value is not known.
+    """
+    raise UnsupportedMoments(
+        "a Python function is called with a random value, and what it computes is not known",
+        remedy="write it in jax.numpy, register a rule for a primitive of your own with "
+        "@numpyro_moments.moment_rule, or draw the latent sites by naming them in "
+        "DeterministicELBO(sample_sites=...)",
+    )
+
+
+@moment_rule("shard_map")
+def mapped_over_shards(*operands: Any, **_: Any) -> None:
+    """Refuse ``jax.shard_map``.
+
+    Raises:
+        UnsupportedMoments: always: its program sees one shard, and random values are whole.
+    """
+    raise UnsupportedMoments(
+        "jax.shard_map of a random value",
+        remedy="let JAX partition the program: shard the data, or use "
+        "jax.lax.with_sharding_constraint inside jax.jit",
+    )

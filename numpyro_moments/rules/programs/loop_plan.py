@@ -1,0 +1,238 @@
+"""A loop of JAX that carries moments: what crosses from step to step, and what is known after."""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from moment_calculus.numerics.rulebook import Propagation
+from moment_calculus.operations.shapes.indexing import index
+from moment_calculus.values import Ties
+from numpyro_moments.rules.programs.carried import Form, JointNeeded
+from numpyro_moments.rules.table import is_random
+
+ATTEMPTS = 8  # at finding out which joint covariances have to be carried
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Steps of a loop as a loop of JAX.
+
+    Inside a step the random values are roots: a carried one depends on a label of its own, so
+    that one sees on what a result depends.
+
+    Args:
+        loop: the loop.
+        carried: what the first step gets.
+        slices: of what every step reads one element.
+        length: number of steps.
+        constants: arrays of the constants, with the form of the random ones.
+        forms: form of each carried value; None for a certain one.
+        rows: form of an element of each slice; likewise.
+        handed: the sites and labels on which what a step hands on depends.
+        stacks: form of each stacked result, and the sites and labels on which it depends.
+    """
+
+    loop: Any
+    carried: list[Any]
+    slices: list[Any]
+    length: int
+    constants: list[tuple[Form | None, Any]]
+    forms: tuple[Form | None, ...]
+    rows: tuple[Form | None, ...]
+    handed: tuple[frozenset[str], ...] = ()
+    stacks: tuple[tuple[Form | None, frozenset[str]], ...] = ()
+
+    @classmethod
+    def of(cls, loop: Any, carried: list[Any], slices: list[Any], length: int) -> Plan:
+        """The plan to begin with; what it needs of the operands is computed outside of the loop.
+
+        Raises:
+            SeenThrough: if moments do not stand for an operand.
+        """
+        forms = tuple(map(_form, carried))
+        rows = tuple(_form(index(part, 0)) if is_random(part) else None for part in slices)
+        constants = [_constant(value) for value in loop.constants]
+        return cls(loop, carried, slices, length, constants, forms, rows)
+
+    @property
+    def stacks_random(self) -> bool:
+        """Whether some stacked result is random."""
+        return any(form is not None for form, _ in self.stacks)
+
+    def settled(self) -> Plan | None:
+        """The plan with what an abstract evaluation of a step tells.
+
+        Returns:
+            None if a step does not hand on what it gets: values of the same form, independent of
+            each other and of the constants.
+        """
+        plan = self
+        for _ in range(ATTEMPTS):
+            try:
+                return plan._probed()
+            except JointNeeded as need:
+                plan = plan._with_joint(need.name)
+        return None
+
+    def _with_joint(self, name: str) -> Plan:
+        forms = tuple(
+            replace(form, joint=True) if form and _label(place) == name else form
+            for place, form in enumerate(self.forms)
+        )
+        return replace(self, forms=forms)
+
+    def _probed(self) -> Plan | None:
+        found: dict[str, Any] = {}
+
+        def probe(carried: Any, sliced: Any) -> None:
+            handed, results = self._step(carried, sliced)
+            found["forms"] = tuple(map(_form, handed))
+            found["handed"] = tuple(map(_sites, handed))
+            found["stacks"] = tuple((_form(value), _sites(value)) for value in results)
+
+        first = jax.tree.map(lambda array: array[0], self._sliced())
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the evaluation that counts warns
+            jax.eval_shape(probe, self._packed(self.carried), first)
+        if not self._keeps_form(found.pop("forms")) or not self._keeps_apart(found["handed"]):
+            return None
+        return replace(self, **found)
+
+    def _keeps_form(self, forms: tuple[Form | None, ...]) -> bool:
+        return all(itertools.starmap(_same, zip(self.forms, forms, strict=True)))
+
+    def _keeps_apart(self, handed: tuple[frozenset[str], ...]) -> bool:
+        parts = [_union(map(_sites, self.loop.constants)), *handed]
+        return sum(map(len, parts)) == len(_union(parts))
+
+    def _packed(self, values: Sequence[Any]) -> list[Any]:
+        avals = self.loop.body.out_avals
+        return [
+            form.pack(value) if form else jnp.asarray(value, aval.dtype)
+            for form, value, aval in zip(self.forms, values, avals, strict=False)
+        ]
+
+    def _sliced(self) -> list[Any]:
+        return [(part.mean, part.variance) if is_random(part) else part for part in self.slices]
+
+    def _step(self, carried: list[Any], sliced: list[Any]) -> tuple[list[Any], list[Any]]:
+        """One step on arrays; results are values."""
+        constants = [
+            form.unpack(arrays, value.sites, value.propagation) if form else arrays
+            for (form, arrays), value in zip(self.constants, self.loop.constants, strict=True)
+        ]
+        values = [
+            form.unpack(arrays, frozenset([_label(place)]), self._propagation) if form else arrays
+            for place, (form, arrays) in enumerate(zip(self.forms, carried, strict=True))
+        ]
+        rows = [
+            form.unpack(arrays, whole.sites, whole.propagation) if form else arrays
+            for form, arrays, whole in zip(self.rows, sliced, self.slices, strict=True)
+        ]
+        with self.loop.interpreter.inside():
+            return self.loop.evaluate(constants, values, rows)
+
+    @property
+    def _propagation(self) -> Propagation:
+        return self.loop.random[0].propagation
+
+    def _arrays(self) -> tuple[list[Any], list[Any]]:
+        """Arrays of what the last step hands on, and of the stacked results."""
+
+        def body(carried: Any, sliced: Any) -> Any:
+            handed, results = self._step(carried, sliced)
+            rows = [
+                form.pack(value) if form else value
+                for (form, _), value in zip(self.stacks, results, strict=True)
+            ]
+            return self._packed(handed), rows
+
+        return jax.lax.scan(
+            body,
+            self._packed(self.carried),
+            self._sliced(),
+            length=self.length,
+            reverse=self.loop.reverse,
+            unroll=min(self.loop.unroll, self.length),
+        )
+
+    def run(self) -> tuple[list[Any], list[Any]]:
+        """What the last step hands on, and the stacked results."""
+        carried, stacked = self._arrays()
+        reached = self._reached()
+        last = [
+            self._value(form, arrays, reached[_label(i)], self._joint_of_carried(i))
+            for i, (form, arrays) in enumerate(zip(self.forms, carried, strict=True))
+        ]
+        results = []
+        for i, ((form, sites), arrays) in enumerate(zip(self.stacks, stacked, strict=True)):
+            long = form and replace(form, shape=(self.length, *form.shape), ties=Ties.ALL)
+            sites = _union(reached.get(name, {name}) for name in sites)
+            results.append(self._value(long, arrays, sites, self._joint_of_stacked(i)))
+        return last, results
+
+    def _value(self, form: Form | None, arrays: Any, sites: frozenset[str], joint: Any) -> Any:
+        """A result; how it depends on other values of its sites is not known."""
+        if form is None:
+            return arrays
+        roots = [*self.loop.constants, *self.carried, *self.slices]
+        parents = [root.gaussian() for root in roots if _sites(root) & sites]
+        return form.unpack(arrays, sites, self._propagation, parents=tuple(parents), joint=joint)
+
+    def _joint_of_carried(self, place: int) -> Any:
+        """The joint covariance, where it is asked for after the loop: by another run."""
+        return lambda: self._with_joint(_label(place))._arrays()[0][place][2]
+
+    def _joint_of_stacked(self, place: int) -> Any:
+        stacks = [
+            (form and replace(form, joint=form.joint or i == place), sites)
+            for i, (form, sites) in enumerate(self.stacks)
+        ]
+        return lambda: replace(self, stacks=tuple(stacks))._arrays()[1][place][2]
+
+    def _reached(self) -> dict[str, frozenset[str]]:
+        """For each label, the latent sites behind it after any number of steps."""
+        reached = {_label(i): _sites(value) for i, value in enumerate(self.carried)}
+        for _ in self.handed:
+            for i, names in enumerate(self.handed):
+                behind = _union(reached.get(name, {name}) for name in names)
+                reached[_label(i)] |= behind
+        return reached
+
+
+def _same(old: Form | None, new: Form | None) -> bool:
+    if old is None or new is None:
+        return old is new
+    return replace(new, joint=old.joint) == old
+
+
+def _label(place: int) -> str:
+    return f"carry {place} of the loop"
+
+
+def _union(parts: Any) -> frozenset[str]:
+    return frozenset().union(*parts)
+
+
+def _form(value: Any) -> Form | None:
+    return Form.of(value) if is_random(value) else None
+
+
+def _sites(value: Any) -> frozenset[str]:
+    return value.sites if is_random(value) else frozenset()
+
+
+def _constant(value: Any) -> tuple[Form | None, Any]:
+    """A constant as a root: what a step computes of it stays inside of the step."""
+    if not is_random(value):
+        return None, value
+    form = Form.of(value)
+    form = replace(form, joint=form.known_joint)
+    return form, form.pack(value)

@@ -1,0 +1,13 @@
+"""Rules of operations that put elements elsewhere."""
+
+from numpyro_moments.rules.shapes import (
+    concatenation,
+    conversion,
+    gathering,
+    indexing,
+    moves,
+    padding,
+    updates,
+)
+
+__all__ = ["concatenation", "conversion", "gathering", "indexing", "moves", "padding", "updates"]

@@ -1,0 +1,128 @@
+"""Sums and extremes of windows that move over an array."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+from jax import lax
+
+from moment_calculus.operations.elementwise.arithmetic import add
+from moment_calculus.operations.elementwise.choices import maximum, minimum
+from moment_calculus.operations.shapes.padding import pad
+from moment_calculus.operations.windows import extremes, pooling
+from moment_calculus.operations.windows.geometry import Windows
+from moment_calculus.refusals.errors import UnsupportedMoments
+from moment_calculus.values import Value
+from numpyro_moments.rules.shapes.padding import pad_array, padded
+from numpyro_moments.rules.table import moment_rule, refused
+
+
+def _windows(sizes: Any, strides: Any, dilations: Any) -> Windows:
+    return Windows(*(tuple(map(int, part)) for part in (sizes, strides, dilations)))
+
+
+def _config(padding: Any, base_dilation: Any) -> list[tuple[int, int, int]]:
+    return [
+        (int(low), int(high), int(dilation) - 1)
+        for (low, high), dilation in zip(padding, base_dilation, strict=True)
+    ]
+
+
+def sum_array(array: Any, windows: Windows) -> Any:
+    """Sum an array over windows of its axes.
+
+    Args:
+        array: of rank n.
+        windows: over the n axes.
+    """
+    return lax.reduce_window(
+        array,
+        np.zeros((), array.dtype),
+        lax.add,
+        windows.sizes,
+        windows.strides,
+        "VALID",
+        window_dilation=windows.dilations,
+    )
+
+
+@moment_rule("reduce_window_sum")
+def reduce_window_sum(
+    x: Value,
+    *,
+    window_dimensions: Any,
+    window_strides: Any,
+    padding: Any,
+    base_dilation: Any,
+    window_dilation: Any,
+    **_: Any,
+) -> Value:
+    """Serve ``flax.linen.avg_pool`` and ``jax.lax.reduce_window`` with ``jax.lax.add``."""
+    windows = _windows(window_dimensions, window_strides, window_dilation)
+    return pooling.window_sum(padded(x, _config(padding, base_dilation)), windows, sum_array)
+
+
+def _extreme(rule: Any, x: Value, options: Any) -> Value:
+    windows = _windows(
+        options["window_dimensions"], options["window_strides"], options["window_dilation"]
+    )
+    config = _config(options["padding"], options["base_dilation"])
+    if any(between for _, _, between in config):
+        raise UnsupportedMoments(
+            f"the largest or smallest entries of windows with base_dilation="
+            f"{tuple(options['base_dilation'])}",
+            sites=x.sites,
+            remedy="leave base_dilation= out",
+        )
+    outside = [(max(low, 0), max(high, 0)) for low, high, _ in config]
+    return rule(padded(x, config), windows, outside)
+
+
+@moment_rule("reduce_window_max")
+def reduce_window_max(x: Value, **options: Any) -> Value:
+    """Serve ``flax.linen.max_pool`` and ``jax.lax.reduce_window`` with ``jax.lax.max``."""
+    return _extreme(extremes.window_maximum, x, options)
+
+
+@moment_rule("reduce_window_min")
+def reduce_window_min(x: Value, **options: Any) -> Value:
+    """Serve ``flax.linen.min_pool`` and ``jax.lax.reduce_window`` with ``jax.lax.min``."""
+    return _extreme(extremes.window_minimum, x, options)
+
+
+@moment_rule("reduce_window")
+def reduce_window(x: Value, initial: Any, *rest: Any, jaxpr: Any, **options: Any) -> list[Value]:
+    """Serve ``jax.lax.reduce_window`` that begins with another number than the neutral one."""
+    names = [equation.primitive.name for equation in jaxpr.eqns]
+    known = not rest and not hasattr(initial, "sites") and not isinstance(initial, jax.core.Tracer)
+    if names not in (["add"], ["max"], ["min"]) or not known or not np.isfinite(initial):
+        raise UnsupportedMoments(
+            f"a reduction of windows by {', '.join(names) or 'nothing'}",
+            sites=frozenset().union(*(getattr(o, "sites", ()) for o in (x, initial, *rest))),
+            remedy="reduce by jax.lax.add, jax.lax.max or jax.lax.min, from a certain number",
+        )
+    config = _config(options.pop("padding"), options["base_dilation"])
+    inside = pad(x, pad_array, config, initial)
+    still = {"padding": [(0, 0)] * len(config), "base_dilation": (1,) * len(config)}
+    rule, combine = {
+        "add": (reduce_window_sum, add),
+        "max": (reduce_window_max, maximum),
+        "min": (reduce_window_min, minimum),
+    }[names[0]]
+    return [combine(rule(inside, **{**options, **still}), initial)]
+
+
+REMEDY = (
+    "take derivatives of the moments, outside of the model, instead of derivatives inside of it"
+)
+REFUSED = {
+    "select_and_gather_add": "the derivative of a pool",
+    "select_and_scatter": "a choice of entries of windows",
+    "select_and_scatter_add": "the derivative of a pool",
+}
+
+
+for _primitive, _what in REFUSED.items():
+    refused(_primitive, f"{_what}, as a function of random values", REMEDY)

@@ -1,0 +1,132 @@
+"""What a latent site contributes to the ELBO: its KL divergence, or prior and entropy apart."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeGuard
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpyro import distributions as dist
+from numpyro.distributions.util import scale_and_mask, sum_rightmost
+
+from moment_calculus.likelihoods import divergences
+from moment_calculus.numerics.matrices import row_sums
+from moment_calculus.refusals.errors import UnsupportedMoments
+from moment_calculus.values import Gaussian
+from numpyro_moments.likelihoods import evaluate
+from numpyro_moments.likelihoods.structure import has_moments
+from numpyro_moments.rules.table import is_random
+from numpyro_moments.sites.posteriors import entropy, without_wrappers
+from numpyro_moments.sites.transformed import WRAPPERS, gaussian_base
+
+Site = Mapping[str, Any]
+
+
+def scaled_sum(log_prob: jax.Array, site: Site) -> jax.Array:
+    """Sum of a site's terms with its scale.
+
+    Args:
+        log_prob: of the site's batch shape, zero where the site is masked.
+        site: of a trace.
+
+    Raises:
+        UnsupportedMoments: if the scale is random.
+    """
+    if is_random(site["scale"]):
+        raise UnsupportedMoments(
+            "the scale of a site is random",
+            sites=site["scale"].sites,
+            remedy="scale sites by certain numbers, or use numpyro.factor",
+        )
+    return jnp.sum(scale_and_mask(log_prob, site["scale"]))
+
+
+def latent_term(name: str, site: Site, guide_site: Site) -> jax.Array:
+    """s_model E_q[log p] + s_guide H of one latent site; −KL where the scales are the same.
+
+    Args:
+        name: the site.
+        site: of the model's trace: a dictionary with ``fn``, ``value`` and ``scale``.
+        guide_site: of the guide's trace, likewise.
+
+    Raises:
+        UnsupportedMoments: if there is no rule for the prior; the message names the site.
+    """
+    same = _same(site["scale"], guide_site["scale"])
+    if same and (divergence := _gaussian_kl(site, guide_site)) is not None:
+        return -scaled_sum(divergence, site)
+    log_prior = _log_prior(name, site)
+    site_entropy = _entropy(name, site["value"], guide_site)
+    if same:
+        return scaled_sum(log_prior + site_entropy, site)
+    return scaled_sum(log_prior, site) + scaled_sum(site_entropy, guide_site)
+
+
+def auxiliary_term(name: str, site: Site) -> jax.Array:
+    """Entropy of a site that only the guide has.
+
+    Args:
+        name: the site.
+        site: of the guide's trace: a dictionary with ``fn``, ``value`` and ``scale``.
+    """
+    return scaled_sum(_entropy(name, site["value"], site), site)
+
+
+def _log_prior(name: str, site: Site) -> jax.Array:
+    try:
+        return evaluate(name, site["fn"], site["value"])
+    except UnsupportedMoments as refusal:
+        raise refusal.at_site(name) from None
+
+
+def _same(scale: Any, other: Any) -> bool:
+    """Whether two scales are known to be equal; traced ones are not."""
+    return scale is other or (_is_known(scale) and _is_known(other) and bool(scale == other))
+
+
+def _is_known(scale: Any) -> bool:
+    return scale is not None and np.ndim(scale) == 0 and not isinstance(scale, jax.core.Tracer)
+
+
+def _gaussian_kl(site: Site, guide_site: Site) -> jax.Array | None:
+    """KL to a certain Normal prior, of the batch shape; None for any other site."""
+    moments, fn = site["value"], site["fn"]
+    prior, transforms = gaussian_base(fn)
+    if not _is_leaf(moments) or prior is None or transforms or has_moments(prior):
+        return None
+    if _is_masked(fn) or _is_masked(guide_site["fn"]):
+        return None
+    if isinstance(without_wrappers(guide_site["fn"]), dist.Delta):
+        return None
+    kl = divergences.gaussian_kl(moments.mean, moments.variance, prior.loc, prior.scale**2)
+    if not fn.event_dim:
+        return kl
+    return sum_rightmost(row_sums(kl), fn.event_dim - 1)
+
+
+def _is_leaf(moments: Any) -> TypeGuard[Gaussian]:
+    return isinstance(moments, Gaussian) and not moments.step.inputs and not moments.has_covariance
+
+
+def _is_masked(fn: Any) -> bool:
+    while isinstance(fn, WRAPPERS):
+        if isinstance(fn, dist.MaskedDistribution):
+            return True
+        fn = fn.base_dist
+    return False
+
+
+def _entropy(name: str, value: Any, guide_site: Site) -> jax.Array:
+    """−E_q[log q] of a guide site, of the batch shape.
+
+    A function of other sites, which NumPyro's guides record as a Delta, has their entropy, counted
+    with them, and the log-determinant that the Delta holds.
+    """
+    fn = guide_site["fn"]
+    if "log_prob" in guide_site:
+        return -guide_site["log_prob"]
+    if isinstance(without_wrappers(fn), dist.Delta) or not is_random(value):
+        return -evaluate(name, fn, value)
+    return entropy(value, fn)

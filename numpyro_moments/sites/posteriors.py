@@ -1,0 +1,137 @@
+"""The moments of a guide site, read from its distribution."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from numpyro import distributions as dist
+from numpyro.distributions.util import sum_rightmost
+
+from guides.families import mean_field
+from moment_calculus.hosts.docstrings import POSTERIOR_ERRORS, documented
+from moment_calculus.hosts.wording import (
+    dependent_posterior,
+    discrete_site,
+    ignored_correlations,
+    no_posterior_moments,
+)
+from moment_calculus.hosts.wrappers import unwrapped
+from moment_calculus.likelihoods import divergences
+from moment_calculus.numerics.rulebook import Propagation
+from moment_calculus.operations.shapes.reshaping import broadcast
+from moment_calculus.refusals.errors import UnsupportedMoments
+from moment_calculus.values import Gaussian, Spread, Value
+from moment_calculus.values.support import whole
+from numpyro_moments.likelihoods.structure import random_leaves
+from numpyro_moments.rules.table import is_random
+from numpyro_moments.sites.transformed import (
+    WRAPPERS,
+    expected_log_slope,
+    gaussian_base,
+    transformed,
+)
+
+_FULL_RANK = (dist.MultivariateNormal, dist.LowRankMultivariateNormal)
+
+
+@documented("NumPyro", errors=POSTERIOR_ERRORS)
+def posterior_value(name: str, fn: Any, propagation: Propagation, remedy: str = "") -> Any:
+    """The live value of a latent site with a given posterior; an array where it is certain.
+
+    A Normal may be centred at another one, see :func:`guides.families.mean_field.site`. A Delta is
+    a point estimate, or a function of other sites: its value is what it holds.
+
+    Args:
+        name: the site.
+        fn: its distribution in the guide: a Normal with components that are independent given its
+            location, an elementwise transform of one, (with full covariance) a multivariate
+            Normal, or a Delta.
+        propagation: how randomness flows from the site.
+        remedy: what to do where the posterior is none of these; by default to sample the site.
+
+    {errors}
+    """
+    base, transforms = gaussian_base(fn)
+    if base is not None:
+        if random := random_leaves(transforms):
+            raise dependent_posterior(name, "transform", random[0].sites)
+        return transformed(_normal(name, fn, base, propagation), transforms)
+    inner = without_wrappers(fn)
+    if isinstance(inner, dist.Delta):
+        shape = fn.batch_shape + fn.event_shape
+        return inner.v if inner.v.shape == shape else broadcast(inner.v, shape)
+    if isinstance(inner, _FULL_RANK) and fn.event_dim == 1:
+        return _full_rank(name, fn, inner, propagation)
+    raise _no_moments(name, fn, remedy)
+
+
+def entropy(value: Value, fn: Any) -> jax.Array:
+    """−E_q[log q] of a site with such a value given those before it; zero where it is masked."""
+    if isinstance(fn, WRAPPERS):
+        return _wrapped(fn, entropy(value, fn.base_dist))
+    normal, transforms = gaussian_base(fn)
+    if normal is None:
+        return jnp.broadcast_to(fn.entropy(), fn.batch_shape)
+    shape = fn.batch_shape + fn.event_shape
+    result = divergences.gaussian_entropy(jnp.broadcast_to(normal.scale**2, shape))
+    if transforms:
+        mean, variance = (jnp.broadcast_to(part, shape) for part in _marginal(normal))
+        result = result + expected_log_slope(transforms, mean, variance)
+    return sum_rightmost(result, fn.event_dim)
+
+
+def _wrapped(fn: Any, terms: jax.Array) -> jax.Array:
+    """Terms of a distribution as terms of its mask, expansion or independent dimensions."""
+    if isinstance(fn, dist.Independent):
+        return sum_rightmost(terms, fn.reinterpreted_batch_ndims)
+    terms = jnp.broadcast_to(terms, fn.batch_shape)
+    return jnp.where(fn._mask, terms, 0.0) if isinstance(fn, dist.MaskedDistribution) else terms
+
+
+def _marginal(normal: dist.Normal) -> tuple[Any, Any]:
+    """Mean and variance of a Normal whose location may be random."""
+    if not is_random(normal.loc):
+        return normal.loc, normal.scale**2
+    centre = normal.loc.gaussian()
+    return centre.mean, centre.variance + normal.scale**2
+
+
+def without_wrappers(fn: Any) -> Any:
+    """The distribution inside masks, expansions and independent dimensions."""
+    return unwrapped(fn, WRAPPERS)[0]
+
+
+def _normal(name: str, fn: Any, base: Any, propagation: Propagation) -> Gaussian:
+    return mean_field.site(
+        name,
+        base.loc,
+        base.scale,
+        propagation,
+        shape=fn.batch_shape + fn.event_shape,
+        event_dim=fn.event_dim,
+        zeros_like=jnp.zeros_like,
+        broadcast_to=jnp.broadcast_to,
+    )
+
+
+def _full_rank(name: str, fn: Any, inner: Any, propagation: Propagation) -> Gaussian:
+    if not propagation.full:
+        raise ignored_correlations(name, inner)
+    if random := random_leaves(inner):
+        parameter = "location" if is_random(inner.loc) else "covariance"
+        raise dependent_posterior(name, parameter, random[0].sites)
+    shape = fn.batch_shape + fn.event_shape
+    covariance = jnp.broadcast_to(inner.covariance_matrix, shape + fn.event_shape)
+    spread, support = Spread(covariance=covariance), whole([name])
+    return Gaussian(
+        jnp.broadcast_to(inner.loc, shape), spread, support=support, propagation=propagation
+    )
+
+
+def _no_moments(name: str, fn: Any, remedy: str) -> UnsupportedMoments:
+    inner = without_wrappers(fn)
+    if inner.support is not None and inner.support.is_discrete:
+        return discrete_site(name, inner, host="NumPyro")
+    return no_posterior_moments(name, inner, remedy)

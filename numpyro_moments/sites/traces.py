@@ -1,0 +1,193 @@
+"""Runs a guide and a model as NumPyro's ELBOs do, with moments in place of samples.
+
+Both are traced once, one after the other, to a single jaxpr; the primitive ``latent`` stands for
+the draw of a site from its posterior. The parameters of every site's distribution are outputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+import numpyro.distributions as dist
+from numpyro import handlers
+from numpyro.primitives import Messenger
+from numpyro.util import _validate_model, check_model_guide_match
+
+from moment_calculus.hosts.wording import unknown_sample_sites
+from moment_calculus.numerics.rulebook import Propagation
+from moment_calculus.refusals.errors import UnsupportedMoments
+from numpyro_moments.evaluation.interpreter import Interpreter
+from numpyro_moments.likelihoods.derived import stripped
+from numpyro_moments.rules.table import is_random
+from numpyro_moments.sites.latent_vector import drawn_density
+from numpyro_moments.sites.messenger import MomentMessenger, latent_rule, model_site
+from numpyro_moments.sites.posteriors import without_wrappers
+
+
+@dataclass(frozen=True)
+class Traces:
+    """What guide and model did, with moments for the latent sites.
+
+    Args:
+        model: the model's sites by name: their ``fn``, ``value``, ``scale``, ``type``,
+            ``is_observed`` and ``infer``.
+        guide: the guide's.
+        mutable: new values of the mutable sites.
+    """
+
+    model: dict[str, dict]
+    guide: dict[str, dict]
+    mutable: dict[str, Any]
+
+
+class _Observables(Messenger):
+    """Leaves observable sites undrawn; their value is a certain placeholder."""
+
+    def process_message(self, msg: Any) -> None:
+        if msg["type"] == "sample" and msg["value"] is None:
+            msg["value"], msg["is_observed"] = (
+                jax.numpy.full(msg["fn"].shape(), jax.numpy.nan),
+                True,
+            )
+
+
+def _observing(predicting: bool) -> Callable:
+    return _Observables if predicting else lambda model: model
+
+
+def moment_traces(
+    model: Callable,
+    guide: Callable,
+    args: tuple,
+    kwargs: dict,
+    parameters: dict[str, Any],
+    key: Any,
+    propagation: Propagation,
+    sample_sites: Collection[str] = (),
+    *,
+    predicting: bool = False,
+) -> Traces:
+    """Run guide and model as NumPyro's ELBOs do, with moments in place of samples.
+
+    Args:
+        model: NumPyro model.
+        guide: NumPyro guide.
+        args: arguments of both.
+        kwargs: keyword arguments of both.
+        parameters: values of the ``param`` and ``mutable`` sites by name.
+        key: for what is drawn: subsamples, and the ``sample_sites``.
+        propagation: how randomness flows from the sites.
+        sample_sites: names of the sites that are drawn as usual.
+        predicting: whether the model's sites without observations count as observed, undrawn.
+
+    Raises:
+        UnsupportedMoments: if model or guide leave what is supported, or a name in
+            ``sample_sites`` is not a latent site.
+    """
+    details: dict[str, Any] = {}
+
+    def traced(part: Callable) -> dict:
+        return handlers.trace(part).get_trace(*args, **kwargs)
+
+    def program() -> Any:
+        messengers = partial(MomentMessenger, sample_sites=sample_sites), _observing(predicting)
+        traces = _host_traces(model, guide, traced, parameters, key, *messengers)
+        details.update(zip(("guide", "model"), traces, strict=True))
+        return [{name: _dynamic(site) for name, site in trace.items()} for trace in traces]
+
+    jaxpr, shapes = jax.make_jaxpr(program, return_shape=True)()
+    interpreter = Interpreter({"latent": latent_rule(propagation)}, outputs=_names(shapes))
+    parts = jax.tree.unflatten(jax.tree.structure(shapes), interpreter.run(jaxpr, ()))
+    guide_sites, model_sites = (
+        {name: {**details[kind][name], **part} for name, part in sites.items()}
+        for kind, sites in zip(("guide", "model"), parts, strict=True)
+    )
+    if sample_sites:
+        _check_known(sample_sites, guide_sites)
+    return Traces(
+        {name: site for name, site in model_sites.items() if site["type"] != "mutable"},
+        {name: site for name, site in guide_sites.items() if site["type"] != "mutable"},
+        {
+            name: site["value"]
+            for name, site in {**guide_sites, **model_sites}.items()
+            if site["type"] == "mutable"
+        },
+    )
+
+
+def _host_traces(
+    model: Callable,
+    guide: Callable,
+    traced: Callable[[Callable], dict],
+    parameters: dict[str, Any],
+    key: Any,
+    guide_messenger: Callable,
+    model_messenger: Callable,
+) -> tuple[dict, dict]:
+    """The guide's and the model's trace, as NumPyro's ``Trace_ELBO`` makes them."""
+    model_key, guide_key = jax.random.split(key)
+    seeded = handlers.substitute(handlers.seed(guide, guide_key), data=parameters)
+    guide_trace = traced(guide_messenger(seeded))
+    mutable = {n: site["value"] for n, site in guide_trace.items() if site["type"] == "mutable"}
+    replayed = handlers.replay(handlers.seed(model, model_key), guide_trace)
+    substituted = handlers.substitute(replayed, data={**parameters, **mutable})
+    model_trace = traced(model_messenger(substituted))
+    check_model_guide_match(model_trace, guide_trace)
+    _validate_model(model_trace, plate_warning="loose")
+    return _kept(guide_trace), _kept(model_trace)
+
+
+def _kept(trace: dict) -> dict:
+    kinds = ("sample", "deterministic", "mutable")
+    return {name: site for name, site in trace.items() if site["type"] in kinds}
+
+
+def _dynamic(site: dict) -> dict:
+    """What of a site is made of arrays; a scale that is a plain number stays one."""
+    parts = {"value": site["value"]}
+    if site["type"] == "sample":
+        parts["fn"] = stripped(site["fn"])
+        if (density := drawn_density(site)) is not None:
+            parts["log_prob"] = density
+    if isinstance(site.get("scale"), jax.Array):
+        parts["scale"] = site["scale"]
+    return parts
+
+
+def _names(shapes: Any) -> Sequence[str]:
+    """For each output, the site of the model that it is of; empty for those of the guide."""
+    guide, model = shapes
+    names = [""] * len(jax.tree.leaves(guide))
+    for name in sorted(model):  # the order in which JAX flattens dictionaries
+        names += [name] * len(jax.tree.leaves(model[name]))
+    return names
+
+
+def _check_known(sample_sites: Collection[str], guide: dict[str, dict]) -> None:
+    sites = {
+        name: site
+        for name, site in guide.items()
+        if site["type"] == "sample" and not site["is_observed"]
+    }
+    known = sites.keys() | {model_site(site) for site in sites.values()}
+    if unknown := frozenset(sample_sites) - known:
+        names = [name for name, site in sites.items() if not site["infer"].get("is_auxiliary")]
+        raise unknown_sample_sites(unknown, names)
+    for name in sample_sites:
+        if name in sites and _is_undrawn(sites[name]):
+            origins = sorted(sites[name]["value"].sites)
+            raise UnsupportedMoments(
+                f"site '{name}' of sample_sites is a function of other sites of the guide "
+                f"({', '.join(origins)}), which are not drawn",
+                sites=[name, *origins],
+                remedy="name those sites, or pass NumPyro's guide itself instead of a function "
+                "that calls it",
+            )
+
+
+def _is_undrawn(site: dict) -> bool:
+    return isinstance(without_wrappers(site["fn"]), dist.Delta) and is_random(site["value"])

@@ -1,0 +1,174 @@
+"""Captures the loss of a Pyro program, gradients included, as one graph of tensor operations."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pyro
+import torch
+from pyro import poutine
+from torch.fx import GraphModule, Node
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from pyro_moments.evaluation.precision import full_precision
+
+Backend = Callable[[GraphModule, Sequence[torch.Tensor]], Callable[..., Any]]
+
+
+class Uncapturable(Exception):
+    """Why a program cannot be captured."""
+
+
+def replay(graph: GraphModule, inputs: Sequence[torch.Tensor]) -> Callable[..., Any]:
+    """Run the operations of a graph one by one, as a backend that needs no compiler.
+
+    Args:
+        graph: a captured program.
+        inputs: examples of what it is called with.
+    """
+    return graph
+
+
+def inductor(graph: GraphModule, inputs: Sequence[torch.Tensor]) -> Callable[..., Any]:
+    """Compile a graph to machine code, with the random numbers of the eager program.
+
+    Args:
+        graph: a captured program.
+        inputs: examples of what it is called with.
+    """
+    from torch import _inductor
+
+    with torch.no_grad():
+        examples: list[Any] = [tensor.detach() for tensor in inputs]
+        return _inductor.compile(graph, examples, options={"fallback_random": True})
+
+
+def first_run(loss: Callable[[], Any]) -> dict[str, Any]:
+    """Run a program as it is, with Pyro's validation, which also makes lazy parameters.
+
+    Args:
+        loss: the program.
+
+    Returns:
+        The sites of its parameters, by name.
+
+    Raises:
+        Uncapturable: if it draws random numbers that the graph would not draw again.
+    """
+    before = _foreign_random_state()
+    with poutine.block(), poutine.trace(param_only=True) as parameters:
+        loss()
+    if _foreign_random_state() != before:
+        raise Uncapturable("it draws random numbers from NumPy or from the module random")
+    return dict(parameters.trace.nodes)
+
+
+def _foreign_random_state() -> tuple:
+    of_numpy: Any = np.random.get_state()  # noqa: NPY002  (the user's code may use it)
+    return random.getstate(), of_numpy[1].tobytes(), *of_numpy[2:]
+
+
+def outside_tensors(
+    loss: Callable[[], Any], arguments: Sequence[torch.Tensor]
+) -> list[torch.Tensor]:
+    """Tensors that a program reads and neither makes nor gets as arguments.
+
+    Args:
+        loss: the program, a function of the very ``arguments``.
+        arguments: all tensors in its arguments.
+
+    Raises:
+        Uncapturable: if the program cannot be traced.
+    """
+    inspected = _Inspected()
+
+    def observed(*_: torch.Tensor) -> Any:
+        with _WithoutNumPy(), inspected:
+            return loss()
+
+    graph = _traced(observed, arguments)
+    nodes = [node for node in graph.graph.nodes if node.op == "get_attr" and not _is_literal(node)]
+    found = [*inspected.tensors, *(getattr(graph, str(node.target)) for node in nodes)]
+    return list({id(tensor): tensor for tensor in found}.values())
+
+
+class _Inspected(TorchDispatchMode):
+    """Notes the tensors whose values Python code asks for: they do not appear in a graph."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tensors: list[torch.Tensor] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if torch.Tag.data_dependent_output in func.tags:
+            self.tensors += [argument for argument in args if isinstance(argument, torch.Tensor)]
+        return func(*args, **(kwargs or {}))
+
+
+class _WithoutNumPy(TorchFunctionMode):
+    """Refuses to hand a tensor to NumPy, where no graph would see what becomes of it."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in (torch.Tensor.numpy, torch.Tensor.__array__):
+            raise Uncapturable("it turns a tensor into a NumPy array")
+        return func(*args, **(kwargs or {}))
+
+
+def _is_literal(node: Node) -> bool:
+    """Whether a constant of the graph is what ``torch.tensor`` makes of numbers."""
+    return all(user.target is torch.ops.aten.lift_fresh_copy.default for user in node.users)
+
+
+def joint_graph(
+    loss: Callable[[], Any], inputs: Sequence[torch.Tensor], differentiable: Sequence[int]
+) -> tuple[GraphModule, tuple[int, ...]]:
+    """The loss and its gradients as one graph.
+
+    Args:
+        loss: the program, a function of the very ``inputs``.
+        inputs: all tensors it reads.
+        differentiable: places of those whose gradients are wanted.
+
+    Returns:
+        Module of the inputs, whose result is the list of the loss and the gradients; the places
+        of the inputs that have one, which are those that the loss depends on.
+
+    Raises:
+        Uncapturable: if the program cannot be traced.
+    """
+    used: list[int] = []
+
+    def joint(*_: torch.Tensor) -> list[torch.Tensor]:
+        total = loss()
+        if not differentiable or not total.requires_grad:
+            return [total.detach()]
+        chosen = [inputs[place] for place in differentiable]
+        with full_precision():
+            gradients = torch.autograd.grad(total, chosen, allow_unused=True)
+        found = [(i, g) for i, g in zip(differentiable, gradients, strict=True) if g is not None]
+        used.extend(place for place, _ in found)
+        return [total.detach(), *(gradient.contiguous() for _, gradient in found)]
+
+    return _traced(joint, inputs), tuple(used)
+
+
+def _traced(function: Callable, inputs: Sequence[torch.Tensor]) -> GraphModule:
+    try:
+        with pyro.validation_enabled(False), poutine.block():
+            return make_fx(function)(*inputs)
+    except Uncapturable:
+        raise
+    except Exception as error:  # whatever the tracer meets in the user's program
+        raise Uncapturable(_reason(error)) from error
+
+
+def _reason(error: Exception) -> str:
+    headline = str(error).strip().partition("\n")[0]
+    if "value out of a tracing tensor" in headline:
+        return "its Python code depends on the values of tensors"
+    return f"{type(error).__name__}: {headline}"

@@ -1,0 +1,203 @@
+"""Compiled objectives: the whole Pyro program as one graph, captured once for every signature."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from pyro.poutine.block_messenger import BlockMessenger
+from pyro.poutine.runtime import _PYRO_STACK
+from pyro.poutine.trace_messenger import TraceMessenger
+
+from moment_calculus.refusals.errors import CaptureWarning
+from moment_calculus.refusals.notices import warn_user
+from pyro_moments.compiled.capture import Backend, Uncapturable, inductor, replay
+from pyro_moments.compiled.program import Differentiable, Loss, Program, metadata_of
+from pyro_moments.compiled.surroundings import PLAIN
+from pyro_moments.evaluation.precision import full_precision
+
+DEVIATION = 1e-2  # relative; compilers have been seen to get gradients wrong
+LIMIT = 8  # programs; as many as torch.compile makes of one function
+
+
+class CompiledLoss:
+    """A loss of model, guide and their arguments, compiled at its first call for each signature.
+
+    Args:
+        eager: the loss as Pyro evaluates it, ``eager(model, guide, *args, **kwargs)``.
+        settings: the options of the objective on which the loss depends.
+        backend: makes a graph fast, see :func:`pyro_moments.compiled.capture.inductor`.
+    """
+
+    def __init__(
+        self, eager: Loss, settings: Callable[[], tuple], backend: Backend = inductor
+    ) -> None:
+        self.eager, self.settings, self.backend = eager, settings, backend
+        self.programs: dict[Any, list[Program]] = {}
+        self.refused: dict[Any, tuple] = {}  # with the model and guide, which keeps their ids
+        self.warned = False
+
+    def __getstate__(self) -> dict:
+        """Copy and pickle without the programs, which are made again on first use."""
+        return self.__dict__ | {"programs": {}, "refused": {}}
+
+    def differentiable(self, model: Any, guide: Any, args: tuple, kwargs: dict) -> Any:
+        """The loss as a tensor, differentiable once.
+
+        Args:
+            model: Pyro model.
+            guide: Pyro guide.
+            args: positional arguments of both.
+            kwargs: keyword arguments of both.
+        """
+        program, inputs = self._program(model, guide, args, kwargs)
+        if program is None:
+            return self.eager(model, guide, *args, **kwargs)
+        program.announce()
+        if not program.used:
+            return program(inputs)[0]
+        return Differentiable.apply(program, *inputs)
+
+    def with_gradients(self, model: Any, guide: Any, args: tuple, kwargs: dict) -> Any:
+        """The loss as a tensor, its gradients added to those of the parameters.
+
+        Args:
+            model: Pyro model.
+            guide: Pyro guide.
+            args: positional arguments of both.
+            kwargs: keyword arguments of both.
+
+        Returns:
+            The loss, or None if the program cannot be captured.
+        """
+        program, inputs = self._program(model, guide, args, kwargs)
+        if program is None:
+            return None
+        program.announce()
+        if not program.leaves(inputs):
+            loss = Differentiable.apply(program, *inputs)
+            loss.backward()
+            return loss
+        loss, *gradients = program(inputs)
+        for place, gradient in zip(program.used, gradients, strict=True):
+            parameter = inputs[place]
+            total = gradient if parameter.grad is None else parameter.grad + gradient
+            parameter.grad = total
+        return loss
+
+    def _program(
+        self, model: Any, guide: Any, args: tuple, kwargs: dict
+    ) -> tuple[Program | None, list[torch.Tensor]]:
+        """The program for the arguments, and the tensors it takes; None: evaluate eagerly."""
+        tensors: list[torch.Tensor] = []
+        try:
+            _check_handlers()
+            described = _describe((args, kwargs), tensors)
+            key = (id(model), id(guide), self.settings(), *_ambient(), described)
+            if key in self.refused:
+                return None, []
+            for program in self.programs.get(key, ()):
+                inputs = program.inputs(tensors)
+                if inputs is not None:
+                    return program, inputs
+            return self._capture(key, tensors, model, guide, args, kwargs)
+        except Uncapturable as reason:
+            self._warn(f"the loss is evaluated eagerly, as without compiled=True: {reason}")
+            return None, []
+
+    def _capture(
+        self,
+        key: Any,
+        tensors: list[torch.Tensor],
+        model: Any,
+        guide: Any,
+        args: tuple,
+        kwargs: dict,
+    ) -> tuple[Program, list[torch.Tensor]]:
+        try:
+            if sum(map(len, self.programs.values())) >= LIMIT:
+                raise Uncapturable(
+                    f"{LIMIT} programs were captured already; pass as a tensor what differs "
+                    "between calls (numbers, attributes, shapes)"
+                )
+            program = Program(self.eager, model, guide, args, kwargs, self._compile)
+            inputs = program.inputs(tensors)
+            if inputs is None:
+                raise Uncapturable("what it reads besides its arguments does not stay as it was")
+        except Uncapturable:
+            self.refused[key] = (model, guide)
+            raise
+        self.programs.setdefault(key, []).append(program)
+        return program, inputs
+
+    def _compile(self, graph: Any, inputs: Sequence[torch.Tensor]) -> Callable[..., Any]:
+        """Compile and try a graph; replay it where there is no working compiler."""
+        try:
+            run = self.backend(graph, inputs)
+            _compare(run, graph, inputs)
+        except Exception as error:  # whatever a compiler raises
+            headline = str(error).strip().partition("\n")[0]
+            self._warn(
+                "the captured loss is not compiled, its operations are replayed one by one: "
+                f"{type(error).__name__}: {headline}"
+            )
+            return replay(graph, inputs)
+        return run
+
+    def _warn(self, message: str) -> None:
+        if not self.warned:
+            self.warned = True
+            warn_user(message, CaptureWarning)
+
+
+@torch.no_grad()
+def _compare(run: Callable[..., Any], graph: Callable[..., Any], inputs: Sequence[Any]) -> None:
+    """Hold what a compiler made against the graph itself, once, with the same random numbers."""
+    examples = [tensor.detach() for tensor in inputs]
+    devices = {tensor.device.index for tensor in examples if tensor.is_cuda}
+    with full_precision(), torch.random.fork_rng(devices):
+        torch.manual_seed(0)
+        results = run(*examples)
+        torch.manual_seed(0)
+        expected = graph(*examples)
+    for place, (result, right) in enumerate(zip(results, expected, strict=True)):
+        if not result.numel():
+            continue
+        error, size = (result - right).abs().max(), right.abs().max()
+        if error > DEVIATION * size:
+            raise ArithmeticError(f"result {place} is off by {float(error / size):.0e}")
+
+
+def _check_handlers() -> None:
+    """Refuse handlers around the loss, which a captured program would not pass by again."""
+    for handler in _PYRO_STACK:
+        if not isinstance(handler, TraceMessenger | BlockMessenger):
+            raise Uncapturable(f"it is evaluated inside a {type(handler).__name__}")
+
+
+def _ambient() -> tuple:
+    """Global settings on which a program depends."""
+    return (
+        torch.is_grad_enabled(),
+        torch.is_inference_mode_enabled(),
+        torch.get_default_dtype(),
+        torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu"),
+        torch.is_autocast_enabled("cuda") and torch.get_autocast_dtype("cuda"),
+    )
+
+
+def _describe(argument: Any, tensors: list[torch.Tensor]) -> Any:
+    """What a program depends on in an argument; its tensors are put into a list."""
+    if isinstance(argument, torch.Tensor):
+        if type(argument) not in (torch.Tensor, torch.nn.Parameter):
+            raise Uncapturable(f"an argument is a {type(argument).__name__}")
+        tensors.append(argument)
+        return metadata_of(argument)
+    if isinstance(argument, tuple | list):
+        return type(argument), *(_describe(item, tensors) for item in argument)
+    if isinstance(argument, dict):
+        return dict, *((key, _describe(item, tensors)) for key, item in argument.items())
+    if isinstance(argument, PLAIN):
+        return type(argument), argument
+    raise Uncapturable(f"an argument is a {type(argument).__name__}; pass tensors")

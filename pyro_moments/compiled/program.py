@@ -1,0 +1,221 @@
+"""One captured loss: the tensors it takes, and what has to stay as it was."""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from pyro.poutine.runtime import am_i_wrapped, effectful
+from torch.distributions import constraints, transform_to
+
+from pyro_moments.compiled.capture import (
+    Backend,
+    Uncapturable,
+    first_run,
+    joint_graph,
+    outside_tensors,
+)
+from pyro_moments.compiled.surroundings import Surroundings
+from pyro_moments.evaluation.precision import full_precision
+
+Loss = Callable[..., Any]
+
+
+class Program:
+    """One captured loss.
+
+    Args:
+        eager: the loss as Pyro evaluates it.
+        model: Pyro model.
+        guide: Pyro guide.
+        args: positional arguments of both.
+        kwargs: keyword arguments of both.
+        compiler: makes the graph fast.
+
+    Raises:
+        Uncapturable: if that is not possible.
+    """
+
+    def __init__(
+        self, eager: Loss, model: Any, guide: Any, args: tuple, kwargs: dict, compiler: Backend
+    ) -> None:
+        sites = first_run(lambda: eager(model, guide, *args, **kwargs))
+        self.around = Surroundings((model, guide), tuple(sites))
+        tensors: list[torch.Tensor] = []
+        args, kwargs = _aliased((args, kwargs), tensors)
+        loss = functools.partial(eager, model, guide, *args, **kwargs)
+        outside = outside_tensors(loss, tensors)
+        examples = [*tensors, *outside]
+        versions = [tensor._version for tensor in examples]
+        graph, self.used = joint_graph(loss, examples, _wanted(examples))
+        if versions != [tensor._version for tensor in examples]:
+            raise Uncapturable("it changes a tensor in place")
+        changed = self.around.settle()
+        if changed is not None:
+            raise Uncapturable(f"it changes '{changed}' whenever it runs")
+        self.parameters = [_Announcement(name, site) for name, site in sites.items()]
+        self.outside = self._places(outside)
+        self._keep = model, guide  # as long as their ids serve as keys
+        self.run = compiler(graph, examples)
+        self.shared = self._shared(examples)
+
+    def _places(self, outside: Sequence[torch.Tensor]) -> list[tuple[Any, Any, tuple]]:
+        """Where to look the outside tensors up, and how they have to look."""
+        announced = {id(parameter.unconstrained) for parameter in self.parameters}
+        places = []
+        for tensor in outside:
+            slot = self.around.place(tensor, pinned=id(tensor) in announced)
+            places.append((*slot, metadata_of(tensor)))
+        return places
+
+    def _shared(self, examples: Sequence[torch.Tensor]) -> frozenset[int]:
+        """Results that share their memory with another result or an input."""
+        results = self._results([tensor.detach() for tensor in examples])
+        memory = {tensor.untyped_storage().data_ptr() for tensor in examples}
+        shared = set()
+        for place, result in enumerate(results):
+            pointer = result.untyped_storage().data_ptr()
+            if pointer in memory:
+                shared.add(place)
+            memory.add(pointer)
+        return frozenset(shared)
+
+    def inputs(self, arguments: Sequence[torch.Tensor]) -> list[torch.Tensor] | None:
+        """All tensors that the program takes; None if it is no longer the program to run.
+
+        Args:
+            arguments: the tensors among the arguments of the call.
+        """
+        inputs = list(arguments)
+        try:
+            for container, key, metadata in self.outside:
+                tensor = container[key]
+                if metadata_of(tensor) != metadata:
+                    return None
+                inputs.append(tensor)
+        except (LookupError, ValueError, AttributeError):
+            return None
+        return inputs if self.around.unchanged() else None
+
+    def leaves(self, inputs: Sequence[torch.Tensor]) -> bool:
+        """Whether the gradients may be put into the inputs, without autograd and its hooks.
+
+        Args:
+            inputs: all tensors that the program takes.
+        """
+        return all(_is_plain_leaf(inputs[place]) for place in self.used)
+
+    def announce(self) -> None:
+        """Show the parameters to Pyro's handlers, as the eager program does."""
+        if am_i_wrapped():
+            for parameter in self.parameters:
+                parameter()
+
+    @torch.no_grad()
+    def _results(self, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        with full_precision():  # the casts of autocast are in the graph already
+            return list(self.run(*inputs))
+
+    def __call__(self, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """The loss and the gradients of the inputs in use, none of which share memory."""
+        results = self._results(inputs)
+        for place in self.shared:
+            results[place] = results[place].clone()
+        return results
+
+
+class Differentiable(torch.autograd.Function):
+    """A program's loss, for autograd."""
+
+    @staticmethod
+    def forward(ctx: Any, program: Program, *inputs: torch.Tensor) -> torch.Tensor:
+        """Run the program and keep the gradients."""
+        loss, *gradients = program(inputs)
+        ctx.used, ctx.count = program.used, len(inputs)
+        ctx.save_for_backward(*gradients)
+        return loss
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        """Scale the gradients."""
+        if torch.is_grad_enabled():
+            raise RuntimeError(
+                "a compiled loss can be differentiated once; leave compiled=True out for "
+                "create_graph=True"
+            )
+        results: list[torch.Tensor | None] = [None] * ctx.count
+        for place, slope in zip(ctx.used, ctx.saved_tensors, strict=True):
+            results[place] = gradient * slope
+        return None, *results
+
+
+class _Announcement:
+    """A parameter as a site of a trace, with its value of the moment.
+
+    Args:
+        name: of the parameter.
+        site: its node in a trace of the eager program.
+    """
+
+    def __init__(self, name: str, site: Any) -> None:
+        self.name = name
+        value = site["value"]
+        self.unconstrained = value.unconstrained() if hasattr(value, "unconstrained") else value
+        options = {k: v for k, v in site["kwargs"].items() if k in ("constraint", "event_dim")}
+        self.transform = transform_to(options.get("constraint", constraints.real))
+        self.send = functools.partial(
+            effectful(self._value, type="param"), name, name=name, **options
+        )
+
+    def _value(self, *_: Any, **__: Any) -> torch.Tensor:
+        value = self.transform(self.unconstrained)
+        value.unconstrained = weakref.ref(self.unconstrained)
+        return value
+
+    def __call__(self) -> None:
+        self.send()
+
+
+def metadata_of(tensor: torch.Tensor) -> tuple:
+    """What a program depends on in a tensor, besides its values.
+
+    Args:
+        tensor: an input.
+    """
+    return (
+        type(tensor),
+        tensor.shape,
+        tensor.stride(),
+        tensor.dtype,
+        tensor.device,
+        tensor.requires_grad,
+    )
+
+
+def _is_plain_leaf(tensor: torch.Tensor) -> bool:
+    hooks = tensor._backward_hooks or tensor._post_accumulate_grad_hooks
+    return tensor.is_leaf and not hooks
+
+
+def _wanted(tensors: Sequence[torch.Tensor]) -> list[int]:
+    """Places of the tensors that take part in differentiation."""
+    if not torch.is_grad_enabled():
+        return []
+    return [place for place, tensor in enumerate(tensors) if tensor.requires_grad]
+
+
+def _aliased(argument: Any, tensors: list[torch.Tensor]) -> Any:
+    """The same argument with tensor objects of its own, which appear nowhere else."""
+    if isinstance(argument, torch.Tensor):
+        alias = argument.detach().requires_grad_(argument.requires_grad)
+        tensors.append(alias)
+        return alias
+    if isinstance(argument, tuple | list):
+        items = [_aliased(item, tensors) for item in argument]
+        return type(argument)(*items) if hasattr(argument, "_fields") else type(argument)(items)
+    if isinstance(argument, dict):
+        return {key: _aliased(item, tensors) for key, item in argument.items()}
+    return argument

@@ -1,0 +1,240 @@
+"""MomentTensor: a random value where Pyro and torch.nn expect a tensor.
+
+A wrapper subclass has no storage: an operation either finds its moment rule in
+``__torch_function__`` or is refused, in ``__torch_dispatch__`` at the latest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from moment_calculus.operations.elementwise.composite import Composite
+from moment_calculus.refusals.errors import UnsupportedMoments
+from moment_calculus.values import Deferred, Gaussian, Value
+from pyro_moments.evaluation.precision import cast_up, full_precision
+from pyro_moments.evaluation.user_line import user_line
+from pyro_moments.rules.mean_check import MeanCheck
+from pyro_moments.rules.table import IN_PLACE, RULES, VIEWS
+
+_METADATA = {
+    getattr(torch.Tensor, name).__get__
+    for name in "shape dtype device ndim layout requires_grad is_leaf grad_fn grad is_nested "
+    "is_sparse is_quantized is_meta is_cuda is_cpu is_mps names _base".split()
+    if hasattr(getattr(torch.Tensor, name, None), "__get__")
+} | {
+    getattr(torch.Tensor, name)
+    for name in "size dim ndimension numel nelement __len__ is_floating_point is_complex "
+    "stride is_contiguous element_size storage_offset __hash__ get_device".split()
+}
+_METADATA |= {torch.is_floating_point, torch.is_complex, torch.numel}
+
+
+class Storage:
+    """The memory that a tensor and its views share: how often it was changed in place."""
+
+    __slots__ = ("version",)
+
+    def __init__(self) -> None:
+        self.version = 0
+
+
+class MomentTensor(torch.Tensor):
+    """Tensor-like shell of a random value.
+
+    Args:
+        value: a Gaussian, a deferred function of one, or the outcome of a comparison.
+        storage: the memory of the tensor that it is a view of; by default its own.
+    """
+
+    value: Value | Composite | MeanCheck
+    storage_: Storage
+    version_: int
+
+    @staticmethod
+    def __new__(
+        cls, value: Value | Composite | MeanCheck, storage: Storage | None = None
+    ) -> MomentTensor:
+        """Make the shell: it has the value's shape, dtype and device, and no storage."""
+        like = _example(value)
+        shell = torch.Tensor._make_wrapper_subclass(
+            cls, value.shape, dtype=like.dtype, device=like.device
+        )
+        shell.value, shell.storage_ = value, storage or Storage()
+        shell.version_ = shell.storage_.version
+        return shell
+
+    def __init__(
+        self, value: Value | Composite | MeanCheck, storage: Storage | None = None
+    ) -> None:
+        """Nothing is left to do: ``__new__`` made the shell."""
+
+    @classmethod
+    def __torch_function__(
+        cls, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None
+    ) -> Any:
+        """Look the function up in the rule table; refuse what has no rule."""
+        if func in _METADATA:
+            with torch._C.DisableTorchFunctionSubclass():
+                return func(*args, **(kwargs or {}))
+        return _call_rule(func, args, kwargs or {})
+
+    @classmethod
+    def __torch_dispatch__(  # type: ignore[override]
+        cls, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None
+    ) -> Any:
+        """Refuse whatever bypassed ``__torch_function__``."""
+        raise _no_rule(func, args)
+
+    def __bool__(self) -> bool:
+        """Refuse: a program that branches on a random value has no moments."""
+        raise UnsupportedMoments(
+            "the program branches on a random value",
+            sites=self.value.sites,
+            remedy="use torch.relu or torch.where with a certain condition, or draw the sites by "
+            "naming them in DeterministicELBO(sample_sites=...)",
+            operation=_name(torch.Tensor.__bool__),
+            location=user_line(),
+        )
+
+    def __iter__(self):
+        """Iterate over the slices of the leading axis."""
+        return iter(_call_rule(torch.Tensor.unbind, (self,), {}))
+
+    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
+        """Shape and latent sites; the moments are in ``value``."""
+        return f"MomentTensor(shape={tuple(self.shape)}, sites={sorted(self.value.sites)})"
+
+    def __format__(self, specification: str) -> str:
+        """The same without a format; a random value has no digits."""
+        if specification:
+            raise _no_rule(torch.Tensor.__format__, (self,))
+        return repr(self)
+
+    __hash__ = object.__hash__
+
+
+def _operator(function: Callable) -> Callable:
+    def operator(self: MomentTensor, other: Any) -> Any:
+        return MomentTensor.__torch_function__(function, (MomentTensor,), (self, other))
+
+    return operator
+
+
+def _define_operators() -> None:
+    """Torch's own operators turn every TypeError, hence our refusals, into NotImplemented."""
+    plain = "add sub mul truediv floordiv mod pow matmul and or xor lshift rshift".split()
+    names = [prefix + name for name in plain for prefix in ("", "r", "i")]
+    for name in [*names, "rdiv", "idiv", "eq", "ne", "lt", "le", "gt", "ge"]:
+        function = getattr(torch.Tensor, f"__{name}__", None)
+        if function is not None:
+            setattr(MomentTensor, f"__{name}__", _operator(function))
+
+
+_define_operators()
+
+
+def _example(value: Any) -> torch.Tensor:
+    """A plain tensor of the value's dtype and device."""
+    if isinstance(value, Gaussian):
+        return value.mean
+    if isinstance(value, MeanCheck):
+        return value.outcome
+    return value.base.mean if isinstance(value, Deferred) else value.source.mean
+
+
+def unwrap(argument: Any) -> Any:
+    """Replace every MomentTensor in an argument by the value it holds."""
+    kind = type(argument)
+    if kind is MomentTensor:
+        if argument.version_ != argument.storage_.version:
+            raise _stale(argument)
+        return argument.value
+    if kind is tuple or kind is list:
+        return kind(map(unwrap, argument))
+    return argument
+
+
+def _stale(tensor: MomentTensor) -> UnsupportedMoments:
+    return UnsupportedMoments(
+        "this tensor shares its memory with one that was changed in place",
+        sites=tensor.value.sites,
+        remedy="use the operation that is not in place, e.g. inplace=False or h = h + 1",
+    )
+
+
+def wrap(result: Any, storage: Storage | None = None) -> Any:
+    """Put every value in a rule's result into a MomentTensor.
+
+    Args:
+        result: what a rule returns.
+        storage: the memory of the tensor of which the result is a view.
+    """
+    if isinstance(result, Gaussian | Deferred | Composite | MeanCheck):
+        return MomentTensor(result, storage)
+    if isinstance(result, tuple | list):
+        return type(result)(wrap(item, storage) for item in result)
+    return result
+
+
+def _call_rule(func: Callable, args: tuple, kwargs: dict) -> Any:
+    rule = RULES.get(func)
+    if rule is None:
+        raise _no_rule(func, (*args, *kwargs.values()))
+    if torch._C._is_any_autocast_enabled():
+        args, kwargs = cast_up(args), cast_up(kwargs)
+        with full_precision():
+            return _call_rule(func, args, kwargs)
+    try:
+        result = rule(*map(unwrap, args), **{k: unwrap(v) for k, v in kwargs.items()})
+        if func in IN_PLACE or kwargs.get("inplace"):
+            return _overwrite(args[0], result)
+    except UnsupportedMoments as refusal:
+        sites = _sites((*args, *kwargs.values()))
+        raise refusal.located(_name(func), user_line(), sites) from None
+    view = func in VIEWS and args and type(args[0]) is MomentTensor
+    return wrap(result, args[0].storage_ if view else None)
+
+
+def _overwrite(target: Any, result: Any) -> MomentTensor:
+    """Change a tensor in place; whatever shares its memory is refused from now on."""
+    if type(target) is not MomentTensor or target.value.shape != result.shape:
+        raise UnsupportedMoments(
+            "a tensor cannot become random, or change its shape, in place",
+            sites=result.sites,
+            remedy="use the operation that is not in place, e.g. out = out + h",
+        )
+    target.value = result
+    target.storage_.version += 1
+    target.version_ = target.storage_.version
+    return target
+
+
+def _name(func: Callable) -> str:
+    try:
+        name = torch.overrides.resolve_name(func)
+    except Exception:  # resolve_name raises on functions it does not know, such as aten overloads
+        name = None
+    return name or str(func)
+
+
+def _sites(argument: Any) -> frozenset[str]:
+    if isinstance(argument, MomentTensor):
+        return argument.value.sites
+    if isinstance(argument, tuple | list):
+        return frozenset().union(*map(_sites, argument))
+    return frozenset()
+
+
+def _no_rule(func: Callable, args: tuple) -> UnsupportedMoments:
+    return UnsupportedMoments(
+        "this operation has no moment rule",
+        sites=_sites(args),
+        remedy="use operations of the supported table, register one with "
+        "@pyro_moments.moment_rule, or draw the sites by naming them in "
+        "DeterministicELBO(sample_sites=...)",
+        operation=_name(func),
+        location=user_line(),
+    )

@@ -1,0 +1,40 @@
+"""Where in the user's program an operation was called; looked up on failure only."""
+
+from __future__ import annotations
+
+import sys
+from types import FrameType
+
+import torch
+
+_HIDDEN_PACKAGES = ("torch", "pyro")
+_OWN_PACKAGES = ("pyro_moments", "guides", "moment_calculus")
+
+
+def user_line() -> str:
+    """File and line of the user's innermost frame, and the module whose forward it runs in."""
+    frames = list(_frames())
+    user = next((frame for frame in frames if not _is_hidden(frame)), None)
+    line = f"{user.f_code.co_filename}:{user.f_lineno}" if user else "unknown"
+    module = next((name for frame in frames if (name := _module_name(frame))), None)
+    return f"{line} in {module}" if module else line
+
+
+def _frames():
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def _is_hidden(frame: FrameType) -> bool:
+    name = frame.f_globals.get("__name__", "").split(".")[0]
+    return name in _HIDDEN_PACKAGES or name in _OWN_PACKAGES
+
+
+def _module_name(frame: FrameType) -> str | None:
+    owner = frame.f_locals.get("self")
+    if not isinstance(owner, torch.nn.Module) or frame.f_code.co_name != "forward":
+        return None
+    label = getattr(owner, "_pyro_name", "")
+    return f"{type(owner).__name__} {label}".strip() + ".forward"

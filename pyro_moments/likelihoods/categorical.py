@@ -1,0 +1,79 @@
+"""Likelihoods of classes: Categorical, Multinomial and OrderedLogistic."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyro.distributions as dist
+import torch
+
+from moment_calculus import likelihoods
+from moment_calculus.operations.elementwise.composite import Composite
+from moment_calculus.operations.normalised.softmax_moments import softmax_moments
+from moment_calculus.refusals.errors import UnsupportedMoments
+from moment_calculus.values import Gaussian
+from pyro_moments.evaluation.tensor import unwrap
+from pyro_moments.likelihoods.structure import has_moments
+from pyro_moments.likelihoods.table import expected_log_prob, predictive_moments
+
+
+@expected_log_prob(torch.distributions.Categorical)
+def _categorical(fn: Any, value: Any) -> torch.Tensor:
+    logits = random_logits(fn)
+    propagation = logits.propagation
+    if propagation.categorical != "sample":
+        return likelihoods.categorical(value, logits, bound=propagation.categorical)
+    shape = torch.broadcast_shapes(logits.shape[:-1], value.shape) + logits.shape[-1:]
+    noise = torch.randn(
+        (propagation.categorical_draws, *shape), dtype=logits.mean.dtype, device=logits.mean.device
+    )
+    return likelihoods.categorical_sampled(value, logits, noise)
+
+
+@expected_log_prob(torch.distributions.Multinomial)
+def _multinomial(fn: Any, value: Any) -> torch.Tensor:
+    logits = random_logits(fn._categorical)
+    return likelihoods.multinomial(value, logits, bound=logits.propagation.categorical)
+
+
+@predictive_moments(torch.distributions.Categorical)
+def _categorical_predictive(fn: Any) -> tuple:
+    if not has_moments(fn):
+        return _one_hot(fn.probs, torch.zeros_like(fn.probs))
+    return _one_hot(*softmax_moments(random_logits(fn)))
+
+
+def _one_hot(mean: torch.Tensor, epistemic: torch.Tensor) -> tuple:
+    """Predictive moments of the one-hot outcome, from probabilities and their variances."""
+    return *likelihoods.one_hot_moments(mean, epistemic), dist.Categorical(probs=mean).log_prob
+
+
+def random_logits(fn: Any) -> Gaussian:
+    """The Gaussian logits [..., classes] of a Categorical.
+
+    Args:
+        fn: a Categorical with random parameters.
+
+    Raises:
+        UnsupportedMoments: if its parameters are probabilities, or the classes are not on the
+            feature axis.
+    """
+    logits = unwrap(vars(fn).get("logits"))
+    if not isinstance(logits, Composite):
+        raise UnsupportedMoments(
+            "a Categorical with random parameters needs logits, not probabilities",
+            sites=getattr(unwrap(vars(fn).get("probs")), "sites", ()),
+            remedy="pass logits=..., without a softmax",
+        )
+    likelihoods.check_classes_last(logits.source, "Categorical")
+    return logits.source
+
+
+@expected_log_prob(dist.OrderedLogistic)
+def _ordered_logistic(fn: Any, value: Any) -> torch.Tensor:
+    return likelihoods.ordered_logistic(value, unwrap(fn.predictor), unwrap(fn.cutpoints))
+
+
+@predictive_moments(dist.OrderedLogistic)
+def _ordered_logistic_predictive(fn: Any) -> tuple:
+    return _one_hot(*likelihoods.ordered_probabilities(unwrap(fn.predictor), unwrap(fn.cutpoints)))

@@ -1,0 +1,59 @@
+"""Expected log-probabilities of sites, by the nearest rule of the table or by quadrature."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from pyro.distributions.torch_distribution import ExpandedDistribution, MaskedDistribution
+from pyro.distributions.util import scale_and_mask, sum_rightmost
+
+from moment_calculus.hosts.docstrings import EVALUATED_SITE, documented
+from moment_calculus.hosts.wording import no_expected_log_prob
+from moment_calculus.values import Deferred, Gaussian
+from pyro_moments.evaluation.tensor import MomentTensor, unwrap
+from pyro_moments.likelihoods import univariate
+from pyro_moments.likelihoods.structure import has_moments
+from pyro_moments.likelihoods.table import EXPECTED_LOG_PROB
+
+
+@documented("Pyro", site=EVALUATED_SITE)
+def evaluate(name: str, fn: Any, value: Any) -> torch.Tensor:
+    """E_q[log p(value)] of one site, of the distribution's batch shape.
+
+    A registered rule serves if there is one, else any univariate distribution is integrated.
+
+    {site}
+        ValueError: the distribution's own, if an observation is outside its support.
+    """
+    if not isinstance(value, MomentTensor) and not has_moments(fn):
+        return fn.log_prob(value)
+    if isinstance(fn, torch.distributions.Independent):
+        return sum_rightmost(evaluate(name, fn.base_dist, value), fn.reinterpreted_batch_ndims)
+    if isinstance(fn, MaskedDistribution):
+        return scale_and_mask(evaluate(name, fn.base_dist, value), mask=fn._mask)
+    if isinstance(fn, ExpandedDistribution):
+        return evaluate(name, fn.base_dist, value).expand(fn.batch_shape)
+    if not isinstance(value, MomentTensor) and fn._validate_args:
+        _check_support(fn, value)
+    rule = EXPECTED_LOG_PROB.nearest(fn)
+    if rule is not None:
+        return rule(fn, value)
+    if fn.event_dim or not _is_univariate(value):
+        raise no_expected_log_prob(name, fn, EXPECTED_LOG_PROB, host="Pyro")
+    return univariate.expected(fn, value)
+
+
+def _check_support(fn: Any, value: torch.Tensor) -> None:
+    """The host's own check of observations; shapes and NaN are refused later, by name."""
+    try:
+        torch.broadcast_shapes(value.shape, fn.batch_shape + fn.event_shape)
+    except RuntimeError:
+        return
+    if not value.isnan().any():
+        fn._validate_sample(value)
+
+
+def _is_univariate(value: Any) -> bool:
+    """Whether an observation, or the value of a latent site, has components of their own."""
+    return isinstance(unwrap(value), torch.Tensor | Gaussian | Deferred)

@@ -1,0 +1,16 @@
+"""The tables of expected log-probabilities and of predictive moments, by class of distribution."""
+
+from __future__ import annotations
+
+import pyro.distributions as dist
+from torch import distributions
+
+from guides.pyro.empirical_bayes import EmpiricalBayesNormal
+from moment_calculus.hosts.registry import LikelihoodTables
+from pyro_moments.likelihoods import univariate
+
+UNPREDICTED = (dist.Delta, dist.Unit, distributions.Multinomial, EmpiricalBayesNormal)
+_TABLES = LikelihoodTables("Pyro", univariate.predictive, UNPREDICTED)
+EXPECTED_LOG_PROB, PREDICTIVES = _TABLES.expected, _TABLES.predictives
+expected_log_prob, predictive_moments = _TABLES.expected_log_prob, _TABLES.predictive_moments
+predictive, is_predicted = _TABLES.predictive, _TABLES.is_predicted

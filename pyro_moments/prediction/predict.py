@@ -1,0 +1,88 @@
+"""Closed-form predictions: moments and log density of what the model observes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyro.distributions as dist
+import torch
+from pyro import poutine
+from pyro.poutine.messenger import Messenger
+from pyro.poutine.util import prune_subsample_sites, site_is_subsample
+
+from moment_calculus.hosts.docstrings import PREDICTED_SITES, documented
+from moment_calculus.hosts.moments import Moments, as_moments
+from moment_calculus.hosts.wrappers import unwrapped
+from moment_calculus.numerics.rulebook import RuleBook
+from moment_calculus.rulebooks import propagation_of
+from pyro_moments.evaluation.precision import full_precision
+from pyro_moments.evaluation.tensor import unwrap
+from pyro_moments.prediction.prediction import WRAPPERS, Prediction
+from pyro_moments.sites.binding import bind
+from pyro_moments.sites.messenger import MomentMessenger
+
+
+class _Observables(Messenger):
+    """Leaves observable sites undrawn; their value is the mean of a certain placeholder."""
+
+    def __init__(self, latent: frozenset[str]) -> None:
+        super().__init__()
+        self.latent = latent
+
+    def _pyro_sample(self, msg: Any) -> None:
+        if msg["name"] in self.latent or msg["done"] or site_is_subsample(msg):
+            return
+        if msg["value"] is None:
+            shape = msg["fn"].batch_shape + msg["fn"].event_shape
+            msg["value"], msg["done"] = torch.full(shape, torch.nan), True
+
+
+@documented("Pyro", sites=PREDICTED_SITES)
+@torch.no_grad()
+def predict(
+    model: Callable,
+    guide: Callable,
+    *args: Any,
+    covariance: str = "full",
+    rules: str | RuleBook = "exact",
+    **kwargs: Any,
+) -> dict[str, Prediction | Moments]:
+    """Predict what the model observes, in closed form and one pass.
+
+    Args:
+        model: Pyro model.
+        guide: trained guide with Gaussian sites.
+        *args: the model's arguments, with new inputs and, usually, without observations.
+        covariance: ``"full"`` or ``"diagonal"``.
+        rules: rule book: ``"exact"``, ``"dvi"``, ``"first_order"``, or one of your own.
+        **kwargs: the model's keyword arguments.
+
+    {sites}
+    """
+    bind(guide, model)
+    propagation = propagation_of(covariance, rules)
+    with MomentMessenger(propagation, guide=guide):
+        guide_trace = poutine.trace(guide).get_trace(*args, **kwargs)
+    latent = frozenset(guide_trace.stochastic_nodes)
+    with _Observables(latent):
+        replayed = poutine.replay(model, trace=guide_trace)
+        trace = poutine.trace(replayed).get_trace(*args, **kwargs)
+    sites = prune_subsample_sites(trace).nodes.items()
+    with full_precision():
+        return {
+            name: _predicted(name, site)
+            for name, site in sites
+            if site["type"] == "sample" and name not in latent and not _is_factor(site["fn"])
+        }
+
+
+def _is_factor(fn: Any) -> bool:
+    """Whether a site is a ``pyro.factor``: there is nothing to predict."""
+    return isinstance(unwrapped(fn, WRAPPERS)[0], dist.Unit)
+
+
+def _predicted(name: str, site: Any) -> Prediction | Moments:
+    if not (site["infer"] or {}).get("_deterministic"):
+        return Prediction(name, site["fn"])
+    return as_moments(unwrap(site["value"]))

@@ -1,0 +1,66 @@
+"""What distributions do to check their parameters: compare them, here at their mean."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from moment_calculus.operations.elementwise.composite import Composite
+from moment_calculus.refusals.errors import UnsupportedMoments
+from pyro_moments.rules.mean_check import MeanCheck
+from pyro_moments.rules.table import moment_rule, named
+
+
+def _at_mean(operand: Any) -> Any:
+    return getattr(operand, "at_mean", operand)
+
+
+def _comparison(compare: Callable) -> Callable:
+    def rule(input: Any, other: Any) -> MeanCheck:
+        sites = frozenset().union(*(getattr(operand, "sites", ()) for operand in (input, other)))
+        return MeanCheck(compare(_at_mean(input), _at_mean(other)), sites)
+
+    return rule
+
+
+for _name in ("eq", "gt", "ge", "lt", "le"):
+    moment_rule(*named(_name, f"__{_name}__"), takes=(Composite,))(
+        _comparison(getattr(operator, _name))
+    )
+
+
+@moment_rule(*named("__and__", "logical_and"), takes=(MeanCheck,))
+def both_true(input: Any, other: Any) -> MeanCheck:
+    """Serve constraints to an interval."""
+    for operand in (input, other):
+        if hasattr(operand, "sites"):
+            _require_check(operand)
+    left, right = (getattr(operand, "outcome", operand) for operand in (input, other))
+    sites = frozenset().union(*(getattr(operand, "sites", ()) for operand in (input, other)))
+    return MeanCheck(left & right, sites)
+
+
+@moment_rule(*named("all"), takes=(MeanCheck,))
+def all_true(input: MeanCheck, dim: int, keepdim: bool = False) -> MeanCheck:
+    """Serve constraints of vectors, which hold if every component's does."""
+    _require_check(input)
+    return MeanCheck(input.outcome.all(dim, keepdim), input.sites)
+
+
+@moment_rule(torch._is_all_true, takes=(MeanCheck,))
+def is_all_true(input: MeanCheck) -> torch.Tensor:
+    """Serve the validation of distribution parameters."""
+    _require_check(input)
+    return torch._is_all_true(input.outcome)
+
+
+def _require_check(operand: Any) -> None:
+    if not isinstance(operand, MeanCheck):
+        raise UnsupportedMoments(
+            "the truth of a random value is random",
+            sites=operand.sites,
+            remedy="do not branch on random values",
+        )

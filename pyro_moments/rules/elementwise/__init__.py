@@ -1,0 +1,5 @@
+"""Rules of operations component by component."""
+
+from pyro_moments.rules.elementwise import activations, arithmetic, choices, dropout, powers
+
+__all__ = ["activations", "arithmetic", "choices", "dropout", "powers"]

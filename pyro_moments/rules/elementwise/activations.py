@@ -1,0 +1,224 @@
+"""Activations: every function of the table that torch has, in all its spellings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from moment_calculus.functions.table import ACTIVATIONS, activation
+from moment_calculus.operations.elementwise.arithmetic import apply, is_value, multiply
+from moment_calculus.operations.elementwise.parametric import at_least, at_most, prelu
+from moment_calculus.refusals.errors import UnsupportedMoments
+from moment_calculus.values import Value
+from pyro_moments.rules.shapes.indexing import chunk
+from pyro_moments.rules.table import moment_rule, named
+
+# Activations of the table whose functions in torch have options: their rules are written out below.
+WITH_OPTIONS = frozenset(
+    "celu clamp elu gelu hardshrink hardtanh heaviside leaky_relu softplus softshrink "
+    "threshold".split()
+)
+# Further names that torch has for some of the others.
+SPELLINGS = {"abs": "abs absolute __abs__", "sigmoid": "sigmoid expit"}
+
+
+def spellings(names: str) -> tuple[Callable, ...]:
+    """Functions of these names in torch, its functional and special modules, and its tensors.
+
+    Args:
+        names: separated by spaces.
+    """
+    special = [getattr(torch.special, name, None) for name in names.split()]
+    return (*named(*names.split()), *(function for function in special if function))
+
+
+def serves(names: str) -> Callable[[Callable], Callable]:
+    """Register a rule for functions of these names and for their variants in place.
+
+    Args:
+        names: separated by spaces.
+    """
+
+    def register(rule: Callable) -> Callable:
+        moment_rule(*spellings(names))(rule)
+        in_place = " ".join(f"{name}_" for name in names.split())
+        moment_rule(*spellings(in_place), in_place=True)(rule)
+        return rule
+
+    return register
+
+
+def _plain(kind: str, names: str) -> None:
+    def rule(input: Value, inplace: bool = False) -> Value:
+        return apply(activation(kind), input)
+
+    rule.__name__ = rule.__qualname__ = kind
+    rule.__doc__ = f"Serve ``{'``, ``'.join(names.split())}``."
+    serves(names)(rule)
+
+
+for _kind in ACTIVATIONS:
+    if _kind not in WITH_OPTIONS:
+        _plain(_kind, SPELLINGS.get(_kind, _kind))
+
+
+def certain(**parameters: Any) -> dict[str, Any]:
+    """Parameters as numbers; random ones and learnt ones are refused.
+
+    Args:
+        **parameters: numbers or tensors of one element.
+    """
+    _refuse_random(**parameters)
+    for name, parameter in parameters.items():
+        if getattr(parameter, "requires_grad", False):
+            raise UnsupportedMoments(
+                f"no gradient flows to the parameter {name}",
+                remedy=f"pass {name} as a number",
+            )
+    return {name: None if p is None else float(p) for name, p in parameters.items()}
+
+
+def _refuse_random(**parameters: Any) -> None:
+    for name, parameter in parameters.items():
+        if is_value(parameter):
+            raise UnsupportedMoments(
+                f"the parameter {name} is random",
+                sites=parameter.sites,
+                remedy=f"make {name} certain",
+            )
+
+
+def _require_range(input: Value, *, above: float, **parameters: Any) -> None:
+    for name, number in certain(**parameters).items():
+        if not number > above:
+            raise UnsupportedMoments(
+                f"{name}={number:g} is not above {above:g}",
+                sites=input.sites,
+                remedy=f"choose a larger {name}",
+            )
+
+
+def _with(kind: str, input: Value, **parameters: Any) -> Value:
+    return apply(activation(kind, **certain(**parameters)), input)
+
+
+@serves("leaky_relu")
+def leaky_relu(input: Value, negative_slope: float = 0.01, inplace: bool = False) -> Value:
+    """Serve ``F.leaky_relu`` and ``nn.LeakyReLU``."""
+    return _with("leaky_relu", input, negative_slope=negative_slope)
+
+
+@serves("prelu")
+def prelu_(input: Value, weight: Any) -> Value:
+    """Serve ``F.prelu`` and ``nn.PReLU``: one slope, or one for each channel (axis 1)."""
+    _refuse_random(weight=weight)
+    trailing = len(input.shape) - 2
+    channels = weight.reshape(-1, *[1] * max(trailing, 0)) if weight.numel() > 1 else weight
+    return prelu(input, channels)
+
+
+@serves("elu")
+def elu(input: Value, alpha: float = 1.0, inplace: bool = False) -> Value:
+    """Serve ``F.elu`` and ``nn.ELU``."""
+    return _with("elu", input, alpha=alpha)
+
+
+@serves("celu")
+def celu(input: Value, alpha: float = 1.0, inplace: bool = False) -> Value:
+    """Serve ``F.celu`` and ``nn.CELU`` for a positive alpha."""
+    _require_range(input, alpha=alpha, above=0.0)
+    return _with("celu", input, alpha=alpha)
+
+
+@serves("gelu")
+def gelu(input: Value, *, approximate: str = "none") -> Value:
+    """Serve ``F.gelu`` and ``nn.GELU``, exact and by tanh."""
+    if approximate not in ("none", "tanh"):
+        raise RuntimeError("approximate argument must be either none or tanh.")
+    return apply(activation("gelu" if approximate == "none" else "gelu_tanh"), input)
+
+
+@serves("softplus")
+def softplus(input: Value, beta: float = 1.0, threshold: float = 20.0) -> Value:
+    """Serve ``F.softplus``; beyond the threshold torch is linear, which is 2e-9 off at most."""
+    _require_range(input, threshold=threshold, above=19.0)  # below it is another function
+    _require_range(input, beta=beta, above=0.0)
+    return _with("softplus", input, beta=beta)
+
+
+@serves("softshrink")
+def softshrink(input: Value, lambd: float = 0.5) -> Value:
+    """Serve ``F.softshrink``."""
+    _require_range(input, lambd=lambd, above=0.0)
+    return _with("softshrink", input, threshold=lambd)
+
+
+@serves("hardshrink")
+def hardshrink(input: Value, lambd: float = 0.5) -> Value:
+    """Serve ``F.hardshrink``."""
+    _require_range(input, lambd=lambd, above=0.0)
+    return _with("hardshrink", input, threshold=lambd)
+
+
+@serves("threshold")
+def threshold(input: Value, threshold: float, value: float, inplace: bool = False) -> Value:
+    """Serve ``F.threshold``."""
+    return _with("threshold", input, level=threshold, value=value)
+
+
+@serves("hardtanh")
+def hardtanh(
+    input: Value, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False
+) -> Value:
+    """Serve ``F.hardtanh`` and ``nn.Hardtanh``."""
+    return _with("hardtanh", input, low=min_val, high=max_val)
+
+
+@serves("clamp clip")
+def clamp(input: Value, min: Any = None, max: Any = None) -> Value:
+    """Serve ``clamp`` with certain bounds, numbers or tensors."""
+    if min is None and max is None:
+        raise RuntimeError("torch.clamp: At least one of 'min' or 'max' must not be None")
+    _refuse_random(min=min, max=max)
+    if any(_is_array(bound) for bound in (min, max)):
+        lower = input if min is None else at_least(input, min)
+        return lower if max is None else at_most(lower, max)
+    return _with("clamp", input, low=min, high=max)
+
+
+def _is_array(bound: Any) -> bool:
+    """Whether a bound is an array, or a number that a gradient flows to."""
+    return bool(getattr(bound, "ndim", 0)) or getattr(bound, "requires_grad", False)
+
+
+@serves("clamp_min")
+def clamp_min(input: Value, min: Any) -> Value:
+    """Serve ``clamp_min``."""
+    return clamp(input, min=min)
+
+
+@serves("clamp_max")
+def clamp_max(input: Value, max: Any) -> Value:
+    """Serve ``clamp_max``."""
+    return clamp(input, max=max)
+
+
+@serves("heaviside")
+def heaviside(input: Value, values: Any = None) -> Value:
+    """Serve ``torch.heaviside``; its value at zero has probability zero and does not matter."""
+    if is_value(values):
+        raise UnsupportedMoments(
+            "the value of the step at zero is random",
+            sites=values.sites,
+            remedy="make it certain; at a random argument it does not matter",
+        )
+    return apply(activation("heaviside"), input)
+
+
+@moment_rule(*named("glu"))
+def glu(input: Value, dim: int = -1) -> Value:
+    """Serve ``F.glu`` and ``nn.GLU``: the product of one half and the sigmoid of the other."""
+    content, gate = chunk(input, 2, dim)
+    return multiply(content, apply(activation("sigmoid"), gate))

@@ -1,0 +1,92 @@
+"""Powers, roots and logarithms: natural powers of anything, the rest of what is positive."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from moment_calculus.operations.elementwise import arithmetic as operations
+from moment_calculus.operations.elementwise import positive
+from moment_calculus.operations.elementwise.arithmetic import is_value, scale_shift
+from moment_calculus.refusals.errors import UnsupportedMoments
+from moment_calculus.values import Value
+from pyro_moments.rules.elementwise.activations import certain, serves
+from pyro_moments.rules.table import moment_rule, named
+
+
+@serves("square")
+def square(input: Value) -> Value:
+    """Serve ``torch.square``."""
+    return operations.square(input)
+
+
+@serves("sqrt")
+def sqrt(input: Value) -> Value:
+    """Serve ``torch.sqrt`` of a positive function of a Gaussian."""
+    return positive.power(input, 0.5)
+
+
+@serves("rsqrt")
+def rsqrt(input: Value) -> Value:
+    """Serve ``torch.rsqrt`` of a positive function of a Gaussian."""
+    return positive.power(input, -0.5)
+
+
+@serves("reciprocal")
+def reciprocal(input: Value) -> Value:
+    """Serve ``torch.reciprocal`` of a positive function of a Gaussian."""
+    return positive.power(input, -1.0)
+
+
+@serves("log")
+def log(input: Value) -> Value:
+    """Serve ``torch.log`` of a positive function of a Gaussian."""
+    return positive.log(input)
+
+
+@serves("log1p")
+def log1p(input: Value) -> Value:
+    """Serve ``torch.log1p`` of a function of a Gaussian that is above −1."""
+    return positive.log1p(input)
+
+
+@serves("log2")
+def log2(input: Value) -> Value:
+    """Serve ``torch.log2`` of a positive function of a Gaussian."""
+    return scale_shift(positive.log(input), 1 / math.log(2))
+
+
+@serves("log10")
+def log10(input: Value) -> Value:
+    """Serve ``torch.log10`` of a positive function of a Gaussian."""
+    return scale_shift(positive.log(input), 1 / math.log(10))
+
+
+@serves("pow")
+def power(input: Any, exponent: Any) -> Any:
+    """Serve ``torch.pow`` and ``**`` with a certain exponent or a certain positive base."""
+    if is_value(exponent):
+        return positive.exponential(input, exponent)
+    if getattr(exponent, "ndim", 0):
+        raise UnsupportedMoments(
+            f"a tensor of exponents, of shape {tuple(exponent.shape)}",
+            sites=input.sites,
+            remedy="use one exponent for all elements",
+        )
+    exponent = certain(exponent=exponent)["exponent"]
+    if exponent == 0:
+        like = input.mean if hasattr(input, "mean") else input.base.mean
+        return torch.ones_like(like)
+    return operations.square(input) if exponent == 2 else positive.power(input, exponent)
+
+
+moment_rule(*named("__pow__"))(power)
+moment_rule(*named("__ipow__"), in_place=True)(power)
+
+
+@moment_rule(*named("__rpow__"))
+def reversed_power(input: Any, exponent: Any) -> Any:
+    """Serve ``number ** random``."""
+    return power(exponent, input)

@@ -1,0 +1,35 @@
+"""Concatenation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from moment_calculus.operations.shapes import concatenation
+from moment_calculus.values import Value
+from pyro_moments.rules.table import moment_rule, named
+from pyro_moments.rules.torch_shapes import meta, place
+
+
+@moment_rule(*named("cat", "concat", "concatenate"))
+def cat(tensors: Sequence[Any], dim: int = 0) -> Value:
+    """Serve ``torch.cat``."""
+    torch.cat([meta(tensor) for tensor in tensors], dim)
+    rank = len(tensors[0].shape)
+    return concatenation.concatenate(tensors, place(dim, rank) - rank)
+
+
+@moment_rule(*named("stack"))
+def stack(tensors: Sequence[Any], dim: int = 0) -> Value:
+    """Serve ``torch.stack``."""
+    torch.stack([meta(tensor) for tensor in tensors], dim)
+    rank = len(tensors[0].shape) + 1
+    return concatenation.stack(tensors, place(dim, rank) - rank)
+
+
+@moment_rule(torch.hstack)
+def hstack(tensors: Sequence[Any]) -> Value:
+    """Serve ``torch.hstack``."""
+    return cat(tensors, 0 if len(tensors[0].shape) == 1 else 1)

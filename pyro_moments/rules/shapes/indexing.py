@@ -1,0 +1,201 @@
+"""Indexing, splitting and repetition."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from moment_calculus.operations import shapes
+from moment_calculus.operations.shapes import gathering, indexing
+from moment_calculus.refusals.errors import UnsupportedMoments
+from moment_calculus.values import Value
+from pyro_moments.rules.table import moment_rule, named
+from pyro_moments.rules.torch_shapes import meta, place
+
+
+@moment_rule(torch.Tensor.__getitem__, view=True)
+def getitem(input: Value, key: Any) -> Value:
+    """Serve indexing and slicing."""
+    return indexing.index(input, key)
+
+
+@moment_rule(*named("select"), view=True)
+def select(input: Value, dim: int, index: int) -> Value:
+    """Serve ``select``."""
+    meta(input).select(dim, index)
+    return indexing.take(input, index, place(dim, len(input.shape)))
+
+
+@moment_rule(*named("narrow"), view=True)
+def narrow(input: Value, dim: int, start: int, length: int) -> Value:
+    """Serve ``narrow``."""
+    meta(input).narrow(dim, int(start), length)
+    axis = place(dim, len(input.shape))
+    start = int(start) % max(input.shape[axis], 1) if start < 0 else int(start)
+    return indexing.take(input, slice(start, start + length), axis)
+
+
+@moment_rule(*named("index_select"))
+def index_select(input: Value, dim: int, index: torch.Tensor) -> Value:
+    """Serve ``index_select``."""
+    return indexing.take(input, index, place(dim, len(input.shape)))
+
+
+@moment_rule(*named("gather"))
+def gather(input: Value, dim: int, index: torch.Tensor, *, sparse_grad: bool = False) -> Value:
+    """Serve ``gather``."""
+    indexing.require_certain(index)
+    meta(input).gather(dim, index.to("meta"))
+    axis = place(dim, len(input.shape))
+    for other, size in enumerate(index.shape):
+        if other != axis and size != input.shape[other]:
+            input = indexing.take(input, slice(0, size), other)
+    return gathering.gather(input, index, axis)
+
+
+@moment_rule(*named("take_along_dim"))
+def take_along_dim(input: Value, indices: torch.Tensor, dim: int | None = None) -> Value:
+    """Serve ``take_along_dim``."""
+    indexing.require_certain(indices)
+    if dim is None:
+        return indexing.index(shapes.reshape(input, (meta(input).numel(),)), indices.reshape(-1))
+    axis = place(dim, len(input.shape))
+    ones = [1 if i == axis else n for i, n in enumerate(input.shape)]
+    batch = torch.broadcast_shapes(tuple(ones), _without(indices.shape, axis))
+    wide = [input.shape[axis] if i == axis else n for i, n in enumerate(batch)]
+    chosen = [indices.shape[axis] if i == axis else n for i, n in enumerate(batch)]
+    return gathering.gather(shapes.broadcast(input, wide), indices.expand(chosen), axis)
+
+
+def _without(shape: Sequence[int], axis: int) -> tuple[int, ...]:
+    return tuple(1 if i == axis else n for i, n in enumerate(shape))
+
+
+@moment_rule(F.embedding)
+def embedding(
+    input: Any,
+    weight: Value,
+    padding_idx: int | None = None,
+    max_norm: float | None = None,
+    norm_type: float = 2.0,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
+) -> Value:
+    """Serve ``F.embedding`` and ``nn.Embedding``: rows of a random table."""
+    indexing.require_certain(input)
+    if max_norm is not None:
+        raise UnsupportedMoments(
+            "an embedding with max_norm changes its random table",
+            sites=weight.sites,
+            remedy="leave max_norm out",
+        )
+    return indexing.index(weight, input)
+
+
+@moment_rule(*named("unbind"), view=True)
+def unbind(input: Value, dim: int = 0) -> tuple[Value, ...]:
+    """Serve ``unbind`` and iteration."""
+    meta(input).unbind(dim)
+    return indexing.unstack(input, place(dim, len(input.shape)))
+
+
+def _parts(input: Value, parts: Sequence[torch.Tensor], dim: int) -> tuple[Value, ...]:
+    """Consecutive slices of the sizes of torch's own parts."""
+    axis = place(dim, len(input.shape))
+    ends = list(itertools.accumulate(part.shape[axis] for part in parts))
+    starts = [0, *ends[:-1]]
+    slices = [slice(start, end) for start, end in zip(starts, ends, strict=True)]
+    return tuple(indexing.take(input, part, axis) for part in slices)
+
+
+@moment_rule(*named("split", "split_with_sizes"), view=True)
+def split(input: Value, split_size_or_sections: Any, dim: int = 0) -> tuple[Value, ...]:
+    """Serve ``split``."""
+    return _parts(input, meta(input).split(split_size_or_sections, dim), dim)
+
+
+@moment_rule(*named("chunk"), view=True)
+def chunk(input: Value, chunks: int, dim: int = 0) -> tuple[Value, ...]:
+    """Serve ``chunk``."""
+    return _parts(input, meta(input).chunk(chunks, dim), dim)
+
+
+@moment_rule(*named("tensor_split"), view=True)
+def tensor_split(input: Value, indices_or_sections: Any, dim: int = 0) -> tuple[Value, ...]:
+    """Serve ``tensor_split``."""
+    return _parts(input, meta(input).tensor_split(indices_or_sections, dim), dim)
+
+
+@moment_rule(*named("hsplit"), view=True)
+def hsplit(input: Value, indices_or_sections: Any) -> tuple[Value, ...]:
+    """Serve ``hsplit``."""
+    dim = 0 if len(input.shape) == 1 else 1
+    return _parts(input, meta(input).hsplit(indices_or_sections), dim)
+
+
+def _rearranged(input: Value, move: Any) -> Value:
+    """Rows chosen along one axis after another, as torch moves a line of integers."""
+    for axis, size in enumerate(input.shape):
+        line = torch.arange(size).reshape([-1 if i == axis else 1 for i in range(len(input.shape))])
+        chosen = move(line).movedim(axis, 0).flatten(1)[:, 0]
+        if chosen.tolist() != list(range(size)):
+            input = indexing.take(input, chosen, axis)
+    return input
+
+
+@moment_rule(*named("flip"))
+def flip(input: Value, *dims: Any) -> Value:
+    """Serve ``flip``."""
+    return _rearranged(input, lambda a: a.flip(*dims))
+
+
+@moment_rule(*named("fliplr"))
+def fliplr(input: Value) -> Value:
+    """Serve ``fliplr``."""
+    return _rearranged(input, lambda a: a.flip(1))
+
+
+@moment_rule(*named("flipud"))
+def flipud(input: Value) -> Value:
+    """Serve ``flipud``."""
+    return _rearranged(input, lambda a: a.flip(0))
+
+
+@moment_rule(*named("roll"))
+def roll(input: Value, shifts: Any, dims: Any = None) -> Value:
+    """Serve ``roll``."""
+    if dims is None:
+        flat = shapes.reshape(input, (meta(input).numel(),))
+        return shapes.reshape(_rearranged(flat, lambda a: a.roll(shifts, 0)), input.shape)
+    return _rearranged(input, lambda a: a.roll(shifts, dims))
+
+
+@moment_rule(*named("repeat", "tile"))
+def repeat(input: Value, *repeats: Any) -> Value:
+    """Serve ``repeat`` and ``tile``."""
+    counts = list(repeats[0] if len(repeats) == 1 and isinstance(repeats[0], Sequence) else repeats)
+    rank = len(input.shape)
+    counts = [1] * (rank - len(counts)) + counts
+    meta(input).repeat(counts)
+    input = shapes.reshape(input, (1,) * (len(counts) - rank) + tuple(input.shape))
+    for axis, count in enumerate(counts):
+        if count != 1:
+            chosen = torch.arange(input.shape[axis]).repeat(count)
+            input = indexing.take(input, chosen, axis)
+    return input
+
+
+@moment_rule(*named("repeat_interleave"))
+def repeat_interleave(
+    input: Value, repeats: Any, dim: int | None = None, *, output_size: int | None = None
+) -> Value:
+    """Serve ``repeat_interleave``."""
+    if dim is None:
+        input, dim = shapes.reshape(input, (meta(input).numel(),)), 0
+    axis = place(dim, len(input.shape))
+    chosen = torch.arange(input.shape[axis]).repeat_interleave(repeats)
+    return indexing.take(input, chosen, axis)

@@ -1,0 +1,106 @@
+"""Shape operations that keep the order of the components."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from moment_calculus.operations import shapes
+from moment_calculus.operations.normalised.composites import LogSoftmax
+from moment_calculus.refusals.errors import UnsupportedMoments
+from moment_calculus.values import Value
+from pyro_moments.rules.mean_check import MeanCheck
+from pyro_moments.rules.table import moment_rule, named
+from pyro_moments.rules.torch_shapes import meta
+
+
+def _sizes(sizes: tuple) -> tuple[int, ...]:
+    """Sizes given one by one or as one sequence."""
+    return tuple(sizes[0]) if len(sizes) == 1 and isinstance(sizes[0], Sequence) else sizes
+
+
+@moment_rule(*named("reshape", "view"), takes=(MeanCheck,), view=True)
+def reshape(input: Any, *sizes: Any, shape: Sequence[int] | None = None) -> Any:
+    """Serve ``reshape`` and ``view``, of the checks of vector constraints too."""
+    if isinstance(input, MeanCheck):
+        return MeanCheck(input.outcome.reshape(*sizes), input.sites)
+    wanted = tuple(shape) if shape is not None else _sizes(sizes)
+    if any(isinstance(n, torch.dtype) for n in wanted):
+        raise UnsupportedMoments(
+            "a view as another dtype", sites=input.sites, remedy="keep the dtype of the model"
+        )
+    return shapes.reshape(input, tuple(meta(input).reshape(wanted).shape))
+
+
+@moment_rule(*named("flatten"), view=True)
+def flatten(input: Value, start_dim: int = 0, end_dim: int = -1) -> Value:
+    """Serve ``flatten`` and ``nn.Flatten``."""
+    return shapes.reshape(input, tuple(meta(input).flatten(start_dim, end_dim).shape))
+
+
+@moment_rule(*named("squeeze"), view=True)
+def squeeze(input: Value, dim: Any = None) -> Value:
+    """Serve ``squeeze``."""
+    squeezed = meta(input).squeeze() if dim is None else meta(input).squeeze(dim)
+    return shapes.reshape(input, tuple(squeezed.shape))
+
+
+@moment_rule(*named("unsqueeze"), view=True)
+def unsqueeze(input: Value, dim: int) -> Value:
+    """Serve ``unsqueeze``."""
+    return shapes.reshape(input, tuple(meta(input).unsqueeze(dim).shape))
+
+
+@moment_rule(*named("expand", "broadcast_to"), takes=(LogSoftmax,), view=True)
+def expand(input: Any, *sizes: Any, size: Sequence[int] | None = None) -> Any:
+    """Serve ``expand``."""
+    if isinstance(input, LogSoftmax):
+        return LogSoftmax(expand(input.source, *sizes))
+    wanted = tuple(size) if size is not None else _sizes(sizes)
+    return shapes.broadcast(input, tuple(meta(input).expand(wanted).shape))
+
+
+@moment_rule(*named("expand_as"), view=True)
+def expand_as(input: Value, other: Any) -> Value:
+    """Serve ``expand_as``."""
+    return expand(input, tuple(other.shape))
+
+
+@moment_rule(*named("view_as", "reshape_as"), view=True)
+def reshape_as(input: Value, other: Any) -> Value:
+    """Serve ``view_as`` and ``reshape_as``."""
+    return reshape(input, tuple(other.shape))
+
+
+@moment_rule(torch.broadcast_tensors, view=True)
+def broadcast_tensors(*operands: Any) -> tuple:
+    """Serve the broadcasting of distribution parameters."""
+    parts: Sequence[Any] = operands[0] if isinstance(operands[0], tuple | list) else operands
+    shape = shapes.broadcast_shape(*(tuple(part.shape) for part in parts))
+    return tuple(shapes.broadcast(part, shape) for part in parts)
+
+
+@moment_rule(*named("unflatten"), view=True)
+def unflatten(input: Value, dim: int, sizes: Sequence[int]) -> Value:
+    """Serve ``unflatten`` and ``nn.Unflatten``."""
+    return shapes.reshape(input, tuple(meta(input).unflatten(dim, tuple(sizes)).shape))
+
+
+@moment_rule(*named("atleast_1d"), view=True)
+def atleast_1d(input: Value) -> Value:
+    """Serve ``torch.atleast_1d`` of one value."""
+    return shapes.reshape(input, tuple(input.shape) or (1,))
+
+
+@moment_rule(*named("clone"))
+def clone(input: Value, *, memory_format: Any = None) -> Value:
+    """Serve ``clone``: the same random value, not an independent copy of it."""
+    return input
+
+
+@moment_rule(*named("contiguous"), view=True)
+def contiguous(input: Value, memory_format: Any = None) -> Value:
+    """Serve ``contiguous``."""
+    return input

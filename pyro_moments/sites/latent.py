@@ -1,0 +1,113 @@
+"""What a latent site contributes to the ELBO: its KL divergence, or prior and entropy apart."""
+
+from __future__ import annotations
+
+from typing import Any, TypeGuard
+
+import pyro.distributions as dist
+import torch
+from pyro.distributions.util import scale_and_mask, sum_rightmost
+from pyro.poutine import Trace
+
+from moment_calculus.hosts.wording import not_in_guide
+from moment_calculus.likelihoods import divergences
+from moment_calculus.values import Gaussian
+from pyro_moments.evaluation.tensor import MomentTensor, unwrap
+from pyro_moments.likelihoods import evaluate
+from pyro_moments.likelihoods.structure import has_moments
+from pyro_moments.sites.latent_vector import LatentVector
+from pyro_moments.sites.posteriors import entropy
+from pyro_moments.sites.transformed import gaussian_base
+
+
+def scaled_sum(log_prob: torch.Tensor, site: Any) -> torch.Tensor:
+    """Sum of a site's terms with its scale and mask.
+
+    Args:
+        log_prob: of the site's batch shape.
+        site: node of a trace.
+    """
+    terms = scale_and_mask(log_prob, site["scale"], site["mask"])
+    return terms.sum() if terms.dim() else terms
+
+
+def latent_term(name: str, site: Any, guide_trace: Trace) -> torch.Tensor:
+    """s_model E_q[log p] + s_guide H of one latent site; −KL where the scales are the same.
+
+    Args:
+        name: the site.
+        site: its node in the model's trace.
+        guide_trace: the guide's trace.
+
+    Raises:
+        UnsupportedMoments: if the guide has no such site, or its posterior has no moments.
+    """
+    guide_site = _guide_site(name, guide_trace)
+    same = site["mask"] is guide_site["mask"] and _same(site["scale"], guide_site["scale"])
+    if same and (divergence := _gaussian_kl(site, guide_site)) is not None:
+        return -scaled_sum(divergence, site)
+    log_prior = evaluate(name, site["fn"], site["value"])
+    site_entropy = _entropy(site["value"], guide_site)
+    if same:
+        return scaled_sum(log_prior + site_entropy, site)
+    return scaled_sum(log_prior, site) + scaled_sum(site_entropy, guide_site)
+
+
+def auxiliary_term(site: Any) -> torch.Tensor:
+    """Entropy of a site that only the guide has.
+
+    Args:
+        site: its node in the guide's trace.
+    """
+    return scaled_sum(_entropy(site["value"], site), site)
+
+
+def _same(scale: Any, other: Any) -> bool:
+    return scale is other or (isinstance(scale, float) and scale == other)
+
+
+def _guide_site(name: str, guide_trace: Trace) -> Any:
+    if name not in guide_trace.nodes:
+        raise not_in_guide(name)
+    return guide_trace.nodes[name]
+
+
+def _gaussian_kl(site: Any, guide_site: Any) -> torch.Tensor | None:
+    """KL to a certain Normal prior, of the batch shape; None for any other site."""
+    moments = site["value"].value if isinstance(site["value"], MomentTensor) else None
+    prior, transforms = gaussian_base(site["fn"])
+    if not _is_leaf(moments) or prior is None or transforms or has_moments(prior):
+        return None
+    if isinstance(guide_site["fn"], dist.Delta):
+        return None
+    prior_variance = prior.scale * prior.scale
+    kl = divergences.gaussian_kl(moments.mean, moments.variance, prior.loc, prior_variance)
+    return sum_rightmost(kl, site["fn"].event_dim)
+
+
+def _is_leaf(moments: Any) -> TypeGuard[Gaussian]:
+    return isinstance(moments, Gaussian) and not moments.step.inputs and not moments.has_covariance
+
+
+def _entropy(value: Any, guide_site: Any) -> torch.Tensor:
+    """−E_q[log q] of a guide site, of the batch shape.
+
+    A function of other sites, which Pyro's guides record as a Delta, has their entropy, counted
+    with them, and the log-determinant that the Delta holds.
+    """
+    fn = guide_site["fn"]
+    if isinstance(value, LatentVector):
+        return fn.entropy()
+    if not isinstance(value, MomentTensor):
+        return -fn.log_prob(value)
+    if isinstance(fn, dist.Delta):
+        return -_mean(fn.log_density)
+    moments: Any = value.value
+    return entropy(moments, fn)
+
+
+def _mean(log_density: torch.Tensor) -> torch.Tensor:
+    """The log-determinant of a transform, at the mean of its own moments."""
+    if isinstance(log_density, MomentTensor):
+        return unwrap(log_density).gaussian().mean
+    return log_density

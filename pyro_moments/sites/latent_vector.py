@@ -1,0 +1,136 @@
+"""The packed latent vector of Pyro's automatic guides, taken apart into one value for each site."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from typing import Any, NamedTuple
+
+import torch
+from pyro import poutine
+from pyro.infer.autoguide import AutoContinuous
+
+from guides.families import mean_field
+from moment_calculus.hosts.wording import MEAN_FIELD_GUIDES
+from moment_calculus.numerics.rulebook import Propagation
+from moment_calculus.operations.elementwise.arithmetic import leaf
+from moment_calculus.refusals.errors import UnsupportedMoments
+from pyro_moments.evaluation.tensor import MomentTensor
+from pyro_moments.sites.transformed import gaussian_base
+
+
+class Part(NamedTuple):
+    """One site's share of a latent vector, on the unconstrained space.
+
+    Args:
+        name: the site.
+        start: where its components begin.
+        shape: its unconstrained shape.
+        event_dim: how many trailing axes make up one draw.
+    """
+
+    name: str
+    start: int
+    shape: torch.Size
+    event_dim: int
+
+
+def modules_of(guide: Any) -> Iterable[torch.nn.Module]:
+    """The modules of a guide; none for a function.
+
+    Args:
+        guide: the guide, possibly inside Pyro's handlers.
+    """
+    unwrapped = poutine.unwrap(guide)
+    return unwrapped.modules() if isinstance(unwrapped, torch.nn.Module) else ()
+
+
+def parts_of(guide: Any, name: str) -> tuple[Part, ...]:
+    """The sites that an automatic guide packs into one latent vector.
+
+    Args:
+        guide: the guide, possibly inside Pyro's handlers.
+        name: the latent vector's site.
+
+    Returns:
+        The parts in their order; none if the guide has no such vector.
+    """
+    for module in modules_of(guide):
+        if isinstance(module, AutoContinuous) and name == f"_{module._pyro_name}_latent":
+            return tuple(_parts(module))
+    return ()
+
+
+def _parts(guide: AutoContinuous) -> Iterator[Part]:
+    start = 0
+    trace: Any = guide.prototype_trace
+    for name, site in trace.iter_stochastic_nodes():
+        shape = guide._unconstrained_shapes[name]
+        event_dim = site["fn"].event_dim + len(shape) - len(site["value"].shape)
+        yield Part(name, start, shape, event_dim)
+        start += shape.numel()
+
+
+class LatentVector:
+    """A latent vector with independent components, of which only the sites' parts are live.
+
+    It is no tensor: every part is an independent value named by its site, and whatever else a
+    guide might do with the whole vector would depend on all of them in silence.
+
+    Args:
+        fn: distribution of the vector, a Normal with independent components.
+        parts: the sites that it holds.
+        sampled: names of the sites that are drawn by reparameterisation.
+        propagation: how randomness flows from the others.
+    """
+
+    def __init__(
+        self,
+        fn: Any,
+        parts: tuple[Part, ...],
+        sampled: Collection[str],
+        propagation: Propagation,
+    ) -> None:
+        normal: Any = gaussian_base(fn)[0]
+        self.shape = fn.batch_shape + fn.event_shape
+        self.loc, self.scale = (p.expand(self.shape) for p in (normal.loc, normal.scale))
+        self.propagation = propagation
+        self._values = {part.start: self._value(part, part.name in sampled) for part in parts}
+
+    def size(self, dim: int) -> int:
+        """Size of one dimension."""
+        return self.shape[dim]
+
+    def __getitem__(self, key: Any) -> _Unshaped:
+        """The part that begins where a slice of the trailing axis does."""
+        return _Unshaped(self._values[key[-1].start])
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: tuple = (), kwargs: Any = None) -> Any:
+        """Refuse operations on the whole vector."""
+        raise UnsupportedMoments(
+            "an operation on the latent vector of an automatic guide as a whole",
+            remedy=MEAN_FIELD_GUIDES,
+        )
+
+    def _value(self, part: Part, sampled: bool) -> torch.Tensor:
+        end = part.start + part.shape.numel()
+        loc, scale = (p[..., part.start : end].reshape(part.shape) for p in (self.loc, self.scale))
+        if sampled:
+            return mean_field.sample(loc, scale, torch.randn_like(loc))
+        moments = mean_field.moments(loc, scale)
+        return MomentTensor(leaf(part.name, *moments, self.propagation, event_dim=part.event_dim))
+
+
+class _Unshaped(NamedTuple):
+    """A part before the guide asks for its shape, which it has already."""
+
+    value: torch.Tensor
+
+    def view(self, shape: torch.Size) -> torch.Tensor:
+        if shape != self.value.shape:
+            raise UnsupportedMoments(
+                f"a site of shape {tuple(self.value.shape)} in a latent vector is broadcast to "
+                f"{tuple(shape)}",
+                remedy="call the guide outside plates",
+            )
+        return self.value

@@ -1,0 +1,125 @@
+"""Gives Gaussian guide sites their value as moments instead of a sample."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import pyro.distributions as dist
+from pyro.infer.autoguide import AutoStructured
+from pyro.poutine.messenger import Messenger
+from pyro.poutine.util import site_is_subsample
+
+from moment_calculus.hosts.wording import MEAN_FIELD_GUIDES, not_reparameterised
+from moment_calculus.numerics.rulebook import Propagation
+from moment_calculus.refusals.errors import UnsupportedMoments
+from pyro_moments.evaluation.tensor import MomentTensor
+from pyro_moments.sites.latent_vector import LatentVector, Part, modules_of, parts_of
+from pyro_moments.sites.posteriors import posterior_value, without_wrappers
+from pyro_moments.sites.transformed import gaussian_base
+
+_AUXILIARY_SUFFIXES = ("_unconstrained", "_aux")  # AutoNormal's, AutoStructured's
+
+
+class MomentMessenger(Messenger):
+    """Replaces the draw of every Gaussian latent site by its moments.
+
+    It has to be the outermost handler of the guide, so that it sees the site's distribution after
+    plates have expanded it.
+
+    Args:
+        propagation: how randomness flows from the sites.
+        sample_sites: names of the sites that are drawn as usual.
+        guide: the guide, in which the latent vectors of Pyro's automatic guides are looked up.
+    """
+
+    def __init__(
+        self, propagation: Propagation, sample_sites: Collection[str] = (), guide: Any = None
+    ) -> None:
+        super().__init__()
+        self.propagation, self.sample_sites = propagation, frozenset(sample_sites)
+        self.guide = guide
+
+    def _pyro_sample(self, msg: Any) -> None:
+        if msg["is_observed"] or msg["done"] or msg["value"] is not None or site_is_subsample(msg):
+            return
+        name, fn = model_site(msg), msg["fn"]
+        if isinstance(without_wrappers(fn), dist.Delta):
+            return
+        auxiliary = msg["infer"].get("is_auxiliary")
+        parts = parts_of(self.guide, name) if auxiliary else ()
+        if self._is_drawn(msg["name"], name, parts):
+            if not fn.has_rsample:
+                raise not_reparameterised(name, without_wrappers(fn), host="Pyro")
+            return
+        if auxiliary:
+            _check_structure(self.guide, name)
+        msg["value"] = self._vector(name, fn, parts) if parts else self._tensor(name, fn)
+        msg["done"] = True
+
+    def _is_drawn(self, own: str, name: str, parts: tuple[Part, ...]) -> bool:
+        if not self.sample_sites:
+            return False
+        if own in self.sample_sites or name in self.sample_sites:
+            return True
+        return bool(parts) and self.sample_sites.issuperset(part.name for part in parts)
+
+    def _tensor(self, name: str, fn: Any, remedy: str = "") -> MomentTensor:
+        return MomentTensor(posterior_value(name, fn, self.propagation, remedy))
+
+    def _vector(self, name: str, fn: Any, parts: tuple[Part, ...]) -> Any:
+        """The latent vector: independent parts, or one Gaussian with its joint covariance."""
+        base, transforms = gaussian_base(fn)
+        if base is not None and not transforms:
+            return LatentVector(fn, parts, self.sample_sites, self.propagation)
+        names = [part.name for part in parts]
+        remedy = f"{MEAN_FIELD_GUIDES}, or draw all its sites: sample_sites={names}"
+        if drawn := self.sample_sites.intersection(names):
+            raise UnsupportedMoments(
+                f"guide site '{name}' has dependent components: its sites cannot be drawn in part "
+                f"({', '.join(sorted(drawn))})",
+                sites=names,
+                remedy=remedy,
+            )
+        value = self._tensor(name, fn, remedy)
+        _check_vectors(name, fn, parts, remedy)
+        return value
+
+
+def model_site(msg: Any) -> str:
+    """The model's site behind one that only the guide has, by which users know it.
+
+    Args:
+        msg: message or trace node of the guide's site.
+    """
+    name = msg["name"]
+    for suffix in _AUXILIARY_SUFFIXES if msg["infer"].get("is_auxiliary") else ():
+        name = name.removesuffix(suffix)
+    return name
+
+
+def _check_structure(guide: Any, name: str) -> None:
+    """The joint conditionals of AutoStructured multiply a column of latents by a matrix."""
+    for module in modules_of(guide):
+        conditionals: Any = getattr(module, "conditionals", None)
+        if isinstance(module, AutoStructured) and conditionals.get(name) == "mvn":
+            raise UnsupportedMoments(
+                f"guide site '{name}' has the conditional 'mvn' of AutoStructured: its components "
+                "are dependent in a way that is not followed",
+                sites=[name],
+                remedy="use conditionals='normal', or AutoMultivariateNormal; or draw the site by "
+                "naming it in DeterministicELBO(sample_sites=...)",
+            )
+
+
+def _check_vectors(name: str, fn: Any, parts: tuple[Part, ...], remedy: str) -> None:
+    """A matrix with dependent components has no moments in a product; one axis carries them."""
+    matrices = [part.name for part in parts if len(part.shape) > 1]
+    if matrices:
+        raise UnsupportedMoments(
+            f"guide site '{name}' has a {type(without_wrappers(fn)).__name__} posterior, and "
+            f"{', '.join(matrices)} in it have more than one axis: only scalars and vectors keep "
+            "their joint covariance",
+            sites=[part.name for part in parts],
+            remedy=remedy,
+        )

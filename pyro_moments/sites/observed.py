@@ -1,0 +1,41 @@
+"""What an observed site contributes to the ELBO: its expected log-likelihood."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from pyro.distributions.torch_distribution import MaskedDistribution
+from pyro.infer.util import is_validation_enabled
+from pyro.util import check_site_shape
+
+from moment_calculus.refusals.errors import UnsupportedMoments
+from pyro_moments.diagnosis import refuse_infinite_data
+from pyro_moments.likelihoods import evaluate
+from pyro_moments.sites.latent import scaled_sum
+
+
+def observed_term(name: str, site: Any) -> torch.Tensor:
+    """E_q[log p] of one observed site, with its scale and mask.
+
+    Args:
+        name: the site.
+        site: its node in the model's trace.
+
+    Raises:
+        UnsupportedMoments: if the observations are not finite or there is no rule; the message
+            names the site.
+        ValueError: Pyro's, if the shape of observations and distribution together is not that of
+            the site's plates.
+    """
+    masked = site["mask"] is not None or isinstance(site["fn"], MaskedDistribution)
+    if masked and is_validation_enabled():
+        refuse_infinite_data(name, site)  # it does not show in the loss, only in its gradients
+    try:
+        log_prob = evaluate(name, site["fn"], site["value"])
+    except UnsupportedMoments as refusal:
+        raise refusal.at_site(name) from None
+    if is_validation_enabled():
+        check_site_shape({**site, "log_prob": log_prob}, math.inf)  # type: ignore[arg-type]
+    return scaled_sum(log_prob, site)

@@ -1,0 +1,104 @@
+"""The moments of a guide site, read from its distribution."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from pyro.distributions.util import sum_rightmost
+
+from guides.families import mean_field
+from moment_calculus.hosts.docstrings import POSTERIOR_ERRORS, documented
+from moment_calculus.hosts.wording import (
+    dependent_posterior,
+    discrete_site,
+    ignored_correlations,
+    no_posterior_moments,
+)
+from moment_calculus.hosts.wrappers import unwrapped
+from moment_calculus.likelihoods import divergences
+from moment_calculus.numerics.rulebook import Propagation
+from moment_calculus.refusals.errors import UnsupportedMoments
+from moment_calculus.values import Deferred, Gaussian, Spread, Value
+from moment_calculus.values.support import whole
+from pyro_moments.evaluation.tensor import MomentTensor, unwrap
+from pyro_moments.sites.transformed import WRAPPERS, expected_log_slope, gaussian_base, transformed
+
+_FULL_RANK = (
+    torch.distributions.MultivariateNormal,
+    torch.distributions.LowRankMultivariateNormal,
+)
+
+
+@documented("Pyro", errors=POSTERIOR_ERRORS)
+def posterior_value(name: str, fn: Any, propagation: Propagation, remedy: str = "") -> Value:
+    """The live value of a latent site with a given posterior.
+
+    A Normal may be centred at another one, see :func:`guides.families.mean_field.site`.
+
+    Args:
+        name: the site.
+        fn: its distribution in the guide: a Normal with components that are independent given its
+            location, an elementwise transform of one, or (with full covariance) a multivariate
+            Normal.
+        propagation: how randomness flows from the site.
+        remedy: what to do where the posterior is none of these; by default to sample the site.
+
+    {errors}
+    """
+    base, transforms = gaussian_base(fn)
+    if base is not None:
+        gaussian = _normal(name, fn, base, propagation)
+        return Deferred(gaussian, transformed(transforms)) if transforms else gaussian
+    inner = without_wrappers(fn)
+    if isinstance(inner, _FULL_RANK) and fn.event_dim == 1:
+        return _full_rank(name, fn, inner, propagation)
+    raise _no_moments(name, fn, remedy)
+
+
+def entropy(value: Value, fn: Any) -> torch.Tensor:
+    """−E_q[log q] of a site with such a value given those before it, of its batch shape."""
+    normal, _ = gaussian_base(fn)
+    if normal is None:
+        return fn.entropy()
+    variance = (normal.scale * normal.scale).expand(fn.batch_shape + fn.event_shape)
+    result = divergences.gaussian_entropy(variance)
+    if isinstance(value, Deferred):
+        result = result + expected_log_slope(fn, value.base)
+    return sum_rightmost(result, fn.event_dim)
+
+
+def without_wrappers(fn: Any) -> Any:
+    """The distribution inside expansions and independent dimensions."""
+    return unwrapped(fn, WRAPPERS)[0]
+
+
+def _normal(name: str, fn: Any, base: Any, propagation: Propagation) -> Gaussian:
+    return mean_field.site(
+        name,
+        unwrap(base.loc),
+        unwrap(base.scale),
+        propagation,
+        shape=fn.batch_shape + fn.event_shape,
+        event_dim=fn.event_dim,
+        zeros_like=torch.zeros_like,
+        broadcast_to=lambda part, shape: part if part.shape == shape else part.expand(shape),
+    )
+
+
+def _full_rank(name: str, fn: Any, inner: Any, propagation: Propagation) -> Gaussian:
+    if not propagation.full:
+        raise ignored_correlations(name, inner)
+    if isinstance(inner.loc, MomentTensor):
+        raise dependent_posterior(name, "location", inner.loc.value.sites)
+    shape = fn.batch_shape + fn.event_shape
+    covariance = inner.covariance_matrix.expand(shape + fn.event_shape)
+    spread, support = Spread(covariance=covariance), whole([name])
+    return Gaussian(inner.loc.expand(shape), spread, support=support, propagation=propagation)
+
+
+def _no_moments(name: str, fn: Any, remedy: str) -> UnsupportedMoments:
+    inner = without_wrappers(fn)
+    if inner.support.is_discrete:
+        return discrete_site(name, inner, host="Pyro")
+    return no_posterior_moments(name, inner, remedy)

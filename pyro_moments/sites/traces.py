@@ -1,0 +1,78 @@
+"""Runs a guide and a model as Pyro's ELBOs do, with moments in place of samples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Any
+
+import torch
+from pyro import poutine
+from pyro.poutine import Trace
+from pyro.poutine.util import prune_subsample_sites, site_is_subsample
+
+from moment_calculus.hosts.wording import unknown_sample_sites
+from moment_calculus.numerics.rulebook import Propagation
+from pyro_moments.diagnosis import diagnosed
+from pyro_moments.sites.messenger import MomentMessenger, model_site
+
+
+def moment_traces(
+    model: Callable,
+    guide: Callable,
+    args: tuple,
+    kwargs: dict,
+    propagation: Propagation,
+    sample_sites: Collection[str] = (),
+) -> tuple[Trace, Trace]:
+    """Traces of the model and the guide in which Gaussian latent sites hold moments.
+
+    Args:
+        model: Pyro model.
+        guide: Pyro guide, a callable or a guide messenger.
+        args: arguments of both.
+        kwargs: keyword arguments of both.
+        propagation: how randomness flows from the sites.
+        sample_sites: names of the sites that are drawn as usual.
+
+    Returns:
+        The model's and the guide's trace, without subsample sites.
+
+    Raises:
+        UnsupportedMoments: if model or guide leave what is supported, or a name in
+            ``sample_sites`` is not a latent site.
+    """
+    messenger = MomentMessenger(propagation, sample_sites, guide)
+    unwrapped: Any = poutine.unwrap(guide)
+    interleaved = isinstance(unwrapped, poutine.messenger.Messenger)
+    if interleaved:
+        _make_parameters(unwrapped, args, kwargs)
+    with diagnosed(model, args, kwargs), messenger:
+        if interleaved:
+            guide(*args, **kwargs)  # it runs the model itself
+            model_trace, guide_trace = unwrapped.get_traces()
+        else:
+            guide_trace = poutine.trace(guide).get_trace(*args, **kwargs)
+            replayed = poutine.replay(model, trace=guide_trace)
+            model_trace = poutine.trace(replayed).get_trace(*args, **kwargs)
+    if sample_sites:
+        _check_known(sample_sites, guide_trace)
+    return prune_subsample_sites(model_trace), prune_subsample_sites(guide_trace)
+
+
+def _make_parameters(guide: Any, args: tuple, kwargs: dict) -> None:
+    """Run a guide messenger once on samples: it initialises its parameters from the priors."""
+    if isinstance(guide, torch.nn.Module) and next(guide.parameters(), None) is None:
+        with poutine.block():
+            guide(*args, **kwargs)
+
+
+def _check_known(sample_sites: Collection[str], guide_trace: Trace) -> None:
+    sites: dict[str, Any] = {
+        name: site
+        for name, site in guide_trace.nodes.items()
+        if site["type"] == "sample" and not site["is_observed"] and not site_is_subsample(site)
+    }
+    known = sites.keys() | {model_site(site) for site in sites.values()}
+    if unknown := frozenset(sample_sites) - known:
+        names = [name for name, site in sites.items() if not site["infer"].get("is_auxiliary")]
+        raise unknown_sample_sites(unknown, names)
