@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +12,7 @@ from numpy.testing import assert_allclose
 
 from moment_calculus import pairs
 from tests import oracles
+from tests.kinds import on_numpy
 from tests.properties import needs, to_torch
 
 RELATIVE = 1e-6
@@ -81,21 +83,25 @@ def check_hermite(case: Any) -> None:
 
 def _pairs(case: Any) -> Iterator[tuple[np.ndarray, np.ndarray, float, float, str]]:
     """Mean [2], covariance [2, 2], true covariance and product of standard deviations."""
-    for ratios, scales, rho in PAIRS:
+    truths = _true_covariances(case.torch, case.kinks, case.growth, case.largest_scale)
+    for (ratios, scales, rho), true in zip(PAIRS, truths, strict=True):
         scale = np.minimum(scales, case.largest_scale / 3)
         mean = scale * ratios
         covariance = np.outer(scale, scale) * [[1, rho], [rho, 1]]
-        true = oracles.activation_covariance(
-            case.function, mean, scale, rho, case.kinks, case.growth
-        )
         deviations = case.activation.moments(mean, scale**2)[1] ** 0.5
-        yield (
-            mean,
-            covariance,
-            true,
-            float(np.prod(deviations)),
-            f"μ/σ={ratios}, σ={scale}, ρ={rho}",
-        )
+        where = f"μ/σ={ratios}, σ={scale}, ρ={rho}"
+        yield mean, covariance, true, float(np.prod(deviations)), where
+
+
+@functools.lru_cache(maxsize=8)
+def _true_covariances(plain: Any, kinks: Any, growth: float, largest_scale: float) -> list[float]:
+    """The oracle at PAIRS; remembered for the checks of a row, which follow each other."""
+    found = []
+    for ratios, scales, rho in PAIRS:
+        scale = np.minimum(scales, largest_scale / 3)
+        arguments = scale * ratios, scale, rho, kinks, growth
+        found.append(oracles.activation_covariance(on_numpy(plain), *arguments))
+    return found
 
 
 def check_pairs(case: Any) -> None:

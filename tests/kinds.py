@@ -6,14 +6,15 @@
 ``shrunk(a, by)`` the arguments with their standard deviations multiplied by a number
 ``plain(*a)``     the outputs without randomness
 ``alone(a, i)``   the arguments of element i of the batch, if ``batched`` is not empty
-``extreme(…)``    arguments with given μ/σ and σ, if ``extremes``
+``extreme(…)``    arguments with many given μ/σ and σ in as few batches as it can, if ``extremes``
+``points``        how many random ones are drawn
+``compiled``      whether JAX compiles the row, or evaluates what it traced
 
 Activations and divergences are here, layers and likelihoods in ``tests/operand_kinds.py``.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -46,8 +47,7 @@ class ActivationCase:
         largest_scale: largest standard deviation of the accuracy check.
         growth: 1 for exponential growth, which tilts the Gaussian.
         dvi_error: largest error of the [DVI] form in units of the standard deviations.
-        matrices: number of covariance matrices whose eigenvalues are looked at, over the same
-            range of scales; fewer where every pair is integrated numerically.
+        compiled: whether JAX compiles it; one row of a family does.
     """
 
     name: str
@@ -59,11 +59,17 @@ class ActivationCase:
     largest_scale: float = 100.0
     growth: float = 0.0
     dvi_error: float | None = None
-    matrices: int = 20
+    compiled: bool = False
     extremes: bool = True
+    points: int = 1000
     batched: tuple[int, ...] = (0, 1)
     status: str = "exact"
     tolerance: float = 1e-6
+
+    @property
+    def matrices(self) -> int:
+        """Covariance matrices whose eigenvalues are looked at; fewer where pairs are not closed."""
+        return 20 if self.exact_pairs else 6
 
     @property
     def function(self) -> Callable[[np.ndarray], np.ndarray]:
@@ -105,10 +111,12 @@ class ActivationCase:
     def alone(self, arrays: Arrays, index: int) -> Arrays:
         return tuple(array[index : index + 1] for array in arrays)
 
-    def extreme(self, ratios: np.ndarray, scales: np.ndarray, rho: float) -> Arrays:
-        """A pair with the given μ/σ and σ."""
-        factor = np.array([[1.0, 0.0], [rho, math.sqrt(1 - rho * rho)]]) * scales[:, None]
-        return (ratios * scales)[None], factor[None]
+    def extreme(self, ratios: np.ndarray, scales: np.ndarray, rho: np.ndarray) -> list[Arrays]:
+        """A batch of pairs with the given μ/σ and σ."""
+        one, none = np.ones_like(rho), np.zeros_like(rho)
+        rows = (one, none), (rho, np.sqrt(1 - rho * rho))
+        factor = np.moveaxis(np.array(rows), -1, 0) * scales[:, :, None]
+        return [(ratios * scales, factor)]
 
 
 @dataclass(frozen=True)
@@ -129,6 +137,7 @@ class DivergenceCase:
     reference: Callable
     batched: tuple[int, ...] = (0,)
     extremes: bool = False
+    compiled: bool = True
     status: str = "exact"
     tolerance: float = 1e-6
 

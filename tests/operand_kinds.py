@@ -82,6 +82,8 @@ class OperandCase:
         batched: operands whose leading axis is a batch.
         propagation: how randomness flows.
         extremes: whether float32 results stay finite in the whole range of μ and σ.
+        points: random ones of that range.
+        compiled: whether JAX compiles it.
         status: ``"exact"``, ``"second order"`` or ``"lower bound"``.
         tolerance: largest relative error of an exact rule.
     """
@@ -93,6 +95,8 @@ class OperandCase:
     batched: tuple[int, ...] = (0,)
     propagation: Propagation = FULL
     extremes: bool = True
+    points: int = 15
+    compiled: bool = True
     status: str = "exact"
     tolerance: float = 1e-9
 
@@ -146,8 +150,17 @@ class OperandCase:
             for array in group
         )
 
-    def extreme(self, ratios: np.ndarray, scales: np.ndarray, rho: float) -> Arrays:
-        """Random operands with μ/σ and σ drawn from the given values in turn."""
+    def extreme(self, ratios: np.ndarray, scales: np.ndarray, rho: np.ndarray) -> list[Arrays]:
+        """Random operands with μ/σ and σ drawn from the given values in turn; no use for ρ."""
+        pairs = {
+            (*ratio, *scale): (ratio, scale) for ratio, scale in zip(ratios, scales, strict=True)
+        }
+        found = [self._extreme(*pair) for pair in pairs.values()]
+        if self.batched != tuple(range(len(self.operands))):
+            return found
+        return [tuple(np.concatenate(arrays) for arrays in zip(*found, strict=True))]
+
+    def _extreme(self, ratios: np.ndarray, scales: np.ndarray) -> Arrays:
         return tuple(
             array
             for i, (operand, group) in enumerate(self.grouped(self.example()))

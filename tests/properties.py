@@ -5,6 +5,8 @@ A check takes a case; what a case offers is described in ``tests/kinds.py``.
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -52,21 +54,27 @@ def to_torch(arrays: Any, dtype: torch.dtype = torch.float64) -> tuple[torch.Ten
 QUICK = {"xla_backend_optimization_level": 0}  # halves the time of compilation
 
 
-def combined(outputs: dict[str, Any]) -> Any:
-    """A fixed combination of all outputs, in which no two entries can cancel unnoticed."""
+def combined(outputs: dict[str, Any], alone: bool = False) -> Any:
+    """A fixed combination of all outputs, in which no two entries can cancel unnoticed.
+
+    With ``alone``, that of every element of a batch by itself.
+    """
     total = 0.0
     for output in outputs.values():
-        size = int(np.prod(output.shape))
-        weights = 1 + np.cos(np.arange(size)).reshape(output.shape)
+        shape = output.shape[1:] if alone else output.shape
+        weights = 1 + np.cos(np.arange(math.prod(shape))).reshape(shape)
         if isinstance(output, torch.Tensor):
             weights = torch.as_tensor(weights, dtype=output.dtype)
         total = total + (output * weights).sum()
     return total
 
 
-def torch_gradients(case: Any, arrays: Any, dtype: torch.dtype = torch.float64) -> list[np.ndarray]:
+def torch_gradients(
+    case: Any, arrays: Any, dtype: torch.dtype = torch.float64, alone: bool = False
+) -> list[np.ndarray]:
     leaves = [tensor.clone().requires_grad_() for tensor in to_torch(arrays, dtype)]
-    gradients = torch.autograd.grad(combined(case.outputs(*leaves)), leaves, allow_unused=True)
+    total = combined(case.outputs(*leaves), alone)
+    gradients = torch.autograd.grad(total, leaves, allow_unused=True)
     return [
         (0 * x if g is None else g).detach().numpy() for x, g in zip(leaves, gradients, strict=True)
     ]
@@ -154,7 +162,7 @@ def check_float32(case: Any) -> None:
 
 
 def check_frameworks(case: Any) -> None:
-    """NumPy, torch and JAX agree, and the gradients of torch and JAX; JAX under ``jit``."""
+    """NumPy, torch and JAX agree, and the gradients of torch and JAX; JAX as ``jit`` traces."""
     arrays = case.example()
     reference = case.outputs(*arrays)
     on_jax, gradients = _on_jax(case, arrays)
@@ -166,40 +174,94 @@ def check_frameworks(case: Any) -> None:
 
 
 def _on_jax(case: Any, arrays: Any) -> tuple[dict[str, Any], Any]:
-    """Outputs and gradients in double precision, compiled."""
+    """Outputs and gradients in double precision, as ``jit`` traces them."""
 
     def combine(inputs: Any) -> tuple[Any, dict[str, Any]]:
         outputs = case.outputs(*inputs)
         return combined(outputs), outputs
 
     with jax.enable_x64(True):
-        compiled = jax.jit(jax.value_and_grad(combine, has_aux=True), compiler_options=QUICK)
-        (_, outputs), gradients = compiled(tuple(map(jax.numpy.asarray, arrays)))
-    return outputs, gradients
+        run = compiled if case.compiled else interpreted
+        return run(jax.grad(combine, has_aux=True), tuple(map(jax.numpy.asarray, arrays)))[::-1]
 
 
-def check_extreme(case: Any, ratios: np.ndarray, scales: np.ndarray, rho: float) -> None:
-    """In single precision nothing is NaN, infinite or a negative variance, nor its gradient."""
-    arrays = to_torch(case.extreme(ratios, scales, rho), torch.float32)
-    for name, output in case.outputs(*arrays).items():
-        assert torch.isfinite(output).all(), (name, output)
-        assert name != "variance" or (output >= 0).all(), output
-    assert all(np.isfinite(g).all() for g in torch_gradients(case, arrays, torch.float32))
+def compiled(function: Callable, inputs: Any) -> Any:
+    """What ``jit`` computes."""
+    return jax.jit(function, compiler_options=QUICK)(inputs)
 
 
-CORNERS = [
-    (np.array([first, second]), np.array([scale, other]), rho)
-    for first, second in ((-1e4, 1e4), (0.0, 0.0), (1e4, 1e4), (-1e4, -1e4), (-30.0, 13.0))
-    for scale, other in ((1e-6, 1e-6), (1e3, 1e3), (1e-6, 1e3))
-    for rho in (-1.0, 0.0, 0.999999)
-]
+def interpreted(function: Callable, inputs: Any) -> Any:
+    """What ``jit`` would compute, primitive by primitive: nothing large is compiled."""
+    program, shape = jax.make_jaxpr(function, return_shape=True)(inputs)
+    leaves = jax.tree.leaves(inputs)
+    results = jax.core.eval_jaxpr(program.jaxpr, program.consts, *leaves)
+    return jax.tree.unflatten(jax.tree.structure(shape), results)
+
+
+def check_extreme(case: Any, ratios: np.ndarray, scales: np.ndarray, rho: np.ndarray) -> None:
+    """In single precision nothing is NaN, infinite or a negative variance, nor its gradient.
+
+    The first axis of μ/σ [n, 2], σ [n, 2] and ρ [n] numbers the points; as many of them are
+    evaluated at once as the case can hold in a batch.
+    """
+    for arrays in case.extreme(ratios, scales, rho):
+        tensors = to_torch(arrays, torch.float32)
+        for name, output in case.outputs(*tensors).items():
+            wrong = ~torch.isfinite(output) | ((output < 0) & (name == "variance"))
+            assert not wrong.any(), (name, output[wrong], np.argwhere(wrong.numpy()), tensors)
+        for gradient in torch_gradients(case, arrays, torch.float32, alone=bool(case.batched)):
+            wrong = ~np.isfinite(gradient)
+            assert not wrong.any(), (gradient[wrong], np.argwhere(wrong), tensors)
+
+
+Corners = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+
+def grid_of_corners() -> Corners:
+    """The corners of the range |μ/σ| ≤ 1e4, 1e-6 ≤ σ ≤ 1e3, |ρ| ≤ 1, and places between them."""
+    ratios = ((-1e4, 1e4), (0.0, 0.0), (1e4, 1e4), (-1e4, -1e4), (-30.0, 13.0))
+    scales = ((1e-6, 1e-6), (1e3, 1e3), (1e-6, 1e3))
+    corners = itertools.product(ratios, scales, (-1.0, 0.0, 0.999999))
+    return tuple(map(np.array, zip(*corners, strict=True)))
+
+
+SPECIAL = (0.0, 1e-40, 1.0, 1e4)  # of μ/σ, with either sign
+
+
+def random_corners(count: int, seed: int = 0) -> Corners:
+    """Points of the same range, of any order of magnitude; some are special, some twins."""
+    generator = np.random.default_rng(seed)
+    pairs = (count, 2)
+
+    def mixed(*alternatives: np.ndarray) -> np.ndarray:
+        """One of the arrays for each place, as likely as the others."""
+        return np.choose(generator.integers(len(alternatives), size=pairs), alternatives)
+
+    size = mixed(
+        generator.uniform(0, 1e4, size=pairs),
+        10.0 ** generator.uniform(-4, 4, size=pairs),
+        10.0 ** generator.uniform(-4, 4, size=pairs),
+        generator.choice(SPECIAL, size=pairs),
+    )
+    ratios = size * generator.choice([-1.0, 1.0], size=pairs)
+    scales = 10.0 ** generator.uniform(-6, 3, size=pairs)
+    rho = generator.uniform(-1, 1, size=count)
+    rho[::5] = generator.choice([-1.0, 0.0, 1.0], size=rho[::5].shape)
+    twins = generator.random(count) < 0.1
+    ratios[twins, 1], scales[twins, 1] = ratios[twins, 0], scales[twins, 0]
+    return ratios, scales, rho
 
 
 @needs(lambda case: case.extremes)
 def check_corners(case: Any) -> None:
-    """The same at fixed corners of the range |μ/σ| ≤ 1e4, 1e-6 ≤ σ ≤ 1e3, |ρ| ≤ 1."""
-    for corner in CORNERS:
-        check_extreme(case, *corner)
+    """The same at fixed corners of the range."""
+    check_extreme(case, *grid_of_corners())
+
+
+@needs(lambda case: case.extremes)
+def check_range(case: Any) -> None:
+    """The same at random points of the range."""
+    check_extreme(case, *random_corners(case.points))
 
 
 GENERAL = [
@@ -209,4 +271,5 @@ GENERAL = [
     check_float32,
     check_frameworks,
     check_corners,
+    check_range,
 ]
