@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import gc
 import os
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -16,8 +18,18 @@ os.environ.setdefault(
 import pyro
 import pytest
 import torch
+from jax._src.interpreters import mlir
 
 torch.set_num_threads(1)
+# A context for each of ten thousand small programs takes a sixth of the time of JAX's tests.
+mlir.make_ir_context = functools.cache(mlir.make_ir_context)
+
+
+def pytest_collection_finish():
+    """Modules and programs live on: looking for garbage among them takes a tenth of the time."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(100_000, 50, 100)
 
 
 @pytest.fixture(autouse=True)
