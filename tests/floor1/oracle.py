@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Sequence
 
@@ -42,31 +43,34 @@ def hermite(function: Function, mean: float, variance: float, order: int) -> flo
 
 
 def step_covariance(a: float, b: float, rho: float) -> float:
-    """Cov(1{x > −a}, 1{y > −b}) by Price's theorem, in the angle asin ρ, at 30 digits."""
-    return _price(a, b, rho, lambda r: mp.mpf(1))
+    """Cov(1{x > −a}, 1{y > −b}) by Price's theorem, at 30 digits."""
+    return float(_price(a, b, rho)[0])
 
 
 def rectifier_covariance(a: float, b: float, rho: float) -> float:
     """Cov((x + a)₊, (y + b)₊) likewise."""
     with mp.workdps(30):
-        linear = mp.mpf(rho) * mp.ncdf(a) * mp.ncdf(b)
-    return float(linear + _price(a, b, rho, lambda r: mp.mpf(rho) - r))
+        total, turned = _price(a, b, rho)
+        return float(rho * (mp.ncdf(a) * mp.ncdf(b) + total) - turned)
 
 
-def _price(a: float, b: float, rho: float, weight: Callable) -> mp.mpf:
+@functools.cache
+def _price(a: float, b: float, rho: float) -> tuple[mp.mpf, mp.mpf]:
+    """∫ φ₂(a, b; r) dr and ∫ r φ₂(a, b; r) dr from 0 to ρ, in the angle asin r."""
     with mp.workdps(30):
         a, b, rho = mp.mpf(a), mp.mpf(b), mp.mpf(rho)
-
+        squares, product = a * a + b * b, 2 * a * b
         peak = max(a * a, b * b) / 2  # mp.quad stops on an absolute error: scale the peak to 1
 
-        def integrand(y: mp.mpf) -> mp.mpf:
+        def integrand(y: mp.mpf) -> mp.mpc:
             r, root = mp.tanh(y), mp.sech(y)
-            exponent = (a * a + b * b - 2 * a * b * r) / (2 * root * root)
-            return weight(r) * root * mp.exp(peak - exponent)
+            value = root * mp.exp(peak - (squares - product * r) / (2 * root * root))
+            return mp.mpc(value, value * r)
 
         end = mp.atanh(rho) if abs(rho) < 1 else mp.sign(rho) * 40
         edges = [end * (mp.mpf(i) / 24) ** 2 for i in range(25)]  # dense at 0, where it may peak
-        return mp.quad(integrand, edges) * mp.exp(-peak) / (2 * mp.pi)
+        both = mp.quad(integrand, edges, method="gauss-legendre") * mp.exp(-peak) / (2 * mp.pi)
+        return both.real, both.imag
 
 
 def relative(actual: float, expected: float) -> float:
