@@ -20,15 +20,29 @@ def trace_elbo(model, guide, *args, samples: int = 4000) -> tuple[float, float]:
     model, but no validation either, which looks at values.
     """
 
-    def loss(_) -> torch.Tensor:
+    losses = _over_draws(_loss, model, guide, args, samples)
+    return losses.mean().item(), losses.std().item() / math.sqrt(samples)
+
+
+def posterior_predictive(model, guide, *args, samples: int) -> torch.Tensor:
+    """Draws [n, ...] of the site obs, as Pyro's Predictive makes them."""
+    return _over_draws(lambda _, trace: trace.nodes["obs"]["value"], model, guide, args, samples)
+
+
+def _loss(drawn, replayed) -> torch.Tensor:
+    density = drawn.log_prob_sum(lambda _, site: not site["is_observed"])
+    return density - replayed.log_prob_sum()
+
+
+def _over_draws(function, model, guide, args, samples: int) -> torch.Tensor:
+    """A function of the traces of guide and model, for many draws."""
+
+    def once(_) -> torch.Tensor:
         drawn = poutine.trace(guide).get_trace(*args)
-        replayed = poutine.trace(poutine.replay(model, trace=drawn)).get_trace(*args)
-        density = drawn.log_prob_sum(lambda _, site: not site["is_observed"])
-        return density - replayed.log_prob_sum()
+        return function(drawn, poutine.trace(poutine.replay(model, trace=drawn)).get_trace(*args))
 
     with torch.no_grad(), pyro.validation_enabled(False), _drawn_afresh():
-        losses = torch.vmap(loss, randomness="different")(torch.zeros(samples))
-    return losses.mean().item(), losses.std().item() / math.sqrt(samples)
+        return torch.vmap(once, randomness="different")(torch.zeros(samples))
 
 
 @contextlib.contextmanager

@@ -9,7 +9,6 @@ import pyro.distributions as dist
 import pytest
 import torch
 from pyro import poutine
-from pyro.infer import Predictive
 
 from pyro_moments import (
     DeterministicELBO,
@@ -20,7 +19,7 @@ from pyro_moments import (
 )
 from pyro_moments.likelihoods import PREDICTIVES
 from tests.pyro import models
-from tests.pyro.monte_carlo import train
+from tests.pyro.monte_carlo import posterior_predictive, train
 
 SAMPLES = 4000
 
@@ -31,7 +30,7 @@ def test_moments_and_density_match_samples(make):
     model, guide = make(), DVIGuide()
     train(model, guide, DeterministicELBO(), x, y, steps=80)
     prediction = predict(model, guide, x)["obs"]
-    samples = Predictive(model, guide=guide, num_samples=SAMPLES)(x)["obs"].squeeze()
+    samples = posterior_predictive(model, guide, x, samples=SAMPLES)
     error = samples.std(0) / math.sqrt(SAMPLES)
     assert ((prediction.mean - samples.mean(0)).abs() < 5 * error).all()
     assert torch.allclose(prediction.variance, samples.var(0), rtol=0.15)
