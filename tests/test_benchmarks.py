@@ -7,13 +7,17 @@ from pathlib import Path
 
 import pytest
 
+from tests.marks import slow
+
 
 @pytest.fixture(autouse=True)
 def _scripts_on_path(monkeypatch):
     monkeypatch.syspath_prepend(Path(__file__).resolve().parents[1] / "benchmarks")
 
 
-@pytest.mark.parametrize(("backend", "tables", "contenders"), [("pyro", 1, 4), ("numpyro", 2, 5)])
+@pytest.mark.parametrize(
+    ("backend", "tables", "contenders"), [("pyro", 1, 4), slow("numpyro", 2, 5)]
+)
 def test_step_time(tmp_path, backend, tables, contenders):
     import step_time
 

@@ -11,6 +11,8 @@ import pyro
 import pytest
 import torch
 
+from tests.marks import slow, with_slow
+
 BACKENDS = ["pyro", "numpyro"]
 
 
@@ -40,7 +42,7 @@ def data(tmp_path):
     return tmp_path
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", with_slow(BACKENDS, "numpyro"))
 @pytest.mark.parametrize("method", ["dvi", "ddvi", "mcvi"])
 def test_uci_regression(method, backend, data, tmp_path):
     import uci_regression
@@ -176,14 +178,14 @@ def collect(training, losses):
             return end.value
 
 
-@pytest.mark.parametrize("predictions", [predictions_in_pyro, predictions_in_numpyro])
+@pytest.mark.parametrize("predictions", [predictions_in_pyro, slow(predictions_in_numpyro)])
 def test_analytic_and_sampled_predictions_agree(predictions):
     analytic, sampled = predictions(*noisy_line())
     for exact, average in zip(analytic, sampled, strict=True):
         np.testing.assert_allclose(exact, average, atol=3e-2)
 
 
-@pytest.mark.parametrize(("backend", "runs"), [("pyro", 2), ("numpyro", 3)])
+@pytest.mark.parametrize(("backend", "runs"), [("pyro", 2), slow("numpyro", 3)])
 def test_demo(backend, runs, tmp_path, capsys):
     demo = importlib.import_module("demo")
 

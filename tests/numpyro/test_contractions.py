@@ -9,6 +9,7 @@ import pytest
 from jax import lax
 
 from numpyro_moments import Moments, UnsupportedMoments, propagate
+from tests.marks import crossed_with_slow
 
 EXACT = {"rtol": 1e-10, "atol": 1e-10}
 MODES = ["full", "diagonal"]
@@ -52,8 +53,7 @@ COLUMNS = {
 }
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("name", COLUMNS)
+@pytest.mark.parametrize(("name", "mode"), crossed_with_slow(COLUMNS, MODES, ("columns", "full")))
 def test_networks_of_columns(name, mode):
     """Whichever axis the features are on, several layers have the moments of rows."""
     layers = [weight(5, 4, seed=1), weight(4, 5, seed=2), weight(2, 4, seed=3)]

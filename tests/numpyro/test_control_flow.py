@@ -181,6 +181,7 @@ def state_space(y):
     scan(step, jnp.zeros(()), y)
 
 
+@pytest.mark.slow
 def test_sites_inside_a_scan_of_numpyro_against_samples():
     y = np.random.default_rng(7).normal(size=5)
     guide = AutoNormal(state_space)

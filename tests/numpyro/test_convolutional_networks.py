@@ -12,6 +12,8 @@ from jax import lax
 
 from numpyro_moments import CovarianceDroppedWarning, DependenceWarning, Moments, propagate
 
+pytestmark = pytest.mark.slow
+
 SAMPLES = 8_000
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from numpyro_moments import DeterministicELBO, DVIGuide
+from tests.marks import with_slow
 from tests.numpyro import models
 from tests.numpyro.monte_carlo import trace_elbo, train
 
@@ -24,7 +25,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", with_slow(CASES, "three hidden layers"))
 def test_regression(name):
     model, covariance, share = CASES[name]
     x, y = models.data()
@@ -47,6 +48,7 @@ def test_classification_by_delta_and_its_jensen_bound_and_by_draws():
     assert abs(drawn - expected) < 5 * error + 0.005 * expected
 
 
+@pytest.mark.slow
 def test_dvi_rules_agree_with_the_exact_ones():
     x, y = models.data()
     model, guide = models.sequential(3), DVIGuide(init_scale=0.4)
@@ -59,6 +61,7 @@ def test_dvi_rules_agree_with_the_exact_ones():
     assert losses[1] != losses[0]
 
 
+@pytest.mark.slow
 def test_gradients_match_finite_differences():
     with jax.enable_x64(True):
         x, y = (np.asarray(array, np.float64) for array in models.data())

@@ -30,6 +30,8 @@ from numpyro_moments import SVI, DeterministicELBO, DVIGuide, UnsupportedMoments
 from tests.numpyro import models
 from tests.numpyro.monte_carlo import perturbed
 
+pytestmark = pytest.mark.slow
+
 KEY, SCALE = jax.random.key(0), 0.2
 X, Y = (jnp.asarray(array) for array in models.data())
 DRAWS = 1500

@@ -25,6 +25,7 @@ from numpyro_moments.latent import auxiliary_term, latent_term
 from numpyro_moments.observed import observed_term
 from numpyro_moments.posteriors import entropy, posterior_value
 from tests import oracles
+from tests.marks import slow
 from tests.numpyro.likelihood_cases import MEAN, VARIANCE, distribution, latent
 from tests.numpyro.monte_carlo import trace_elbo
 
@@ -235,8 +236,8 @@ def hierarchy(x, y, shares):
 @pytest.mark.parametrize(
     ("make", "covariance"),
     [
-        (AutoNormal, "diagonal"),
-        (AutoDiagonalNormal, "full"),
+        slow(AutoNormal, "diagonal"),
+        slow(AutoDiagonalNormal, "full"),
         (AutoMultivariateNormal, "full"),
         (AutoDelta, "full"),
     ],

@@ -16,6 +16,8 @@ from numpyro.infer import Trace_ELBO
 from numpyro_moments import SVI, DeterministicELBO, DVIGuide
 from tests.numpyro import models
 
+pytestmark = pytest.mark.slow
+
 HIDDEN, DRAWS = 4, 2000
 X, Y = (jnp.asarray(array) for array in models.data())
 IMAGES = jnp.asarray(np.random.default_rng(0).normal(size=(8, 4, 4, 1)), jnp.float32)

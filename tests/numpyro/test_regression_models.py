@@ -20,6 +20,7 @@ from numpyro_moments import (
     UnsupportedMoments,
     predict,
 )
+from tests.marks import with_slow
 from tests.numpyro.monte_carlo import assert_equals_trace_elbo, perturbed
 
 POINTS, INPUTS, GROUPS = 30, 3, 5
@@ -154,7 +155,15 @@ MODELS = {
 }
 
 
-@pytest.mark.parametrize("name", MODELS)
+SLOW = (
+    "varying slopes of two vectors",
+    "a shared scale, by a sum",
+    "a function of effects",
+    "random walks of splines",
+)
+
+
+@pytest.mark.parametrize("name", with_slow(MODELS, *SLOW))
 def test_elbo_equals_trace_elbo(name):
     model, y = MODELS[name]
     warnings.simplefilter("error", DependenceWarning)

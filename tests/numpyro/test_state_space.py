@@ -16,6 +16,7 @@ from numpyro.infer import Trace_ELBO
 from numpyro.infer.autoguide import AutoNormal
 
 from numpyro_moments import SVI, DeterministicELBO, DVIGuide
+from tests.marks import with_slow
 
 STEPS, GAIN, NOISE = 4, 0.8, 0.5
 Y = np.random.default_rng(2).normal(size=STEPS).cumsum()
@@ -170,7 +171,7 @@ def sampled(model):
 
 
 @pytest.mark.parametrize("covariance", ["full", "diagonal"])
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", with_slow(MODELS, second_order, random_drift, vector_states))
 def test_chains_against_samples(model, covariance):
     guide, params, mean, error = sampled(model)
     with warnings.catch_warnings():

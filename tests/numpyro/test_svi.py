@@ -13,6 +13,7 @@ from jax.example_libraries import optimizers
 from numpyro.infer import TraceMeanField_ELBO
 
 from numpyro_moments import SVI, DeterministicELBO, DVIGuide
+from tests.marks import with_slow
 from tests.numpyro import models
 
 KEY = jax.random.key(0)
@@ -24,7 +25,7 @@ MODELS = {
 }
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", with_slow(MODELS, "sequential", "residual", "heteroscedastic"))
 def test_training_lowers_the_loss_without_noise(name):
     x, y = models.data()
     svi = SVI(MODELS[name], DVIGuide(), DeterministicELBO())

@@ -14,6 +14,7 @@ from torch import nn
 from moment_calculus.errors import CaptureWarning
 from pyro_moments import DeterministicELBO, DVIGuide
 from pyro_moments.capture import inductor, replay
+from tests.marks import slow
 from tests.pyro import models
 from tests.pyro.compiling import assert_same, make, programs, subsampled
 
@@ -65,7 +66,7 @@ def test_subsamples_are_drawn_anew():
     assert found == pytest.approx(expected, rel=1e-6)
 
 
-@pytest.mark.parametrize("backend", [replay, inductor])
+@pytest.mark.parametrize("backend", [replay, slow(inductor)])
 def test_sampled_sites_are_drawn_anew(backend):
     x, y = models.data()
 

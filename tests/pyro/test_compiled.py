@@ -14,6 +14,7 @@ from torch import nn
 from moment_calculus.errors import CaptureWarning, UnsupportedMoments
 from pyro_moments import SVI, DeterministicELBO, DVIGuide
 from pyro_moments.capture import inductor
+from tests.marks import slow
 from tests.pyro import models
 from tests.pyro.compiling import assert_same, gradients, make, programs, subsampled
 
@@ -51,7 +52,7 @@ CASES = [(kind, "diagonal") for kind in PROGRAMS]
 CASES += [("mlp", "full"), ("heteroscedastic", "full"), ("function", "full")]
 
 
-@pytest.mark.parametrize(("kind", "covariance"), [*CASES, ("residual", "full")])
+@pytest.mark.parametrize(("kind", "covariance"), [*CASES, slow("residual", "full")])
 def test_equals_the_eager_program(kind, covariance, double_precision):
     _assert_equals_the_eager_program(kind, covariance)
 
