@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import gc
 import os
 
@@ -18,11 +17,8 @@ os.environ.setdefault(
 import pyro
 import pytest
 import torch
-from jax._src.interpreters import mlir
 
 torch.set_num_threads(1)
-# A context for each of ten thousand small programs takes a sixth of the time of JAX's tests.
-mlir.make_ir_context = functools.cache(mlir.make_ir_context)
 
 
 def pytest_collection_finish():
