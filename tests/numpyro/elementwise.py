@@ -29,7 +29,9 @@ def grid(function: Callable) -> tuple[np.ndarray, np.ndarray]:
     weights = np.exp(-0.5 * z**2)
     weights = (weights / weights.sum())[:, None, None]
     with jax.enable_x64(True):
-        values = np.asarray(jax.vmap(function)(jnp.asarray(MEAN + SCALE * z[:, None, None])))
+        values = np.asarray(
+            jax.jit(jax.vmap(function))(jnp.asarray(MEAN + SCALE * z[:, None, None]))
+        )
     mean = (weights * values).sum(0)
     return mean, (weights * (values - mean) ** 2).sum(0)
 

@@ -43,11 +43,11 @@ def train(
 ) -> tuple[float, dict[str, Any]]:
     """Train with the elbo under test; its last loss and the parameters, by one compiled program."""
     svi = SVI(model, guide, Adam(learning_rate), elbo)
-    state = svi.init(jax.random.key(0), *args)
+    state = jax.jit(lambda key: svi.init(key, *args))(jax.random.key(0))
     update = jax.jit(lambda state: svi.update(state, *args))
     for _ in range(steps):
         state, _ = update(state)
-    return float(update(state)[1]), svi.get_params(state)
+    return float(update(state)[1]), jax.jit(svi.get_params)(state)
 
 
 def perturbed(guide: Callable, *args: Any, spread: float = 0.2) -> dict[str, Any]:

@@ -249,7 +249,7 @@ def test_host_guides_against_samples(make, covariance):
     data = x, y, random.normal(size=12)
     guide = make(hierarchy)
     svi = numpyro.infer.SVI(hierarchy, guide, numpyro.optim.Adam(0.01), DeterministicELBO())
-    params = svi.get_params(svi.init(jax.random.key(0), *data))
+    params = svi.get_params(jax.jit(lambda key: svi.init(key, *data))(jax.random.key(0)))
     elbo = DeterministicELBO(covariance=covariance)
     loss = jax.jit(
         lambda params: elbo.loss(jax.random.key(1), params, hierarchy, guide, *data),
