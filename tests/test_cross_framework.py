@@ -17,8 +17,8 @@ from numpyro.distributions import biject_to, constraints
 
 import numpyro_moments
 import pyro_moments
-from tests import cross_models as models
-from tests.properties import QUICK
+from tests.cases.hosts import models
+from tests.checks.general import QUICK
 
 CASES = {
     "perceptron, full": (models.regression, "x y", "full"),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.marks import crossed_with_slow
+from tests.checks.marks import crossed_with_slow
 
 NAMES = [
     "regression",

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from moment_calculus.activations import Integrated, Rescaled, activation
 from moment_calculus.special import namespace
-from tests.kinds import ActivationCase
+from tests.cases.kinds import ActivationCase
 
 
 def row(

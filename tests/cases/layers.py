@@ -19,9 +19,9 @@ from moment_calculus.selection import where
 from moment_calculus.shapes import permute, reshape, swap_last
 from moment_calculus.special import constants, namespace
 from moment_calculus.unary import scale_shift
-from tests import row_functions as functions
-from tests.operand_kinds import LayerCase, Operand
-from tests.row_functions import fixed
+from tests.cases import row_functions as functions
+from tests.cases.operand_kinds import LayerCase, Operand
+from tests.cases.row_functions import fixed
 
 CHOSEN = [1, 0, 1]
 DIAGONAL = Propagation(covariance="diagonal")

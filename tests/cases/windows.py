@@ -20,7 +20,7 @@ from moment_calculus.shapes import move_axis, reshape
 from moment_calculus.special import namespace
 from moment_calculus.unary import scale_shift
 from moment_calculus.windows import Windows
-from tests.operand_kinds import LayerCase, Operand
+from tests.cases.operand_kinds import LayerCase, Operand
 
 DIAGONAL = Propagation(covariance="diagonal")
 

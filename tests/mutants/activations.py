@@ -12,7 +12,7 @@ from moment_calculus.activations import Activation
 from moment_calculus.arrays import outer
 from moment_calculus.normal import cdf, pdf
 from moment_calculus.special import namespace, safe_scale
-from tests.activation_properties import (
+from tests.checks.activations import (
     check_certificate,
     check_dvi,
     check_hermite,
@@ -21,8 +21,7 @@ from tests.activation_properties import (
     check_positive_semi_definite,
     check_single_precision,
 )
-from tests.mutants import Mutant, detached, held_on_jax, mixed_batch, roughened, row, wrong_on_jax
-from tests.properties import (
+from tests.checks.general import (
     check_batch_invariance,
     check_corners,
     check_float32,
@@ -31,6 +30,7 @@ from tests.properties import (
     check_range,
     check_zero_variance,
 )
+from tests.mutants import Mutant, detached, held_on_jax, mixed_batch, roughened, row, wrong_on_jax
 
 
 def with_activation(name: str, **methods: Callable) -> tuple[Any, Any]:

@@ -15,7 +15,17 @@ from moment_calculus.likelihoods.categorical import _chosen as chosen_logit
 from moment_calculus.special import logsumexp
 from moment_calculus.unary import scale_shift
 from moment_calculus.values import Gaussian
-from tests.likelihood_functions import exp, part, sigmoid
+from tests.cases.likelihood_functions import exp, part, sigmoid
+from tests.cases.row_functions import ALPHA, BETA, SET, halved_exp
+from tests.checks.general import (
+    check_batch_invariance,
+    check_corners,
+    check_float32,
+    check_frameworks,
+    check_gradients,
+    check_oracle,
+    check_zero_variance,
+)
 from tests.mutants import (
     Mutant,
     detached,
@@ -26,16 +36,6 @@ from tests.mutants import (
     wrong_on_jax,
     wrong_rule,
 )
-from tests.properties import (
-    check_batch_invariance,
-    check_corners,
-    check_float32,
-    check_frameworks,
-    check_gradients,
-    check_oracle,
-    check_zero_variance,
-)
-from tests.row_functions import ALPHA, BETA, SET, halved_exp
 
 
 def independent_heads(y, out):

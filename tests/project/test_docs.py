@@ -1,0 +1,42 @@
+"""The pages of the documentation that are generated are up to date."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+
+
+@pytest.fixture
+def generator(monkeypatch):
+    monkeypatch.syspath_prepend(DOCS)
+    import supported_operations
+
+    return supported_operations
+
+
+def test_supported_operations_are_those_of_the_rule_tables(generator):
+    for file, text in generator.pages().items():
+        assert (DOCS / file).read_text(encoding="utf-8") == text, (
+            "run python docs/supported_operations.py"
+        )
+
+
+@pytest.mark.parametrize(
+    ("front_end", "operation", "file"),
+    [
+        ("pyro_moments", pytest.fixture, "supported_operations.md"),
+        ("numpyro_moments", "new", "supported_operations_numpyro.md"),
+    ],
+)
+def test_a_new_rule_changes_the_page(generator, monkeypatch, front_end, operation, file):
+    def rule(input):
+        """Serve a new function."""
+
+    before = generator.pages()[file]
+    rules = getattr(generator, front_end).rules
+    monkeypatch.setitem(rules.RULES, operation, rule)
+    assert "A new function" in generator.pages()[file]
+    assert "A new function" not in before
