@@ -1,4 +1,4 @@
-# make demo | test | test-all | lint | format | hooks | clean: each builds the environment it needs first.
+# make demo | test | test-slow | test-all | lint | format | hooks | clean: each builds the environment it needs first.
 PYTHON ?= python3
 VENV ?= .venv
 BACKEND ?= pyro
@@ -7,7 +7,7 @@ WORKERS ?= 2
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo test test-all lint format hooks clean
+.PHONY: demo test test-slow test-all lint format hooks clean
 
 demo: $(INSTALLED)
 	$(BIN)/python examples/demo.py --backend $(BACKEND)
@@ -17,7 +17,11 @@ test: export OMP_NUM_THREADS ?= 1
 test: $(INSTALLED)
 	$(BIN)/python -m pytest -q -n $(WORKERS)
 
-# With those marked slow, which repeat on larger models what the others assert.
+# Those marked slow, which repeat on larger models what the others assert.
+test-slow: export OMP_NUM_THREADS ?= 1
+test-slow: $(INSTALLED)
+	$(BIN)/python -m pytest -q -n $(WORKERS) -m slow
+
 test-all: export OMP_NUM_THREADS ?= 1
 test-all: $(INSTALLED)
 	$(BIN)/python -m pytest -q -n $(WORKERS) -m "slow or not slow"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -18,8 +19,8 @@ from numpyro.distributions import biject_to, constraints
 import numpyro_moments
 import pyro_moments
 from moment_calculus.likelihoods.families import FAMILIES
-from tests import cross_models as models
-from tests.properties import QUICK
+from tests.cases.hosts import models
+from tests.checks.general import QUICK
 
 CASES = {
     "perceptron, full": (models.regression, "x y", "full"),
@@ -36,16 +37,29 @@ TOLERANCES = {"float32": 1e-5, "float64": 1e-10}
 Gradients = dict[str, np.ndarray]
 
 
-def parameters(model: Callable, data: list[np.ndarray], dtype: str) -> dict[str, np.ndarray]:
+@functools.cache
+def parameters(model: Callable, arguments: str) -> dict[str, np.ndarray]:
     """Unconstrained parameters of a guide that is wide enough for every term to matter."""
-    guide = numpyro_moments.DVIGuide(model, init_scale=0.2)
-    svi = numpyro_moments.SVI(model, guide)
-    values = svi.optim.get_params(svi.init(jax.random.key(0), *data).optim_state)
+    host, data = partial(model, models.NUMPYRO), arrays(arguments, "float64")
+    svi = numpyro_moments.SVI(host, numpyro_moments.DVIGuide(host, init_scale=0.2))
+
+    @partial(jax.jit, compiler_options=QUICK)
+    def start(key: Any) -> Any:
+        return svi.optim.get_params(svi.init(key, *data).optim_state)
+
+    with jax.enable_x64(True):
+        values = start(jax.random.key(0))
     random = np.random.default_rng(1)
     return {
-        name: (np.asarray(value) + 0.1 * random.normal(size=value.shape)).astype(dtype)
+        name: np.asarray(value) + 0.1 * random.normal(size=value.shape)
         for name, value in values.items()
     }
+
+
+def arrays(names: str, dtype: str) -> list[np.ndarray]:
+    """The data of a model, the floating-point numbers of it in the given precision."""
+    found = [models.arrays()[name] for name in names.split()]
+    return [array.astype(dtype) if array.dtype.kind == "f" else array for array in found]
 
 
 def in_numpyro(
@@ -90,14 +104,12 @@ def in_pyro(
 @pytest.mark.parametrize("name", CASES)
 def test_loss_and_gradients_agree(name, dtype):
     model, arguments, covariance = CASES[name]
-    arrays = models.arrays()
-    data = [arrays[argument] for argument in arguments.split()]
-    data = [array.astype(dtype) if array.dtype.kind == "f" else array for array in data]
+    data = arrays(arguments, dtype)
+    values = {name: value.astype(dtype) for name, value in parameters(model, arguments).items()}
     default = torch.get_default_dtype()
     torch.set_default_dtype(getattr(torch, dtype))
     try:
         with jax.enable_x64(dtype == "float64"):
-            values = parameters(partial(model, models.NUMPYRO), data, dtype)
             ours = in_numpyro(partial(model, models.NUMPYRO), data, values, covariance)
         theirs = in_pyro(partial(model, models.PYRO), data, values, covariance)
     finally:

@@ -6,12 +6,12 @@ import functools
 
 import pytest
 
-from tests.activation_properties import ACTIVATION
+from tests.checks.activations import ACTIVATION
+from tests.checks.general import GENERAL, check_oracle
 from tests.mutants.activations import MOMENTS, PAIRS
 from tests.mutants.layers import LAYER_MUTANTS
 from tests.mutants.likelihoods import DIVERGENCE_MUTANTS, LIKELIHOOD_MUTANTS
 from tests.mutants.windows import WINDOW_MUTANTS
-from tests.properties import GENERAL, check_oracle
 
 MUTANTS = [
     *MOMENTS,

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.checks.marks import crossed_with_slow
+
 NAMES = [
     "regression",
     "heteroscedastic",
@@ -31,8 +33,10 @@ def benchmark(monkeypatch):
     return model_accuracy
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("backend", STEPS)
+SLOW = [("numpyro", name) for name in NAMES] + [("pyro", "residual"), ("pyro", "layer norm")]
+
+
+@pytest.mark.parametrize(("backend", "name"), crossed_with_slow(STEPS, NAMES, *SLOW))
 def test_elbo_agrees_with_samples(benchmark, backend, name):
     host = benchmark.backend(backend)
     model, data = host.twelve_models()[name]

@@ -1,4 +1,4 @@
-"""The case table: one row for every rule. A row brings all properties of ``tests/properties.py``.
+"""The case table: one row for every rule, with all properties of ``tests/checks/general.py``.
 
 A row names the rule and the plain function of which it gives the moments; the tests integrate the
 plain function by themselves, so that no formula is written twice.

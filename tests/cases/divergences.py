@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 
 from moment_calculus.likelihoods import divergences
-from tests import oracles
-from tests import row_functions as functions
-from tests.kinds import DivergenceCase
-from tests.row_functions import ALPHA, BETA, SET
+from tests.cases import row_functions as functions
+from tests.cases.kinds import DivergenceCase
+from tests.cases.row_functions import ALPHA, BETA, SET
+from tests.oracles import quadrature as oracles
 
 DIVERGENCES = [
     DivergenceCase(

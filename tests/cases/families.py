@@ -6,7 +6,7 @@ from pyro.distributions import GammaPoisson
 from torch import distributions
 
 from moment_calculus import likelihoods
-from tests.likelihood_functions import (
+from tests.cases.likelihood_functions import (
     density,
     exp,
     log_geometric,
@@ -21,8 +21,8 @@ from tests.likelihood_functions import (
     softplus,
     times,
 )
-from tests.operand_kinds import Operand
-from tests.row_functions import likelihood
+from tests.cases.operand_kinds import Operand
+from tests.cases.row_functions import likelihood
 
 DATA = Operand((3,), "certain")
 POSITIVE = Operand((3,), "positive")

@@ -27,9 +27,9 @@ from moment_calculus.operations.shapes.gathering import gather
 from moment_calculus.operations.shapes.indexing import index, take, unstack
 from moment_calculus.operations.shapes.moves import permute, swap_last
 from moment_calculus.operations.shapes.reshaping import reshape
-from tests import row_functions as functions
-from tests.operand_kinds import LayerCase, Operand
-from tests.row_functions import fixed
+from tests.cases import row_functions as functions
+from tests.cases.operand_kinds import LayerCase, Operand
+from tests.cases.row_functions import fixed
 
 CHOSEN = [1, 0, 1]
 DIAGONAL = Propagation(covariance="diagonal")

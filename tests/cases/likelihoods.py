@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from moment_calculus import likelihoods
 from moment_calculus.numerics.rulebook import Propagation
-from tests import row_functions as functions
+from tests.cases import row_functions as functions
 from tests.cases.families import CONTINUOUS, COUNTS
-from tests.operand_kinds import Operand
-from tests.row_functions import likelihood
+from tests.cases.operand_kinds import Operand
+from tests.cases.row_functions import likelihood
 
 DIAGONAL = Propagation(covariance="diagonal")
 

@@ -25,7 +25,7 @@ from moment_calculus.operations.windows.convolution import (
 from moment_calculus.operations.windows.extremes import window_maximum, window_minimum
 from moment_calculus.operations.windows.geometry import Windows
 from moment_calculus.operations.windows.pooling import window_sum
-from tests.operand_kinds import LayerCase, Operand
+from tests.cases.operand_kinds import LayerCase, Operand
 
 DIAGONAL = Propagation(covariance="diagonal")
 

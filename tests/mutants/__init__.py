@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import array_api_compat
+import jax
 import torch
 
 from moment_calculus.numerics.special import namespace
@@ -59,6 +60,11 @@ def detached(array: Any) -> Any:
 
 def wrong_on_jax(array: Any) -> Any:
     return array * 1.001 if array_api_compat.is_jax_array(array) else array
+
+
+def held_on_jax(array: Any) -> Any:
+    """The same values, on JAX without a gradient."""
+    return jax.lax.stop_gradient(array) if array_api_compat.is_jax_array(array) else array
 
 
 def mixed_batch(array: Any) -> Any:

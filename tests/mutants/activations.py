@@ -12,7 +12,7 @@ from moment_calculus.functions.table import Activation
 from moment_calculus.numerics.arrays import outer
 from moment_calculus.numerics.normal.bivariate import cdf, pdf
 from moment_calculus.numerics.special import namespace, safe_scale
-from tests.activation_properties import (
+from tests.checks.activations import (
     check_certificate,
     check_dvi,
     check_hermite,
@@ -21,15 +21,16 @@ from tests.activation_properties import (
     check_positive_semi_definite,
     check_single_precision,
 )
-from tests.mutants import Mutant, detached, mixed_batch, roughened, row, wrong_on_jax
-from tests.properties import (
+from tests.checks.general import (
     check_batch_invariance,
     check_corners,
     check_float32,
     check_frameworks,
     check_gradients,
+    check_range,
     check_zero_variance,
 )
+from tests.mutants import Mutant, detached, held_on_jax, mixed_batch, roughened, row, wrong_on_jax
 
 
 def with_activation(name: str, **methods: Callable) -> tuple[Any, Any]:
@@ -174,6 +175,9 @@ MOMENTS = [
     activation_mutant(
         "quotient of two underflows", check_corners, "relu", moments=truncated_normal
     ),
+    activation_mutant(
+        "quotient of underflows somewhere", check_range, "relu", moments=truncated_normal
+    ),
     activation_mutant("rounding", check_float32, "tanh", moments=first(roughened)),
     activation_mutant(
         "rounding of a small variance",
@@ -183,6 +187,12 @@ MOMENTS = [
     ),
     activation_mutant(
         "one framework differs", check_frameworks, "exp", moments=first(wrong_on_jax)
+    ),
+    activation_mutant(
+        "one framework differs as traced", check_frameworks, "tanh", moments=first(wrong_on_jax)
+    ),
+    activation_mutant(
+        "gradient lost on one framework", check_frameworks, "tanh", moments=first(held_on_jax)
     ),
 ]
 

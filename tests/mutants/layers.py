@@ -15,6 +15,16 @@ from moment_calculus.operations.shapes.indexing import index
 from moment_calculus.operations.shapes.moves import permute
 from moment_calculus.values import Gaussian, Spread
 from tests.cases.layers import chequered, first_or_last
+from tests.cases.row_functions import fixed
+from tests.checks.general import (
+    check_batch_invariance,
+    check_corners,
+    check_float32,
+    check_frameworks,
+    check_gradients,
+    check_oracle,
+    check_zero_variance,
+)
 from tests.mutants import (
     altered,
     detached,
@@ -24,16 +34,6 @@ from tests.mutants import (
     wrong_on_jax,
     wrong_rule,
 )
-from tests.properties import (
-    check_batch_invariance,
-    check_corners,
-    check_float32,
-    check_frameworks,
-    check_gradients,
-    check_oracle,
-    check_zero_variance,
-)
-from tests.row_functions import fixed
 
 
 def without_squared_mean(x, w, b):

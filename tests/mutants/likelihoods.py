@@ -16,7 +16,17 @@ from moment_calculus.numerics.special import logsumexp
 from moment_calculus.operations.elementwise.unary import scale_shift
 from moment_calculus.operations.shapes.indexing import index
 from moment_calculus.values import Gaussian, Spread
-from tests.likelihood_functions import exp, part, sigmoid
+from tests.cases.likelihood_functions import exp, part, sigmoid
+from tests.cases.row_functions import ALPHA, BETA, SET, halved_exp
+from tests.checks.general import (
+    check_batch_invariance,
+    check_corners,
+    check_float32,
+    check_frameworks,
+    check_gradients,
+    check_oracle,
+    check_zero_variance,
+)
 from tests.mutants import (
     Mutant,
     detached,
@@ -27,16 +37,6 @@ from tests.mutants import (
     wrong_on_jax,
     wrong_rule,
 )
-from tests.properties import (
-    check_batch_invariance,
-    check_corners,
-    check_float32,
-    check_frameworks,
-    check_gradients,
-    check_oracle,
-    check_zero_variance,
-)
-from tests.row_functions import ALPHA, BETA, SET, halved_exp
 
 
 def independent_heads(y, out):

@@ -9,8 +9,8 @@ from moment_calculus.operations.shapes.padding import pad
 from moment_calculus.operations.shapes.reshaping import reshape
 from moment_calculus.values import Gaussian, Spread, Ties
 from tests.cases.windows import convolve, padded, padded_ends, pooled
+from tests.checks.general import check_batch_invariance, check_gradients, check_oracle
 from tests.mutants import detached, mixed_batch, wrong_rule
-from tests.properties import check_batch_invariance, check_gradients, check_oracle
 
 
 def with_variance(value, variance, ties=None):

@@ -1,0 +1,110 @@
+"""Functions that rows of ``tests/cases/`` name: programs on values, and the same on tensors."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from moment_calculus import likelihoods
+from moment_calculus.functions.table import Exp, Sigmoid
+from moment_calculus.numerics.special import constants
+from moment_calculus.operations.elementwise.unary import apply, scale_shift
+from moment_calculus.operations.linear import maps as layers
+from moment_calculus.operations.shapes.indexing import index
+from tests.cases.operand_kinds import LikelihoodCase
+from tests.oracles import quadrature as oracles
+
+MATRIX = np.array([[0.4, -1.2], [0.9, 0.3]])
+ALPHA, BETA, SET = 1.5, 4.0, (1,)  # hyperprior of a set of weights, and the axis of the set
+
+# ---------------------------------------------------------------------------------------------
+# Layers
+
+
+def fixed(value):
+    """A certain linear map of a value or tensor."""
+    if isinstance(value, torch.Tensor):
+        return value @ constants(MATRIX, value).mT
+    return layers.linear(value, constants(MATRIX, value.mean))
+
+
+def chain(x, w, b, v):
+    return layers.linear(layers.linear(x, w, b), v)
+
+
+def halves(value, select=lambda value, key: value[key]):
+    """Two slices of the features of a value or tensor."""
+    return select(value, (..., slice(0, 1))), select(value, (..., slice(1, 2)))
+
+
+# ---------------------------------------------------------------------------------------------
+# Likelihoods
+
+
+def log_normal_density(value, loc, scale):
+    return torch.distributions.Normal(loc, scale, validate_args=False).log_prob(value)
+
+
+def heads(scale_of, rule=likelihoods.normal):
+    """A Normal whose location and scale are two slices of one output."""
+    return lambda y, out: rule(y, index(out, (..., 0)), scale_of(index(out, (..., 1))))
+
+
+def plain_heads(scale_of):
+    return lambda y, out: log_normal_density(y, out[..., 0], scale_of(out[..., 1]))
+
+
+def apart(scale_of):
+    """A Normal whose scale is a function of a Gaussian of its own."""
+    return lambda y, loc, h: likelihoods.normal(y, loc, scale_of(h))
+
+
+def plain_apart(scale_of):
+    return lambda y, loc, h: log_normal_density(y, loc, scale_of(h))
+
+
+def halved_exp(h):
+    return scale_shift(apply(Exp(), h), 0.5)
+
+
+def shifted_exp(h):
+    return scale_shift(apply(Exp(), h), 1.0, 0.2)
+
+
+def bounded(h):
+    return scale_shift(apply(Sigmoid(), h), 2.0, 0.1)
+
+
+def predictive(part):
+    return lambda out: likelihoods.normal_predictive(
+        index(out, (..., 0)), halved_exp(index(out, (..., 1)))
+    )[part]
+
+
+def categorical(bound):
+    """Class indices are those of the largest scores."""
+    return lambda scores, f: likelihoods.categorical(scores.argmax(-1), f, bound=bound)
+
+
+def categorical_log_density(scores, logits):
+    chosen = scores.argmax(-1)[..., None]
+    return torch.log_softmax(logits, -1).gather(-1, chosen)[..., 0]
+
+
+def likelihood(name, operands, rule, density, **options):
+    """A likelihood row: the batch is the leading axis of every operand."""
+    return LikelihoodCase(name, operands, rule, density, tuple(range(len(operands))), **options)
+
+
+# ---------------------------------------------------------------------------------------------
+# Divergences
+
+
+def by_rows(function):
+    """An oracle of one set of weights, for the rows of an array of sets."""
+    return lambda *arrays: np.array([function(*row) for row in zip(*arrays, strict=True)])
+
+
+def log_prior_of_set(mean, deviation):
+    best = oracles.best_prior_variance(mean, deviation, ALPHA, BETA)
+    return oracles.expected_log_prior(mean, deviation, best)

@@ -1,0 +1,28 @@
+"""Marks on rows: ``make test`` leaves the slow ones to ``make test-slow``."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+
+def slow(*row: Any) -> Any:
+    """A row that repeats on a larger model what other rows assert."""
+    return pytest.param(*row, marks=pytest.mark.slow)
+
+
+def with_slow(rows: Iterable[Any], *chosen: Any) -> list[Any]:
+    """Rows of which the chosen ones are slow."""
+    rows = list(rows)
+    assert set(chosen) <= set(rows), "a slow row is gone"
+    return [slow(row) if row in chosen else row for row in rows]
+
+
+def crossed_with_slow(first: Iterable[Any], second: Iterable[Any], *chosen: tuple) -> list[Any]:
+    """Every pair of two lists; the chosen ones are slow."""
+    pairs = list(itertools.product(first, second))
+    assert set(chosen) <= set(pairs), "a slow pair is gone"
+    return [slow(*pair) if pair in chosen else pair for pair in pairs]

@@ -1,0 +1,173 @@
+"""Pairs of mixtures of steps, rectifiers and gates against quadrature of the plain functions."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.functional import gelu, silu, softplus
+
+from moment_calculus.functions.pairs.gated import GATE, SILU, silu_surrogate
+from moment_calculus.functions.pairs.mixture import StepMixture
+from moment_calculus.functions.pairs.rectifier import SOFTPLUS, softplus_surrogate
+from moment_calculus.numerics.normal import bivariate as normal
+from tests.cases.kinds import on_numpy
+from tests.oracles import quadrature as oracles
+
+FUNCTIONS = {
+    "gelu": (GATE, gelu),
+    "silu": (SILU, silu),
+    "softplus": (SOFTPLUS, lambda x: softplus(x, threshold=40.0)),
+    "ndtr": (StepMixture((1.0,), (1.0,)), torch.special.ndtr),
+}
+RATIOS = [(0.5, -0.7), (1.0, 1.2), (-5.0, -6.0), (-8.0, -8.0), (8.0, -8.0), (-0.7, -0.8)]
+SCALES = [(1e-3, 1e-3), (0.1, 1.0), (1.0, 2.0), (3.0, 20.0), (100.0, 100.0)]
+RHOS = [0.3, -0.6, 0.99, -0.9999, 0.999999]
+
+
+def pairs_of(name, ratios=RATIOS, scales=SCALES, rhos=RHOS):
+    """Means [n, 2], covariances [n, 2, 2], and what quadrature gives."""
+    plain = on_numpy(FUNCTIONS[name][1])
+    means, covariances, true = [], [], []
+    for scale in scales:
+        for ratio in ratios:
+            mean = np.array(scale) * ratio
+            for rho in rhos:
+                means.append(mean)
+                covariances.append(np.outer(scale, scale) * [[1, rho], [rho, 1]])
+                true.append(oracles.activation_covariance(plain, mean, scale, rho, (0.0,)))
+    return np.array(means), np.array(covariances), np.array(true)
+
+
+def matrices(mixture, mean, covariance):
+    xp = torch if isinstance(mean, torch.Tensor) else np
+    variance = (
+        xp.diagonal(covariance, 0, -2, -1) if xp is torch else np.diagonal(covariance, 0, 1, 2)
+    )
+    return mixture.all_pairs(mean, variance, covariance)
+
+
+@pytest.fixture(scope="module")
+def gelu_pairs():
+    return pairs_of("gelu")
+
+
+def test_gelu_is_exact(gelu_pairs):
+    mean, covariance, true = gelu_pairs
+    result = matrices(GATE, mean, covariance)
+    np.testing.assert_allclose(result[:, 0, 1], true, rtol=1e-7)
+    np.testing.assert_array_equal(result[:, 0, 1], result[:, 1, 0])
+
+
+def test_gelu_in_single_precision(gelu_pairs):
+    mean, covariance, true = gelu_pairs
+    plain = on_numpy(gelu)
+    variance = [
+        [
+            oracles.activation_moments(plain, mean[i, k], covariance[i, k, k] ** 0.5, (0.0,))
+            for k in (0, 1)
+        ]
+        for i in range(0, len(true), len(RHOS))
+    ]
+    size = np.repeat(
+        [(one["variance"] * two["variance"]) ** 0.5 for one, two in variance], len(RHOS)
+    )
+    single = matrices(GATE, mean.astype(np.float32), covariance.astype(np.float32))[:, 0, 1]
+    # the rounding of ρ to single precision alone moves it by 1e-7/√(1 − ρ²)
+    assert np.max(np.abs(single - true) / size) < 1e-4
+
+
+@pytest.mark.parametrize("name", ["silu", "softplus", "ndtr"])
+def test_mixtures_are_as_near_as_they_say(name):
+    ratios = [(0.5, -0.7), (-2.0, -3.0), (0.0, 0.0)]
+    mean, covariance, true = pairs_of(name, ratios, [(0.5, 1.0), (3.0, 20.0)], [-0.9, 0.5, 0.999])
+    error = np.abs(matrices(FUNCTIONS[name][0], mean, covariance)[:, 0, 1] - true)
+    assert np.all(error <= np.maximum(1e-8, 1e-6 * np.abs(true)))
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_hermite_coefficients(name):
+    mixture, function = FUNCTIONS[name]
+    for mean, scale in ((0.3, 0.2), (-1.0, 1.0), (2.0, 3.0)):
+        ours = mixture.hermite(np.array([mean]), np.array([scale**2]), 10)
+        true = oracles.hermite_coefficients(on_numpy(function), mean, scale, (0.0,), 10)
+        np.testing.assert_allclose(np.concatenate(ours), true, atol=2e-8 * max(1, scale))
+
+
+@pytest.mark.parametrize(
+    ("mixture", "surrogate"), [(SILU, silu_surrogate), (SOFTPLUS, softplus_surrogate)]
+)
+def test_surrogates_end_the_series(mixture, surrogate):
+    ratios, scales = np.array([(0.0, 0.0), (-3.0, 2.0), (-0.7, -0.8)]), [(2, 2), (10, 10), (100, 2)]
+    scale, ratio, rho = (
+        np.concatenate(part)
+        for part in zip(
+            *[
+                ([s], [r], [c])
+                for s in np.array(scales, float)
+                for r in ratios
+                for c in (0.8, -0.99, 0.999999)
+            ],
+            strict=True,
+        )
+    )
+    mean, variance = scale * ratio, scale**2
+
+    def after(kind, order):
+        left, right = (kind.features(mean[:, i], variance[:, i]) for i in (0, 1))
+        ours, theirs = (kind.hermite(mean[:, i], variance[:, i], order) for i in (0, 1))
+        known = sum(rho ** (n + 1) * ours[n] * theirs[n] for n in range(order))
+        whole = kind.pairs(left, right, rho)
+        return whole, whole - known
+
+    whole, rest = after(mixture, 32)
+    allowed = np.maximum(1e-9, 1e-7 * np.abs(whole))
+    assert np.abs(rest).max() > 1e-3  # what is at stake
+    assert np.all(np.abs(after(surrogate(False), 32)[1] - rest) <= allowed)
+    assert np.all(np.abs(after(surrogate(True), 32)[1] - rest) <= 1e-3 * np.abs(whole) + 1e-5)
+
+
+@pytest.mark.parametrize("name", ["gelu", "softplus"])
+def test_gradients(name):
+    mixture = FUNCTIONS[name][0]
+    generator = torch.Generator().manual_seed(3)
+    factor = torch.randn(2, 3, 2, generator=generator, dtype=torch.double).requires_grad_()
+    mean = torch.randn(2, 3, generator=generator, dtype=torch.double).requires_grad_()
+
+    def function(location, root):
+        off = 1 - torch.eye(3, dtype=torch.double)
+        return matrices(mixture, location, root @ root.mT) * off
+
+    assert torch.autograd.gradcheck(function, (mean, factor))
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_finite_for_extreme_arguments_in_single_precision(name):
+    ratios, scales = torch.tensor([-1e4, -8, 0, 8, 1e4]), torch.tensor([1e-6, 1e-3, 1, 1e3])
+    ratio, scale = (part.reshape(-1) for part in torch.meshgrid(ratios, scales, indexing="ij"))
+    for rho in (-1.0, -0.9, 0.9, 1.0):
+        shared = torch.where(torch.eye(20) > 0, torch.ones(()), torch.tensor(rho))
+        mean = (ratio * scale).requires_grad_()
+        covariance = (scale[:, None] * scale * shared).requires_grad_()
+        result = matrices(FUNCTIONS[name][0], mean, covariance)
+        gradients = torch.autograd.grad(result.sum(), (mean, covariance))
+        assert all(bool(part.isfinite().all()) for part in (result, *gradients))
+
+
+def test_mixed_covariance_is_the_slope_of_the_rectifiers():
+    generator = np.random.default_rng(4)
+    a, b = generator.uniform(-5, 5, (2, 300))
+    rho = np.concatenate([generator.uniform(-1, 1, 290), [1, -1, 0.999999, -0.999999, 0] * 2])
+    step = 1e-5
+    slope = normal.rectifier_covariance(a, b + step, rho) - normal.rectifier_covariance(
+        a, b - step, rho
+    )
+    np.testing.assert_allclose(
+        normal.mixed_covariance(a, b, rho), slope / (2 * step), rtol=1e-4, atol=1e-6
+    )
+    np.testing.assert_allclose(
+        normal.mixed_covariance(a, b, np.ones(300)),
+        np.where(a < b, normal.pdf(a) + a * normal.cdf(a), normal.pdf(b) + a * normal.cdf(b))
+        - (normal.pdf(a) + a * normal.cdf(a)) * normal.cdf(b),
+        atol=1e-7,
+    )

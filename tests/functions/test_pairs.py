@@ -1,0 +1,292 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from moment_calculus.functions.pairs import covariance as pairs
+from moment_calculus.functions.pairs.dvi import dvi_rectifier, dvi_step
+from moment_calculus.functions.table import activation
+from moment_calculus.numerics.normal import bivariate as normal
+from tests.oracles import adaptive as oracle
+
+rng = np.random.default_rng(11)
+NAMES = ["relu", "leaky_relu", "heaviside", "sigmoid", "tanh", "exp"]
+METHODS = list(pairs.METHODS)
+
+
+def gaussian(size=6, batch=(), spread=1.0, rank=None):
+    factor = rng.normal(size=(*batch, size, rank or size)) * spread
+    return rng.normal(size=(*batch, size)) * spread, factor @ np.swapaxes(factor, -1, -2)
+
+
+def cross_expectation(function, mean, covariance, nodes=400):
+    """E[f(x) f(y)] by nested Gauss–Hermite, for smooth functions."""
+    points, weights = np.polynomial.hermite_e.hermegauss(nodes // 5)
+    weights = weights / weights.sum()
+    root = np.linalg.cholesky(covariance)
+    x = mean[0] + root[0, 0] * points[:, None]
+    y = mean[1] + root[1, 0] * points[:, None] + root[1, 1] * points
+    return float(np.sum(weights[:, None] * weights * function(x) * function(y)))
+
+
+def sigmoid(x):
+    return 0.5 + 0.5 * np.tanh(x / 2)
+
+
+def density(x, mean, scale):
+    return np.exp(-0.5 * ((x - mean) / scale) ** 2) / (np.sqrt(2 * np.pi) * scale)
+
+
+def legendre(edges):
+    """Nodes and weights of 12 points on each panel between sorted edges."""
+    points, weights = np.polynomial.legendre.leggauss(12)
+    edges = np.unique(edges)
+    half = np.diff(edges)[:, None] / 2
+    return ((edges[:-1, None] + half) + half * points).ravel(), (half * weights).ravel()
+
+
+def sigmoid_means(mean, scale):
+    """E[S(x)] for x ~ N(mean, scale²), many means: panels split at 0, or Gauss–Hermite."""
+    if scale < 0.6:
+        points, weights = np.polynomial.hermite_e.hermegauss(80)
+        return sigmoid(mean[:, None] + scale * points) @ (weights / weights.sum())
+    points, weights = legendre(np.linspace(-40, 40, 61))
+    inside = density(points, mean[:, None], scale) @ (weights * sigmoid(points))
+    return inside + normal.cdf((mean - 40) / scale)
+
+
+def sigmoid_covariance(mean, scale, rho):
+    """Cov(S(x), S(y)) by nested quadrature with panels that narrow towards x = 0 and E[y|x] = 0."""
+    rest = scale[1] * np.sqrt((1 - rho) * (1 + rho))
+    slope = rho * scale[1]
+    kinks = np.geomspace(0.5, 2000, 22) * np.array([[-1], [1]])
+    towards = ((kinks - mean[0]) / scale[0], (max(rest, 1) * kinks - mean[1]) / slope)
+    centres = (-mean[0] / scale[0], -mean[1] / slope)
+    edges = [np.linspace(-9, 9, 25), *map(np.ravel, towards), centres]
+    z, weights = legendre(np.clip(np.concatenate(edges), -9, 9))
+    weights = weights * density(z, 0, 1)
+    first = sigmoid(mean[0] + scale[0] * z)
+    second = sigmoid_means(mean[1] + slope * z, rest)
+    return float(weights @ ((first - weights @ first) * (second - weights @ second)))
+
+
+RATIOS = [(0.0, 0.0), (2.0, 2.0), (-2.0, 2.0), (1.0, -0.3), (-4.0, -4.5)]
+
+
+def sigmoid_cases(scales, rhos):
+    """Means, covariances and true covariances of pairs, on one batch axis."""
+    scale, mean, rho = (
+        np.array(column)
+        for column in zip(
+            *[
+                ((s, s * f), (s * a, s * f * b), r)
+                for s in scales
+                for r in rhos
+                for a, b in RATIOS
+                for f in (1.0, 0.4)
+            ],
+            strict=True,
+        )
+    )
+    true = np.array([sigmoid_covariance(*case) for case in zip(mean, scale, rho, strict=True)])
+    covariance = scale[:, :, None] * scale[:, None, :]
+    covariance[:, [0, 1], [1, 0]] *= rho[:, None]
+    return mean, covariance, true
+
+
+@pytest.mark.parametrize("scale", [0.3, 1.0, 3.0, 10.0, 100.0])
+def test_logistic_pairs_meet_the_target(scale):
+    mean, covariance, true = sigmoid_cases([scale], [-0.99, -0.5, 0.3, 0.9, 0.99, 0.999])
+    single = [torch.as_tensor(part, dtype=torch.float32) for part in (mean, covariance)]
+    for name, factor in (("sigmoid", 1), ("tanh", 2)):  # tanh x = 2 S(2x) − 1
+        function, square = activation(name), factor * factor
+        result = pairs.covariance(function, mean / factor, covariance / square)
+        error = np.abs(result[:, 0, 1] - square * true)
+        assert np.all(error <= np.maximum(1e-8, 1e-6 * square * np.abs(true)))
+        short = pairs.covariance(function, single[0] / factor, single[1] / square).double().numpy()
+        size = np.sqrt(result[:, 0, 0] * result[:, 1, 1])
+        # the rounding of ρ to single precision alone moves it by 1e-7/√(1 − ρ²)
+        assert np.all(np.abs(short - result)[:, 0, 1] <= 1e-4 * size)
+
+
+def test_only_doubtful_pairs_are_completed():
+    scale = np.array([0.2, 8.0, 0.5, 8.0, 30.0, 8.0])
+    rho = 0.95 ** np.abs(np.subtract.outer(np.arange(6), np.arange(6)))
+    mean, covariance = np.zeros((2, 6)), np.tile(rho * np.outer(scale, scale), (2, 1, 1))
+    covariance[1] = 0.04 * rho
+    function = activation("sigmoid")
+    result = pairs.covariance(function, mean, covariance)
+    np.testing.assert_allclose(result, np.swapaxes(result, -1, -2), rtol=1e-14)
+    for i, j in zip(*np.triu_indices(6, 1), strict=True):
+        true = sigmoid_covariance(mean[0, [i, j]], scale[[i, j]], rho[i, j])
+        assert abs(result[0, i, j] - true) <= max(1e-8, 1e-6 * true)
+    alone = pairs.covariance(function, mean[1], covariance[1])
+    np.testing.assert_allclose(result[1], alone, atol=1e-10)
+
+
+def test_a_traced_series_has_twice_the_order():
+    jax = pytest.importorskip("jax")
+    function = activation("sigmoid")
+    mean, covariance = gaussian(batch=(2,), spread=3.0)
+    off = 1 - np.eye(6)
+    expected = off * pairs.mehler(function, mean, covariance, order=32)
+    with jax.enable_x64(True):
+        traced = jax.jit(lambda *arrays: pairs.covariance(function, *arrays))
+        result = np.asarray(traced(mean, covariance))
+    np.testing.assert_allclose(off * result, expected, atol=1e-12)
+    arrays = torch.as_tensor(mean), torch.as_tensor(covariance)
+    result = torch.func.vmap(lambda *parts: pairs.covariance(function, *parts))(*arrays)
+    np.testing.assert_allclose(off * result.numpy(), expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["sigmoid", "tanh"])
+def test_gradient_of_completed_pairs(name):
+    function = activation(name)
+    mean, scale = torch.tensor([2.0, -1.0, 6.0]), torch.tensor([6.0, 9.0, 20.0])
+    rho = torch.tensor([[1, 0.9, -0.95], [0.9, 1, -0.8], [-0.95, -0.8, 1]], dtype=torch.float64)
+    root = torch.linalg.cholesky(rho) * scale.double()[:, None]
+    inputs = mean.double().requires_grad_(), root.requires_grad_()
+    assert torch.autograd.gradcheck(
+        lambda location, factor: pairs.covariance(function, location, factor @ factor.mT),
+        inputs,
+        eps=1e-4,
+        atol=1e-6,
+        rtol=1e-5,
+    )
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("name", NAMES)
+def test_symmetric_with_the_exact_variance(name, method):
+    function = activation(name)
+    mean, covariance = gaussian(batch=(3,), spread=0.7)
+    result = pairs.covariance(function, mean, covariance, method=method)
+    variance = np.diagonal(covariance, axis1=-2, axis2=-1)
+    np.testing.assert_allclose(result, np.swapaxes(result, -1, -2), rtol=1e-14)
+    np.testing.assert_array_equal(
+        np.diagonal(result, axis1=-2, axis2=-1), function.moments(mean, variance)[1]
+    )
+
+
+@pytest.mark.parametrize("spread", [1e-3, 1.0, 30.0])
+@pytest.mark.parametrize("name", ["relu", "leaky_relu", "heaviside", "sigmoid", "tanh"])
+def test_positive_semi_definite(name, spread):
+    mean, covariance = gaussian(size=12, batch=(5,), spread=spread, rank=2)
+    values = np.linalg.eigvalsh(pairs.covariance(activation(name), mean, covariance))
+    assert np.all(values[..., 0] >= -1e-6 * values[..., -1])
+
+
+@pytest.mark.parametrize("rho", [-0.95, 0.2, 0.999])
+@pytest.mark.parametrize("thresholds", [(0.4, -1.1), (-6.0, -5.0), (3.0, 2.0)])
+def test_relu_family_is_exact(rho, thresholds):
+    scale = np.array([0.2, 3.0])
+    mean = scale * thresholds
+    covariance = np.outer(scale, scale) * [[1, rho], [rho, 1]]
+    curved = scale[0] * scale[1] * oracle.rectifier_covariance(*thresholds, rho)
+    reach = normal.cdf(np.array(thresholds)).sum()
+    cross = covariance[0, 1]
+    expected = {
+        "relu": curved,
+        "leaky_relu": 0.81 * curved + cross * (0.01 + 0.09 * reach),
+        "heaviside": float(oracle.step_covariance(*thresholds, rho)),
+    }
+    for name, value in expected.items():
+        parameters = {"negative_slope": 0.1} if name == "leaky_relu" else {}
+        result = pairs.covariance(activation(name, **parameters), mean, covariance)
+        assert oracle.relative(result[0, 1], value) < 1e-7
+
+
+@pytest.mark.parametrize("name", ["sigmoid", "tanh"])
+@pytest.mark.parametrize("rho", [-0.8, 0.1, 0.9])
+def test_series_for_the_logistic_family(name, rho):
+    function = activation(name)
+    mean, covariance = np.array([0.3, -0.5]), 0.36 * np.array([[1, rho], [rho, 1]])
+    first = [oracle.expectation(lambda x: float(function(np.asarray(x))), m, 0.36) for m in mean]
+    expected = cross_expectation(function, mean, covariance) - first[0] * first[1]
+    result = pairs.covariance(function, mean, covariance)
+    assert abs(result[0, 1] - expected) < 1e-7 * function.moments(mean, 0.36 * np.ones(2))[1].max()
+
+
+def test_exp_is_exact():
+    mean, covariance = gaussian(size=2, spread=0.5)
+    result = pairs.covariance(activation("exp"), mean, covariance)
+    first = np.exp(mean + np.diagonal(covariance) / 2)
+    np.testing.assert_allclose(result, np.outer(first, first) * np.expm1(covariance), rtol=1e-13)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_hermite_coefficients(name):
+    function = activation(name)
+    mean, variance = np.array([0.4]), np.array([0.5])
+    coefficients = function.hermite(mean, variance, 6)
+    for order, coefficient in enumerate(coefficients, start=1):
+        plain = oracle.hermite(lambda x: float(function(np.asarray(x))), 0.4, 0.5, order)
+        assert abs(coefficient[0] - plain) < 1e-7
+    np.testing.assert_allclose(
+        function.gain(mean, variance), coefficients[0] / np.sqrt(0.5), rtol=1e-12
+    )
+
+
+@pytest.mark.parametrize("order", [1, 4, 16])
+@pytest.mark.parametrize("name", ["relu", "leaky_relu", "heaviside", "exp"])
+def test_certificate_bounds_the_truncation(name, order):
+    function = activation(name)
+    mean, covariance = gaussian(batch=(4,), spread=0.6)
+    exact = pairs.covariance(function, mean, covariance)
+    series = pairs.mehler(function, mean, covariance, order=order)
+    bound = pairs.mehler_certificate(function, mean, covariance, order)
+    off = ~np.eye(6, dtype=bool)
+    assert np.all((np.abs(exact - series) <= bound * (1 + 1e-9) + 1e-11 * np.abs(exact))[..., off])
+
+
+@pytest.mark.parametrize(("approximate", "exact"), [(dvi_rectifier, "rectifier_covariance")])
+def test_dvi_rectifier_is_close(approximate, exact):
+    a, b, rho = (rng.uniform(-low, low, 2000) for low in (5, 5, 0.5))
+    error = np.abs(approximate(a, b, rho) - getattr(normal, exact)(a, b, rho))
+    assert error.max() < 2e-4
+
+
+def test_dvi_step_is_close_and_knows_the_sign_of_rho():
+    a, b, rho = (rng.uniform(-low, low, 2000) for low in (5, 5, 0.5))
+    exact = normal.step_covariance(a, b, rho)
+    assert np.abs(dvi_step(a, b, rho) - exact).max() < 2e-3
+    assert np.all(dvi_step(a, b, rho) * rho >= 0)
+    np.testing.assert_allclose(dvi_step(a, b, -rho), -dvi_step(a, -b, rho), rtol=1e-12)
+
+
+@pytest.mark.parametrize("function", [dvi_rectifier, dvi_step])
+def test_dvi_is_smooth_where_its_series_begins(function):
+    point = np.array([0.5, 0.5, 0.5, 0.5])
+    rho = np.array([0.2 - 1e-9, 0.2 + 1e-9, -1e-12, 1e-12])
+    value = function(point, -point, rho)
+    np.testing.assert_allclose(value[0], value[1], rtol=1e-7)
+    np.testing.assert_allclose(value[2], -value[3], rtol=1e-6)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("name", NAMES)
+def test_gradient(name, method):
+    mean, covariance = gaussian(size=3, spread=0.6)
+    factor = torch.as_tensor(np.linalg.cholesky(covariance)).requires_grad_()
+
+    def result(location, root):
+        return pairs.covariance(activation(name), location, root @ root.mT, method=method)
+
+    location = torch.as_tensor(mean).requires_grad_()
+    assert torch.autograd.gradcheck(result, (location, factor), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_pair_depends_on_the_batch(name):
+    mean, covariance = gaussian(batch=(2, 3))
+    together = pairs.covariance(activation(name), mean, covariance)
+    alone = pairs.covariance(activation(name), mean[1, 2], covariance[1, 2])
+    np.testing.assert_allclose(together[1, 2], alone, rtol=1e-13)
+
+
+def test_unknown_names_list_the_candidates():
+    with pytest.raises(ValueError, match="exact, dvi, mehler"):
+        pairs.covariance(activation("relu"), *gaussian(), method="guess")
+    with pytest.raises(ValueError, match="hardtanh, heaviside"):
+        activation("swish")

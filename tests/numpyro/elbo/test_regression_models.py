@@ -1,0 +1,199 @@
+"""Regressions as statisticians write them: the ELBO is the expectation of Trace_ELBO's."""
+
+from __future__ import annotations
+
+import warnings
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+from numpyro.infer import Predictive
+
+from numpyro_moments import (
+    CovarianceDroppedWarning,
+    DependenceWarning,
+    DeterministicELBO,
+    DVIGuide,
+    UnsupportedMoments,
+    predict,
+)
+from tests.checks.marks import with_slow
+from tests.oracles.numpyro_samples import assert_equals_trace_elbo, perturbed
+
+POINTS, INPUTS, GROUPS = 30, 3, 5
+RANDOM = np.random.default_rng(3)
+X = jnp.asarray(2 * RANDOM.normal(size=(POINTS, INPUTS)), jnp.float32)
+Y = jnp.sin(X[:, 0]) + 0.5 * X[:, 1]
+COUNTS = jnp.asarray(RANDOM.poisson(np.exp(0.4 * Y)), jnp.float32)
+
+
+def observe(distribution, y):
+    with numpyro.plate("data", POINTS):
+        numpyro.sample("obs", distribution, obs=y)
+
+
+def coefficients():
+    """Effects of a plate, which share a mean and a scale."""
+    mean = numpyro.sample("mean", dist.Normal(0.0, 1.0))
+    scale = numpyro.sample("scale", dist.HalfNormal(1.0))
+    with numpyro.plate("inputs", INPUTS):
+        effects = numpyro.sample("effects", dist.Normal(0.0, 1.0))
+    return mean + scale * effects
+
+
+def linear_predictor(x):
+    weights = numpyro.sample("weights", dist.Normal(jnp.zeros(INPUTS), 1.0).to_event(1))
+    return x @ weights
+
+
+def shared_scale(x, y):
+    observe(dist.Normal(x @ coefficients(), 0.5), y)
+
+
+def shared_scale_by_sum(x, y):
+    observe(dist.Normal((x * coefficients()).sum(-1), 0.5), y)
+
+
+def function_of_effects(x, y):
+    observe(dist.Normal(jnp.einsum("np,p->n", x, jnp.tanh(coefficients())), 0.5), y)
+
+
+def horseshoe(x, y):
+    """Non-centred, in a plate."""
+    overall = numpyro.sample("overall", dist.HalfCauchy(1.0))
+    with numpyro.plate("inputs", INPUTS):
+        local = numpyro.sample("local", dist.HalfCauchy(1.0))
+        effects = numpyro.sample("effects", dist.Normal(0.0, 1.0))
+    observe(dist.Normal(x @ (overall * local * effects), 0.5), y)
+
+
+def horseshoe_centred(x, y):
+    overall = numpyro.sample("overall", dist.HalfCauchy(1.0))
+    local = numpyro.sample("local", dist.HalfCauchy(jnp.ones(INPUTS)).to_event(1))
+    weights = numpyro.sample("weights", dist.Normal(0.0, overall * local).to_event(1))
+    observe(dist.Normal(x @ weights, 0.5), y)
+
+
+def random_walk_of_splines(x, y):
+    """Two smooth terms, whose weights are cumulative sums of effects in a plate."""
+    total = 0.0
+    scales = numpyro.sample("scales", dist.HalfNormal(jnp.ones(2)).to_event(1))
+    for i in range(2):
+        basis = jnp.exp(-0.5 * (x[:, i : i + 1] - jnp.linspace(-2, 2, 6)) ** 2)
+        with numpyro.plate(f"knots{i}", 6):
+            steps = numpyro.sample(f"steps{i}", dist.Normal(0.0, 1.0))
+        total = total + basis @ (scales[i] * jnp.cumsum(steps))
+    observe(dist.Normal(total, 0.5), y)
+
+
+def negative_binomial(x, counts):
+    """With a random dispersion: the rate is a quotient of exponentials."""
+    dispersion = numpyro.sample("dispersion", dist.Exponential(1.0))
+    observe(dist.NegativeBinomial2(jnp.exp(0.3 * linear_predictor(x)), dispersion), counts)
+
+
+def gamma(x, y):
+    """Mean and shape, which is random."""
+    shape = numpyro.sample("shape", dist.Gamma(2.0, 1.0))
+    observe(dist.Gamma(shape, shape / jnp.exp(0.3 * linear_predictor(x))), jnp.exp(0.5 * y))
+
+
+GROUP, RIVAL = np.arange(POINTS) % GROUPS, (3 * np.arange(POINTS) + 1) % GROUPS
+
+
+def slopes_of_groups():
+    """Intercept and slope of every group, with a common scale."""
+    scale = numpyro.sample("scale", dist.HalfNormal(1.0))
+    with numpyro.plate("groups", GROUPS):
+        z = numpyro.sample("z", dist.Normal(jnp.zeros(2), 1.0).to_event(1))
+    return scale * z
+
+
+def varying_slopes(x, y):
+    effects = slopes_of_groups()
+    observe(dist.Normal(effects[GROUP, 0] + effects[GROUP, 1] * x[:, 0], 0.5), y)
+
+
+def varying_slopes_of_two_vectors(x, y):
+    effects = slopes_of_groups()
+    intercept, slope = effects[:, 0], effects[:, 1]
+    observe(dist.Normal(intercept[GROUP] + slope[GROUP] * x[:, 0], 0.5), y)
+
+
+def mean_of_groups_and_slope(x, y):
+    mean = numpyro.sample("mean", dist.Normal(0.0, 1.0))
+    with numpyro.plate("groups", GROUPS):
+        effects = numpyro.sample("effects", dist.Normal(0.0, 1.0))
+    observe(dist.Normal((mean + effects)[GROUP] + mean * x[:, 0], 0.5), y)
+
+
+def paired_comparisons(x, y):
+    """Bradley and Terry's model; some compare an element with itself."""
+    scale = numpyro.sample("scale", dist.HalfNormal(1.0))
+    with numpyro.plate("players", GROUPS):
+        skill = numpyro.sample("skill", dist.Normal(0.0, scale))
+    logits = skill[GROUP] - skill[RIVAL]
+    observe(dist.Bernoulli(logits=logits), (y > 0).astype(int))
+
+
+MODELS = {
+    "varying slopes": (varying_slopes, Y),
+    "varying slopes of two vectors": (varying_slopes_of_two_vectors, Y),
+    "a mean of groups and a slope": (mean_of_groups_and_slope, Y),
+    "paired comparisons": (paired_comparisons, Y),
+    "a shared scale": (shared_scale, Y),
+    "a shared scale, by a sum": (shared_scale_by_sum, Y),
+    "a function of effects": (function_of_effects, Y),
+    "horseshoe": (horseshoe, Y),
+    "horseshoe, centred": (horseshoe_centred, Y),
+    "random walks of splines": (random_walk_of_splines, Y),
+    "negative binomial": (negative_binomial, COUNTS),
+    "gamma": (gamma, Y),
+}
+
+
+SLOW = (
+    "varying slopes of two vectors",
+    "a shared scale, by a sum",
+    "a function of effects",
+    "random walks of splines",
+)
+
+
+@pytest.mark.parametrize("name", with_slow(MODELS, *SLOW))
+def test_elbo_equals_trace_elbo(name):
+    model, y = MODELS[name]
+    warnings.simplefilter("error", DependenceWarning)
+    warnings.simplefilter("error", CovarianceDroppedWarning)
+    assert_equals_trace_elbo(model, DVIGuide(init_scale=0.15), X, y, share=0.001)
+
+
+def test_a_rate_that_is_no_exponential_is_refused():
+    """What NegativeBinomial2 derives from its parameters is a Gaussian, and so may be negative."""
+
+    def model(x, counts=None):
+        dispersion = numpyro.sample("dispersion", dist.Exponential(1.0))
+        mean = jax.nn.softplus(linear_predictor(x))
+        observe(dist.NegativeBinomial2(mean, dispersion), counts)
+
+    guide = DVIGuide(model)
+    values = perturbed(guide, X, COUNTS)
+    with pytest.raises(UnsupportedMoments, match="product of functions of different Gaussians"):
+        DeterministicELBO().loss(jax.random.key(0), values, model, guide, X, COUNTS)
+    with pytest.raises(UnsupportedMoments, match="parameter rate of NegativeBinomial2 is a Gauss"):
+        np.asarray(predict(model, guide, values, X)["obs"].mean)
+
+
+def test_predicted_variances_know_what_effects_share():
+    guide = DVIGuide(shared_scale, init_scale=0.3)
+    values = perturbed(guide, X, Y)
+    ours = predict(shared_scale, guide, values, X, None)["obs"]
+    draws = Predictive(guide, params=values, num_samples=20_000)(jax.random.key(1), X, Y)
+    effects = draws["mean"][:, None] + draws["scale"][:, None] * draws["effects"]
+    sampled = np.asarray(effects @ X.T, np.float64)
+    # the standard error of a variance whose fourth moment is at most ten times its square
+    error = 3 / np.sqrt(20_000)
+    np.testing.assert_allclose(ours.epistemic_variance, sampled.var(0), rtol=4 * error)

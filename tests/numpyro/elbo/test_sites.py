@@ -1,0 +1,298 @@
+"""Plates, scales, masks, several observations, positive sites: Trace_ELBO's semantics."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+from numpyro import handlers
+from numpyro.infer.autoguide import AutoNormal
+
+from numpyro_moments import DeterministicELBO, DVIGuide, UnsupportedMoments
+from tests.numpyro import models
+from tests.oracles.numpyro_samples import assert_equals_trace_elbo, both_losses, perturbed
+
+KEY = jax.random.key(0)
+X, Y = (jnp.asarray(array) for array in models.data())
+
+
+def weights():
+    return numpyro.sample("w", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
+
+
+def guide_of_weights(*_):
+    numpyro.sample("w", dist.Normal(jnp.array([0.7, 0.4, 0.1]), 0.2).to_event(1))
+
+
+def loss_of(model, guide, *args, elbo=None):
+    return (elbo or DeterministicELBO()).loss(KEY, {}, model, guide, *args)
+
+
+def test_scales_and_masks_of_model_and_guide():
+    """Each site's own, in model and guide: a scaled prior, scaled and masked observations."""
+
+    def model(x, y):
+        with handlers.scale(scale=0.3):
+            w = weights()
+        with handlers.scale(scale=0.5), numpyro.plate("data", len(x)):
+            with handlers.mask(mask=y > 0):
+                numpyro.sample("first", dist.Normal(x @ w, 0.5), obs=y)
+            numpyro.sample("second", dist.Normal(x @ w, 0.5).mask(y < 0.5), obs=y)
+
+    assert_equals_trace_elbo(model, guide_of_weights, X, Y)
+    assert_equals_trace_elbo(model, handlers.scale(guide_of_weights, scale=2.0), X, Y)
+
+
+def test_a_scale_that_is_traced():
+    """As for an annealed KL divergence under jax.jit."""
+
+    def model(x, y, annealing):
+        with handlers.scale(scale=annealing):
+            w = weights()
+        numpyro.sample("obs", dist.Normal(x @ w, 0.5).to_event(1), obs=y)
+
+    traced = jax.jit(lambda scale: loss_of(model, guide_of_weights, X, Y, scale))
+    for scale in (0.3, 1.0):
+        assert traced(scale) == pytest.approx(float(loss_of(model, guide_of_weights, X, Y, scale)))
+
+
+def test_a_random_scale_is_refused():
+    def model(x, y):
+        w = weights()
+        with handlers.scale(scale=jnp.exp(w[0])):
+            numpyro.sample("obs", dist.Normal(x @ w, 0.5).to_event(1), obs=y)
+
+    with pytest.raises(UnsupportedMoments, match=r"scale of a site is random(?s:.)*factor"):
+        loss_of(model, guide_of_weights, X, Y)
+
+
+def test_missing_observations():
+    """obs_mask makes a latent site of what is missing."""
+
+    def model(x, y):
+        w = weights()
+        with numpyro.plate("data", len(x)):
+            numpyro.sample("obs", dist.Normal(x @ w, 0.5), obs=y, obs_mask=y > 0)
+
+    assert_equals_trace_elbo(model, DVIGuide(init_scale=0.3), X, Y)
+
+
+def subsampled(x, y, size=5):
+    """Global and local latent sites, in a plate of which each step sees a part."""
+    spread = numpyro.sample("spread", dist.LogNormal(0.0, 0.3))
+    w = weights()
+    with numpyro.plate("data", len(x), subsample_size=size) as index:
+        local = numpyro.sample("local", dist.Normal(0.0, spread))
+        part = numpyro.subsample(x, event_dim=1)
+        numpyro.sample("obs", dist.Normal(local + part @ w, 0.5), obs=y[index])
+
+
+@pytest.mark.parametrize("make_guide", [DVIGuide, AutoNormal])
+def test_subsampled_local_latents_average_to_the_whole(make_guide):
+    """Every subsample of a partition, so that the average is exact: no sampling error at all."""
+    guide = make_guide(subsampled)
+    with numpyro.handlers.block():
+        params = perturbed(guide, X, Y)
+
+    @jax.jit
+    def loss(index):
+        fixed = handlers.substitute(subsampled, data={"data": index})
+        fixed_guide = handlers.substitute(guide, data={"data": index})
+        return DeterministicELBO().loss(KEY, params, fixed, fixed_guide, X, Y)
+
+    losses = jax.vmap(loss)(jnp.arange(20).reshape(4, 5))
+    whole = make_guide(lambda x, y: subsampled(x, y, None))
+    whole_loss = jax.jit(lambda: DeterministicELBO().loss(KEY, params, whole.model, whole, X, Y))()
+    assert jnp.mean(losses) == pytest.approx(float(whole_loss), rel=1e-5)
+    assert jnp.std(losses) > 0.1
+
+
+def test_guide_and_model_see_the_same_subsample():
+    """The mean over keys is that over all subsamples; local sites would not fit otherwise."""
+    guide = AutoNormal(subsampled)
+    params = perturbed(guide, X, Y)
+
+    @jax.jit
+    @jax.vmap
+    def loss(key):
+        return DeterministicELBO().loss(key, params, subsampled, guide, X, Y)
+
+    losses = loss(jax.random.split(KEY, 3000))
+    whole = AutoNormal(lambda x, y: subsampled(x, y, None))
+    expected = jax.jit(lambda: DeterministicELBO().loss(KEY, params, whole.model, whole, X, Y))()
+    assert abs(losses.mean() - expected) < 4 * losses.std() / 3000**0.5
+
+
+def test_nested_plates():
+    y = jnp.asarray(np.random.default_rng(2).normal(size=(5, 4, 3)), jnp.float32)
+
+    def model(y):
+        spread = numpyro.sample("spread", dist.LogNormal(0.0, 0.3))
+        outer, middle = numpyro.plate("outer", 3, dim=-1), numpyro.plate("middle", 4, dim=-2)
+        with outer:
+            a = numpyro.sample("a", dist.Normal(0.0, 1.0))
+            with middle:
+                b = numpyro.sample("b", dist.Normal(a, spread))
+                with numpyro.plate("inner", 5, dim=-3):
+                    numpyro.sample("obs", dist.Normal(b, 0.5), obs=y)
+
+    assert_equals_trace_elbo(model, DVIGuide(init_scale=0.2), y)
+
+
+def test_several_kinds_of_sites_together():
+    """Observed sites that share latent ones, a factor, a deterministic site, a vector of events."""
+
+    def model(x, y):
+        w, shift = weights(), numpyro.sample("shift", dist.Normal(0.0, 1.0))
+        noise = numpyro.sample("noise", dist.HalfNormal(1.0))
+        chance = numpyro.sample("chance", dist.Beta(2.0, 3.0))
+        mean = numpyro.deterministic("mean", x @ w + shift)
+        numpyro.factor("penalty", -0.3 * jnp.sum(w**2))
+        with numpyro.plate("data", len(x)):
+            numpyro.sample("first", dist.Normal(mean, 1 + noise), obs=y)
+            numpyro.sample("coin", dist.Bernoulli(chance), obs=(y > 0).astype(float))
+            pair = jnp.stack([mean, -mean], -1)
+            numpyro.sample("pair", dist.Normal(pair, 0.4).to_event(1), obs=jnp.stack([y, y], -1))
+
+    assert_equals_trace_elbo(model, DVIGuide(init_scale=0.2), X, Y)
+
+
+POSITIVE = {
+    "LogNormal": dist.LogNormal(0.0, 1.0),
+    "HalfNormal": dist.HalfNormal(1.0),
+    "HalfCauchy": dist.HalfCauchy(1.0),
+    "Gamma": dist.Gamma(2.0, 1.0),
+    "InverseGamma": dist.InverseGamma(3.0, 2.0),
+    "Uniform": dist.Uniform(0.1, 2.0),
+}
+
+
+def test_positive_sites_stay_analytic():
+    """One group of observations and its noise for each prior."""
+
+    def model(x, y):
+        w = weights()
+        for name, prior in POSITIVE.items():
+            noise = numpyro.sample(name, prior)
+            with numpyro.plate(f"data of {name}", len(x)):
+                mean = jnp.sum(x * w, -1)
+                numpyro.sample(f"obs of {name}", dist.Normal(mean, 0.5 + noise), obs=y)
+
+    assert_equals_trace_elbo(model, DVIGuide(init_scale=0.2), X, Y)
+    assert_equals_trace_elbo(model, DVIGuide(init_scale=0.2), X, Y, elbo=diagonal())
+
+
+def diagonal():
+    return DeterministicELBO(covariance="diagonal")
+
+
+def conditional_model(x, y):
+    a = numpyro.sample("a", dist.Normal(0.0, 1.0))
+    b = numpyro.sample("b", dist.Normal(a, 2.0))
+    numpyro.sample("obs", dist.Normal(a + b * x[:, 0], 0.5).to_event(1), obs=y)
+
+
+def conditional_guide(x, y):
+    a = numpyro.sample("a", dist.Normal(0.3, 0.7))
+    numpyro.sample("b", dist.Normal(0.1 - 0.8 * a, 0.4))
+
+
+@pytest.mark.parametrize("covariance", ["full", "diagonal"])
+def test_guide_with_a_linear_gaussian_conditional_is_exact(covariance):
+    """q(a) q(b | a) = the joint Gaussian that a multivariate Normal guide states directly."""
+    mean = jnp.array([0.3, 0.1 - 0.8 * 0.3])
+    posterior = dist.MultivariateNormal(
+        mean, jnp.array([[0.49, -0.392], [-0.392, 0.64 * 0.49 + 0.16]])
+    )
+    prior = dist.MultivariateNormal(jnp.zeros(2), jnp.array([[1.0, 1.0], [1.0, 5.0]]))
+    design = jnp.stack([jnp.ones(len(X)), X[:, 0]], -1)
+    variance = ((design @ posterior.covariance_matrix) * design).sum(-1)
+    squared = (Y - design @ mean) ** 2 + variance
+    fit = dist.Normal(0.0, 0.5).log_prob(0.0) - 0.5 * squared / 0.25
+    expected = dist.kl_divergence(posterior, prior) - fit.sum()
+    loss = loss_of(
+        conditional_model, conditional_guide, X, Y, elbo=DeterministicELBO(covariance=covariance)
+    )
+    assert loss == pytest.approx(float(expected), rel=1e-6)
+
+
+def test_conditional_guide_sites_in_plates():
+    def model(x, y):
+        centre = numpyro.sample("centre", dist.Normal(0.0, 1.0))
+        with numpyro.plate("groups", len(x)):
+            spread = numpyro.sample("spread", dist.LogNormal(0.3, 0.5))
+            numpyro.sample("obs", dist.Normal(centre, spread), obs=y)
+
+    def guide(x, y):
+        centre = numpyro.sample("centre", dist.Normal(0.2, 0.3))
+        with numpyro.plate("groups", len(x)):
+            numpyro.sample("spread", dist.LogNormal(0.1 + 0.5 * centre, 0.2))
+
+    assert_equals_trace_elbo(model, guide, X, Y)
+
+
+def root_of_a_rate(x, y):
+    w = weights()
+    precision = numpyro.sample("precision", dist.Gamma(2.0, 1.0))
+    with numpyro.plate("data", len(x)):
+        numpyro.sample("obs", dist.Normal(x @ w, jax.lax.rsqrt(precision)), obs=y)
+
+
+def gamma_guide(x, y):
+    guide_of_weights()
+    numpyro.sample("precision", dist.Gamma(9.0, 4.0))
+
+
+def test_named_sites_are_sampled():
+    """A Gamma has reparameterised draws, but no Gaussian behind it."""
+    assert_equals_trace_elbo(root_of_a_rate, DVIGuide(init_scale=0.2), X, Y)
+    with pytest.raises(UnsupportedMoments, match=r"'precision' has a Gamma(?s:.)*sample_sites"):
+        loss_of(root_of_a_rate, gamma_guide, X, Y)
+    drawn = DeterministicELBO(sample_sites=["precision"], num_particles=4000)
+    loss, expected, error = both_losses(root_of_a_rate, gamma_guide, X, Y, elbo=drawn)
+    assert abs(loss - expected) < 5 * error
+    one = DeterministicELBO(sample_sites=["precision"])
+    losses = [one.loss(jax.random.key(k), {}, root_of_a_rate, gamma_guide, X, Y) for k in (1, 2)]
+    assert losses[0] != losses[1]
+
+
+def test_sites_that_cannot_be_sampled_are_refused():
+    with pytest.raises(UnsupportedMoments, match=r"'v', not a latent.*'precision', 'w'"):
+        loss_of(root_of_a_rate, gamma_guide, X, Y, elbo=sampling("precision", "v"))
+    with pytest.raises(UnsupportedMoments, match="'obs', not a latent site"):
+        loss_of(root_of_a_rate, gamma_guide, X, Y, elbo=sampling("precision", "obs"))
+
+    def model():
+        count = numpyro.sample("count", dist.Poisson(2.0))
+        numpyro.sample("obs", dist.Normal(count, 1.0), obs=1.0)
+
+    def guide():
+        numpyro.sample("count", dist.Poisson(3.0))
+
+    with pytest.raises(UnsupportedMoments, match=r"'count' is discrete(?s:.)*TraceEnum_ELBO"):
+        loss_of(model, guide)
+    with pytest.raises(UnsupportedMoments, match=r"Poisson has no repar(?s:.)*TraceEnum_ELBO"):
+        loss_of(model, guide, elbo=sampling("count"))
+
+
+def sampling(*names):
+    return DeterministicELBO(sample_sites=names)
+
+
+@pytest.mark.filterwarnings("ignore:Missing sites")
+@pytest.mark.filterwarnings("ignore:Found vars")
+def test_latent_site_missing_from_the_guide_is_refused():
+    with pytest.raises(UnsupportedMoments, match=r"'a' .* not in the guide"):
+        loss_of(conditional_model, lambda x, y: None, X, Y)
+
+
+def test_unknown_likelihood_is_refused_with_the_candidates():
+    def unknown(y):
+        a = numpyro.sample("a", dist.Normal(0.0, 1.0).expand([2]).to_event(1))
+        numpyro.sample("obs", dist.MultivariateStudentT(3.0, a, jnp.eye(2)), obs=y)
+
+    with pytest.raises(UnsupportedMoments, match=r"'obs'.*MultivariateStudentT.*Categorical"):
+        loss_of(unknown, DVIGuide(), jnp.ones(2))

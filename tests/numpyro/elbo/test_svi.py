@@ -1,0 +1,160 @@
+"""The literal line, and what NumPyro's SVI offers: run, resume, stable updates, optimisers."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.infer
+import optax
+import pytest
+from jax.example_libraries import optimizers
+from numpyro.infer import TraceMeanField_ELBO
+
+from numpyro_moments import SVI, DeterministicELBO, DVIGuide
+from tests.checks.marks import with_slow
+from tests.numpyro import models
+
+KEY = jax.random.key(0)
+MODELS = {
+    "sequential": models.sequential(),
+    "residual": models.residual,
+    "linear regression": models.linear_regression,
+    "heteroscedastic": models.heteroscedastic,
+}
+
+
+@pytest.mark.parametrize("name", with_slow(MODELS, "sequential", "residual", "heteroscedastic"))
+def test_training_lowers_the_loss_without_noise(name):
+    x, y = models.data()
+    svi = SVI(MODELS[name], DVIGuide(), DeterministicELBO())
+    result = svi.run(KEY, 80, x, y, progress_bar=False)
+    assert result.losses[-1] < 0.8 * result.losses[0]
+    states = [result.state._replace(rng_key=jax.random.key(seed)) for seed in (1, 2)]
+    assert svi.evaluate(states[0], x, y) == svi.evaluate(states[1], x, y)
+
+
+def test_progress_bar_shows_the_loss(capsys):
+    x, y = models.data()
+    SVI(models.linear_regression, DVIGuide()).run(KEY, 40, x, y)
+    assert "loss" in capsys.readouterr().err
+
+
+def test_a_resumed_run_is_one_run():
+    x, y = models.data()
+    whole, svi = (SVI(models.linear_regression, DVIGuide(), DeterministicELBO()) for _ in range(2))
+    whole = whole.run(KEY, 20, x, y, progress_bar=False)
+    first = svi.run(KEY, 10, x, y, progress_bar=False)
+    second = svi.run(KEY, 10, x, y, progress_bar=False, init_state=first.state)
+    np.testing.assert_allclose(
+        np.concatenate([first.losses, second.losses]), whole.losses, rtol=1e-5
+    )
+
+
+def test_a_stable_update_skips_what_is_not_finite():
+    x, y = models.data()
+    svi = SVI(models.linear_regression, DVIGuide(), DeterministicELBO())
+    state = svi.init(KEY, x, y)
+    poisoned = jnp.where(jnp.arange(len(y)) == 0, jnp.nan, y)
+    after, loss = jax.jit(svi.stable_update)(state, x, poisoned)
+    assert not jnp.isfinite(loss)
+    before, unchanged = svi.get_params(state), svi.get_params(after)
+    assert all(jnp.array_equal(before[name], unchanged[name]) for name in before)
+
+
+@pytest.mark.parametrize(
+    "optimiser",
+    [numpyro.optim.Adam(0.05), optimizers.adam(0.05), optax.adam(0.05)],
+    ids=["numpyro", "jax", "optax"],
+)
+def test_optimisers_in_either_place(optimiser):
+    x, y = models.data()
+    model, guide, elbo = models.linear_regression, DVIGuide(), DeterministicELBO()
+    for arguments in ((optimiser, elbo), (elbo, optimiser)):
+        result = SVI(model, guide, *arguments).run(KEY, 30, x, y, progress_bar=False)
+        assert result.losses[-1] < result.losses[0]
+
+
+def test_wrong_arguments_are_refused():
+    model, guide = models.linear_regression, DVIGuide()
+    with pytest.raises(TypeError, match="got DeterministicELBO where"):
+        SVI(model, guide, DeterministicELBO(), DeterministicELBO())
+    with pytest.raises(TypeError, match="Expected either"):
+        SVI(model, guide, "adam")
+    with pytest.raises(ValueError, match="sample_sites=\\['w'\\]"):
+        DeterministicELBO(sample_sites="w")
+    with pytest.raises(ValueError, match="num_particles=0"):
+        DeterministicELBO(num_particles=0)
+    with pytest.raises(ValueError, match="covariance='dense' is not one of full, diagonal"):
+        DeterministicELBO(covariance="dense")
+
+
+def test_the_hosts_own_svi_with_a_bound_guide():
+    x, y = models.data()
+    model = models.linear_regression
+    svi = numpyro.infer.SVI(model, DVIGuide(model), numpyro.optim.Adam(0.02), DeterministicELBO())
+    result = svi.run(KEY, 30, x, y, progress_bar=False)
+    assert result.losses[-1] < result.losses[0]
+
+
+def test_the_same_guide_serves_the_sampled_elbo():
+    x, y = models.data()
+    model, guide = models.linear_regression, DVIGuide()
+    result = SVI(model, guide, DeterministicELBO()).run(KEY, 50, x, y, progress_bar=False)
+    sampled = TraceMeanField_ELBO(num_particles=4000)
+    expected = sampled.loss(KEY, result.params, model, guide, x, y)
+    exact = DeterministicELBO().loss(KEY, result.params, model, guide, x, y)
+    assert exact == pytest.approx(float(expected), rel=0.02)
+
+
+def test_static_arguments_of_the_host():
+    def model(x, y=None, *, noise):
+        w = numpyro.sample("w", numpyro.distributions.Normal(0, 1).expand([3]).to_event(1))
+        with numpyro.plate("data", len(x)):
+            numpyro.sample("obs", numpyro.distributions.Normal(x @ w, noise), obs=y)
+
+    x, y = models.data()
+    svi = SVI(model, DVIGuide(), DeterministicELBO(), noise=0.3)
+    assert jnp.isfinite(svi.run(KEY, 5, x, y, progress_bar=False).losses).all()
+
+
+def test_losses_of_sites_sum_to_the_loss():
+    x, y = models.data()
+    model, guide = models.linear_regression, DVIGuide()
+    params = SVI(model, guide).run(KEY, 5, x, y, progress_bar=False).params
+    apart = DeterministicELBO(sum_sites=False).loss(KEY, params, model, guide, x, y)
+    assert set(apart) == {"w", "b", "obs"}
+    total = DeterministicELBO().loss(KEY, params, model, guide, x, y)
+    assert sum(apart.values()) == pytest.approx(float(total), rel=1e-6)
+
+
+def test_vmap_over_seeds_and_over_an_ensemble():
+    """Parameters of several guides at once, with a step each."""
+    x, y = models.data()
+    svi = SVI(models.sequential(), DVIGuide(), DeterministicELBO())
+    states = jax.vmap(lambda key: svi.init(key, x, y))(jax.random.split(KEY, 3))
+    together, losses = jax.jit(jax.vmap(lambda state: svi.update(state, x, y)))(states)
+    for member in range(3):
+        state = jax.tree.map(lambda part, member=member: part[member], states)
+        _, loss = jax.jit(svi.update)(state, x, y)
+        assert loss == pytest.approx(float(losses[member]), rel=1e-5)
+    assert len({float(loss) for loss in losses}) == 3
+    assert svi.get_params(together)["last_bias_auto_loc"].shape == (3, 1)
+
+
+def test_mutable_state_is_carried():
+    def model(x, y=None):
+        w = numpyro.sample("w", numpyro.distributions.Normal(0, 1).expand([3]).to_event(1))
+        calls = numpyro.primitives.mutable("calls", {"count": jnp.zeros(())})
+        calls["count"] = calls["count"] + 1
+        with numpyro.plate("data", len(x)):
+            numpyro.sample("obs", numpyro.distributions.Normal(x @ w, 0.3), obs=y)
+
+    x, y = models.data()
+    svi = SVI(model, DVIGuide(), DeterministicELBO())
+    state = svi.init(KEY, x, y)
+    start = float(state.mutable_state["calls"]["count"])
+    for _ in range(3):
+        state, _ = jax.jit(svi.update)(state, x, y)
+    assert float(state.mutable_state["calls"]["count"]) == start + 3

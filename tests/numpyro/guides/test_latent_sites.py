@@ -1,0 +1,275 @@
+"""Posteriors of guide sites, and what latent and observed sites contribute to the ELBO."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+from jax.scipy.special import xlogy
+from numpyro.distributions.transforms import AffineTransform, ExpTransform, SigmoidTransform
+from numpyro.infer.autoguide import (
+    AutoDelta,
+    AutoDiagonalNormal,
+    AutoMultivariateNormal,
+    AutoNormal,
+)
+
+from moment_calculus.functions.table import Exp
+from moment_calculus.numerics.rulebook import Propagation
+from moment_calculus.operations.elementwise.unary import apply
+from numpyro_moments import DeterministicELBO, UnsupportedMoments
+from numpyro_moments.sites.latent import auxiliary_term, latent_term
+from numpyro_moments.sites.observed import observed_term
+from numpyro_moments.sites.posteriors import entropy, posterior_value
+from tests.checks.marks import slow
+from tests.numpyro.likelihoods.cases import MEAN, VARIANCE, distribution, latent
+from tests.oracles import quadrature as oracles
+from tests.oracles.numpyro_samples import trace_elbo
+
+SCALE = np.sqrt(VARIANCE)
+FULL, DIAGONAL = Propagation(), Propagation(covariance="diagonal")
+TRIL = np.array([[0.5, 0.0, 0.0], [0.3, 0.4, 0.0], [-0.2, 0.1, 0.6]])
+
+
+pytestmark = pytest.mark.usefixtures("double_precision_in_jax")
+
+
+def close(actual, expected, rtol=1e-7, atol=1e-10):
+    np.testing.assert_allclose(actual, expected, rtol=rtol, atol=atol)
+
+
+def points(mean=MEAN, scale=SCALE):
+    z, weights = oracles.narrow_grid(1, 1)
+    return mean + scale * z, weights
+
+
+def site(fn, value, scale=None):
+    return {"name": "x", "fn": fn, "value": value, "scale": scale}
+
+
+def guide_site(fn, scale=None, propagation=FULL):
+    return site(fn, posterior_value("x", fn, propagation), scale)
+
+
+# ---------------------------------------------------------------------------------------------
+# Posteriors
+
+TRANSFORMED = {
+    "LogNormal": dist.LogNormal(MEAN, SCALE),
+    "sigmoid": dist.TransformedDistribution(dist.Normal(MEAN, SCALE), SigmoidTransform()),
+    "sigmoid of events": dist.TransformedDistribution(
+        dist.Normal(MEAN, SCALE).to_event(1),
+        dist.biject_to(dist.constraints.independent(dist.constraints.interval(0.5, 2.0), 1)),
+    ),
+    "affine": dist.TransformedDistribution(
+        dist.Normal(MEAN, SCALE), [AffineTransform(np.array([1.0, -2.0, 0.5]), 3.0)]
+    ),
+    "affine between": dist.TransformedDistribution(
+        dist.Normal(MEAN, SCALE),
+        [ExpTransform(), AffineTransform(1.0, np.array([0.1, 0.3, 0.2])), SigmoidTransform()],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TRANSFORMED)
+def test_transformed_normals(name):
+    fn = TRANSFORMED[name]
+    value = posterior_value("x", fn, FULL).gaussian()
+    u, weights = points()
+    z = u
+    for transform in fn.transforms:
+        z = transform(z)
+    mean = weights @ z
+    close(value.mean, mean, rtol=1e-5)
+    close(value.variance, weights @ (z - mean) ** 2, rtol=1e-4)
+    # the host inverts its transforms, and a sigmoid near one has lost its argument
+    close(entropy(value, fn), -(weights @ fn.log_prob(z)), rtol=1e-5)
+    assert value.sites == {"x"}
+
+
+def test_array_parameters_of_a_transform_move_with_the_value():
+    shift = np.array([1.0, -2.0, 0.5])
+    fn = dist.TransformedDistribution(
+        dist.Normal(MEAN, SCALE), [ExpTransform(), AffineTransform(shift, 1.0)]
+    )
+    value = posterior_value("x", fn, FULL)
+    column = distribution(lambda x: dist.Delta(x[:, None]), value).v
+    assert column.shape == (3, 1)
+    close(column(jnp.zeros((3, 1))), 1 + shift[:, None])
+
+
+def test_normals_centred_at_other_sites():
+    fn = distribution(lambda m: dist.Normal(2 * m, 0.5), latent("m"))
+    value = posterior_value("x", fn, FULL)
+    close(value.mean, 2 * MEAN)
+    close(value.variance, 4 * VARIANCE + 0.25)
+    close(entropy(value, fn), dist.Normal(0.0, 0.5).entropy())
+    assert value.sites == {"m", "x"}
+
+
+def test_multivariate_normals_of_a_batch():
+    means = MEAN + np.arange(2.0)[:, None]
+    for fn in (
+        dist.MultivariateNormal(means, scale_tril=TRIL),
+        dist.LowRankMultivariateNormal(means, TRIL[:, :1], np.ones(3)),
+    ):
+        value = posterior_value("x", fn, FULL)
+        close(value.mean, means)
+        close(value.covariance, np.broadcast_to(fn.covariance_matrix, (2, 3, 3)))
+        close(entropy(value, fn), np.broadcast_to(fn.entropy(), 2))
+        with pytest.raises(UnsupportedMoments, match=r"ignore its correlations[\s\S]*AutoNormal"):
+            posterior_value("x", fn, DIAGONAL)
+
+
+def test_point_estimates_are_certain():
+    close(posterior_value("x", dist.Delta(MEAN).to_event(1), FULL), MEAN)
+
+
+def test_entropies_are_zero_where_a_guide_is_masked():
+    mask = np.array([True, False, True])
+    fn = dist.Normal(MEAN, SCALE).mask(mask)
+    value = posterior_value("x", fn, FULL)
+    close(entropy(value, fn), mask * fn.base_dist.entropy())
+    close(entropy(value, fn.to_event(1)), (mask * fn.base_dist.entropy()).sum())
+
+
+def test_other_posteriors_are_refused_with_remedy():
+    refused = {
+        "discrete": dist.Poisson(2.0),
+        "has a Gamma posterior": dist.Gamma(2.0, 1.0),
+        "scale that depends": distribution(lambda m: dist.Normal(0.0, jnp.exp(m)), latent("m")),
+        "non-linear location": distribution(lambda m: dist.Normal(jnp.exp(m), 1.0), latent("m")),
+        "transform that depends": distribution(
+            lambda m: dist.TransformedDistribution(
+                dist.Normal(MEAN, SCALE), [AffineTransform(m, 1.0)]
+            ),
+            latent("m"),
+        ),
+        "FoldedDistribution posterior": dist.FoldedDistribution(dist.Normal(MEAN, SCALE)),
+    }
+    for cause, fn in refused.items():
+        with pytest.raises(UnsupportedMoments, match=cause) as refusal:
+            posterior_value("x", fn, FULL)
+        assert refusal.value.remedy
+        assert "x" in refusal.value.sites
+
+
+# ---------------------------------------------------------------------------------------------
+# Terms
+
+
+@pytest.mark.parametrize(
+    "prior",
+    [dist.Normal(0.3, 2.0), dist.Laplace(0.0, 1.5), dist.StudentT(4.0, 0.5, 1.0)],
+    ids=lambda prior: type(prior).__name__,
+)
+def test_latent_term(prior):
+    """s_model E[log p] + s_guide H, with the masks of both, by quadrature."""
+    u, weights = (np.asarray(part) for part in oracles.narrow_grid(1, 1))
+    u = MEAN + SCALE * u
+    posterior = dist.Normal(MEAN, SCALE)
+    log_p = weights @ prior.log_prob(u)
+    own = -(weights @ posterior.log_prob(u))
+    wide, mask = prior.expand([3]), np.array([True, False, True])
+    mine = guide_site(posterior)
+    close(latent_term("x", site(wide, mine["value"]), mine), (log_p + own).sum(), rtol=1e-6)
+    scaled = latent_term("x", site(wide, mine["value"], 4.0), guide_site(posterior, 4.0))
+    close(scaled, 4 * (log_p + own).sum(), rtol=1e-6)
+    apart = latent_term("x", site(wide, mine["value"], 4.0), guide_site(posterior, 3.0))
+    close(apart, (4 * log_p + 3 * own).sum(), rtol=1e-6)
+    masked = latent_term("x", site(wide.mask(mask), mine["value"]), mine)
+    close(masked, (mask * log_p + own).sum(), rtol=1e-6)
+    mine = guide_site(posterior.mask(mask))
+    masked = latent_term("x", site(wide, mine["value"]), mine)
+    close(masked, (log_p + mask * own).sum(), rtol=1e-6)
+
+
+def test_functions_of_other_sites_contribute_their_log_determinant():
+    """As in AutoDiagonalNormal: an auxiliary vector, and a Delta for each site of the model."""
+    posterior = dist.Normal(MEAN, SCALE)
+    auxiliary = guide_site(posterior)
+    delta = distribution(lambda u: dist.Delta(jnp.exp(u), log_density=-u), auxiliary["value"])
+    prior = dist.Gamma(2.0, 1.5).expand([3])
+    term = latent_term("x", site(prior, delta.v), site(delta, delta.v))
+    log_normal = dist.LogNormal(MEAN, SCALE)
+    mine = guide_site(log_normal)
+    expected = latent_term("x", site(prior, mine["value"]), mine)
+    close(term + auxiliary_term("_auto_latent", auxiliary), expected)
+
+
+def test_random_scales_are_refused():
+    mine = guide_site(dist.Normal(MEAN, SCALE))
+    with pytest.raises(UnsupportedMoments, match="scale of a site is random"):
+        latent_term("x", site(dist.Normal(0.0, 1.0).expand([3]), mine["value"], latent()), mine)
+
+
+def test_observed_term():
+    fn = distribution(lambda f: dist.Poisson(jnp.exp(f)), latent())
+    y, mask = np.array([0, 2, 5]), np.array([True, False, True])
+    u, weights = points()
+    each = weights @ (xlogy(y, np.exp(u)) - np.exp(u)) - np.log([1.0, 2.0, 120.0])
+    close(observed_term("y", site(fn, y, 2.5)), 2.5 * each.sum())
+    close(observed_term("y", site(fn.mask(mask), y)), (mask * each).sum())
+    bad = distribution(lambda f: dist.Poisson(f), latent())
+    with pytest.raises(UnsupportedMoments, match="site 'y'"):
+        observed_term("y", site(bad, y))
+
+
+# ---------------------------------------------------------------------------------------------
+# Whole models
+
+
+def hierarchy(x, y, shares):
+    """A positive site, a probability, a vector and counts: the guides transform the first two."""
+    tau = numpyro.sample("tau", dist.HalfNormal(1.0))
+    chance = numpyro.sample("chance", dist.Beta(2.0, 3.0))
+    w = numpyro.sample("w", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
+    with numpyro.plate("data", len(x)):
+        numpyro.sample("counts", dist.Poisson(jnp.exp(x @ w)), obs=y)
+        numpyro.sample("noise", dist.Normal(x @ w, tau), obs=shares)
+        numpyro.sample("coin", dist.Bernoulli(chance), obs=y > 1)
+
+
+@pytest.mark.parametrize(
+    ("make", "covariance"),
+    [
+        slow(AutoNormal, "diagonal"),
+        slow(AutoDiagonalNormal, "full"),
+        (AutoMultivariateNormal, "full"),
+        (AutoDelta, "full"),
+    ],
+    ids=lambda part: getattr(part, "__name__", part),
+)
+def test_host_guides_against_samples(make, covariance):
+    random = np.random.default_rng(3)
+    x, y = 0.5 * random.normal(size=(12, 3)), random.poisson(1.5, size=12)
+    data = x, y, random.normal(size=12)
+    guide = make(hierarchy)
+    svi = numpyro.infer.SVI(hierarchy, guide, numpyro.optim.Adam(0.01), DeterministicELBO())
+    params = svi.get_params(jax.jit(lambda key: svi.init(key, *data))(jax.random.key(0)))
+    elbo = DeterministicELBO(covariance=covariance)
+    loss = jax.jit(
+        lambda params: elbo.loss(jax.random.key(1), params, hierarchy, guide, *data),
+        compiler_options={"xla_backend_optimization_level": 0},
+    )
+    expected, error = trace_elbo(hierarchy, guide, params, *data)
+    assert abs(loss(params) - expected) < 3 * error + 1e-9 * abs(expected)
+
+
+def test_gradients_through_values_of_sites():
+    """A scale that is a site of its own: the gradient of a whole term is finite and right."""
+
+    def term(mean):
+        value = apply(Exp(), latent("s", mean, VARIANCE))
+        fn = dist.Normal(jnp.zeros(3), 1.0)
+        fn.scale = value
+        return observed_term("y", site(fn, np.array([0.4, -1.2, 2.0])))
+
+    def plain(mean):
+        u, weights = points(mean)
+        return (weights @ dist.Normal(0.0, jnp.exp(u)).log_prob(np.array([0.4, -1.2, 2.0]))).sum()
+
+    close(jax.grad(term)(MEAN), jax.grad(plain)(MEAN), rtol=1e-6)

@@ -1,0 +1,149 @@
+"""Every likelihood against quadrature over its own density, as the host evaluates it."""
+
+from __future__ import annotations
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from numpyro_moments.likelihoods import evaluate, predictive
+from pyro_moments.likelihoods import evaluate as evaluate_in_torch
+from tests.numpyro.likelihoods.cases import (
+    CASES,
+    MEAN,
+    SHARED,
+    VARIANCE,
+    distribution,
+    latent,
+)
+from tests.oracles import quadrature as oracles
+from tests.pyro.likelihoods import cases as in_torch
+from tests.pyro.likelihoods.test_likelihoods import latent as latent_in_torch
+
+FAST = {"xla_backend_optimization_level": 0}  # compilation is what these tests spend time on
+
+# One for every way in which a gradient flows; their gradients, and those of the oracle.
+DIFFERENTIATED = [
+    "Normal, nonlinear",
+    "StudentT, both",
+    "Gamma, both",
+    "NegativeBinomial, probs",
+    "ZeroInflatedPoisson",
+    "OrderedLogistic",
+    "Beta",
+    "truncated Normal",
+]
+
+
+pytestmark = pytest.mark.usefixtures("double_precision", "double_precision_in_jax")
+
+
+def averaged(function, mean, variance):
+    """E[function(f)] by narrow panels."""
+    z, weights = oracles.narrow_grid(1, 1)
+    values = jax.vmap(function)(mean + jnp.sqrt(variance) * z)
+    return jnp.tensordot(weights, values, 1)
+
+
+def close(actual, expected, rtol=1e-6, atol=1e-9):
+    np.testing.assert_allclose(actual, expected, rtol=rtol, atol=atol)
+
+
+def expected(name, mean, variance):
+    make, value = CASES[name]
+    return evaluate("obs", distribution(make, latent("f", mean, variance)), value)
+
+
+def oracle(name, mean, variance):
+    make, value = CASES[name]
+    return averaged(lambda f: make(f).log_prob(value), mean, variance)
+
+
+@functools.cache
+def computed(name):
+    """The expected log density and the oracle's."""
+    both = lambda *moments: (expected(name, *moments), oracle(name, *moments))  # noqa: E731
+    return jax.jit(both, compiler_options=FAST)(MEAN, VARIANCE)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_expected_log_density(name):
+    close(*computed(name))
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_agrees_with_the_pyro_front_end(name):
+    make, value = in_torch.CASES[name]
+    other = evaluate_in_torch("obs", make(latent_in_torch()), value)
+    rtol = 1e-6 if name == "VonMises" else 1e-10  # the Bessel functions of torch are no closer
+    close(computed(name)[0], other.numpy(), rtol=rtol, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", DIFFERENTIATED)
+def test_gradients_by_mean_and_variance(name):
+    @functools.partial(jax.jit, compiler_options=FAST)
+    def gradients(mean, variance):
+        return [
+            jax.grad(lambda *moments, f=f: f(name, *moments).sum(), (0, 1))(mean, variance)
+            for f in (expected, oracle)
+        ]
+
+    close(*gradients(MEAN, VARIANCE), rtol=2e-5)
+
+
+PREDICTED = [
+    "Normal, nonlinear",
+    "StudentT, both",
+    "NegativeBinomial2",
+    "ZeroInflatedPoisson, both",
+    "Beta",
+]
+
+
+@pytest.mark.parametrize("name", PREDICTED)
+def test_predictive_moments_and_density(name):
+    make, value = CASES[name]
+
+    @functools.partial(jax.jit, compiler_options=FAST)
+    def both(mean, variance):
+        *moments, log_prob = predictive("obs", distribution(make, latent("f", mean, variance)))
+        density = averaged(lambda f: jnp.exp(make(f).log_prob(value)), mean, variance)
+        centre = averaged(lambda f: make(f).mean, mean, variance)
+        spread = averaged(lambda f: (make(f).mean - centre) ** 2, mean, variance)
+        noise = averaged(lambda f: make(f).variance, mean, variance)
+        return (*moments, log_prob(value)), (centre, spread, noise, jnp.log(density))
+
+    for actual, exact in zip(*both(MEAN, VARIANCE), strict=True):
+        close(actual, exact)
+
+
+def test_predicted_classes():
+    make, value = CASES["OrderedLogistic"]
+    mean, epistemic, aleatoric, log_prob = predictive("obs", distribution(make, latent()))
+    centre = averaged(lambda f: make(f).probs, MEAN, VARIANCE)
+    close(mean, centre)
+    close(epistemic, averaged(lambda f: (make(f).probs - centre) ** 2, MEAN, VARIANCE))
+    close(epistemic + aleatoric, centre * (1 - centre))
+    close(log_prob(value), jnp.log(jnp.diag(centre)))
+
+
+def test_single_precision_stays_close_to_double():
+    """Without x64 the nodes are single, too; the docstring of ``expected`` has the figure."""
+    for name in ("Gumbel", "ZeroInflatedPoisson", "Beta", "truncated Normal"):
+        with jax.enable_x64(False):
+            single = jax.jit(functools.partial(expected, name), compiler_options=FAST)
+            assert single(MEAN, VARIANCE).dtype == jnp.float32
+            close(single(MEAN, VARIANCE), computed(name)[0], rtol=1e-5, atol=1e-6)
+
+
+def test_a_batch_by_vmap():
+    make, value = CASES["Poisson, exp"]
+    means = MEAN + np.arange(2.0)[:, None]
+
+    def one(mean):
+        return evaluate("obs", distribution(make, latent("f", mean)), value)
+
+    close(jax.vmap(one)(means), [one(mean) for mean in means])

@@ -1,0 +1,192 @@
+"""Loops of JAX give what the same program in Python gives."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+from jax import lax
+from numpyro.contrib.control_flow import scan
+from numpyro.infer import SVI, TraceMeanField_ELBO
+from numpyro.infer.autoguide import AutoNormal
+
+from numpyro_moments import DeterministicELBO, Moments, propagate
+from tests.numpyro.loops.helpers import (
+    STEPS,
+    WIDTH,
+    X,
+    layers,
+    plain_walk,
+    relu_layer,
+    residual_layer,
+    same,
+    uncertain,
+    walk,
+)
+
+pytestmark = pytest.mark.usefixtures("double_precision_in_jax")
+
+
+def loops_in(program, *shapes):
+    """Whether what evaluates a program has a loop of JAX."""
+    equations = jax.make_jaxpr(program)(*shapes).jaxpr.eqns
+    return any(equation.primitive.name == "scan" for equation in equations)
+
+
+@pytest.mark.parametrize(
+    ("step", "covariance"),
+    [(relu_layer, "full"), (relu_layer, "diagonal"), (residual_layer, "diagonal")],
+)
+@pytest.mark.filterwarnings("ignore::moment_calculus.refusals.errors.CovarianceDroppedWarning")
+def test_layers_with_stacked_weights_equal_the_python_loop(step, covariance):
+    looped, plain = layers(lambda: jnp.asarray(X), step)
+    weights = uncertain(STEPS, WIDTH, WIDTH)
+    # both traced: outside of a loop known moments choose the number of terms of a series
+    found, expected = (
+        traced(fn, covariance)(weights.mean, weights.variance) for fn in (looped, plain)
+    )
+    for left, right in zip(found, expected, strict=True):
+        np.testing.assert_allclose(left, right, atol=1e-12, rtol=1e-10)
+
+
+def traced(fn, covariance):
+    @jax.jit
+    def arrays(mean, variance):
+        moments = propagate(fn, Moments(mean, variance=variance), covariance=covariance)
+        full = moments.covariance
+        return moments.mean, moments.variance if full is None else full
+
+    return arrays
+
+
+def test_layers_with_stacked_weights_stay_a_loop():
+    looped, plain = layers(lambda: jnp.asarray(X), relu_layer)
+    weights = uncertain(STEPS, WIDTH, WIDTH)
+    mean = lambda fn: lambda m: propagate(fn, Moments(m, variance=weights.variance)).mean  # noqa: E731
+    assert loops_in(mean(looped), weights.mean)
+    assert not loops_in(mean(plain), weights.mean)
+
+
+@pytest.mark.filterwarnings("ignore::moment_calculus.refusals.errors.CovarianceDroppedWarning")
+def test_scanned_layers_of_flax_equal_the_python_loop():
+    linen = pytest.importorskip("flax.linen")
+
+    class Block(linen.Module):
+        @linen.compact
+        def __call__(self, h, _):
+            return linen.relu(linen.Dense(WIDTH)(h)), None
+
+    options = {"variable_axes": {"params": 0}, "split_rngs": {"params": True}, "length": STEPS}
+    network = linen.scan(Block, **options)()
+    parameters = network.init(jax.random.key(0), X, None)["params"]
+    random = jax.tree.map(lambda a: Moments(a, variance=0.01 * jnp.ones_like(a)), parameters)
+
+    def plain(layers):
+        hidden = X
+        for i in range(STEPS):
+            dense = layers["Dense_0"]
+            hidden = jax.nn.relu(hidden @ dense["kernel"][i] + dense["bias"][i])
+        return hidden
+
+    found = propagate(lambda p: network.apply({"params": p}, X, None)[0], random)
+    same(found, propagate(plain, random))
+
+
+def test_reversed_loop_begins_with_the_last_element():
+    weights = uncertain(STEPS, WIDTH, WIDTH)
+    step = lambda h, w: (relu_layer(h, w), None)  # noqa: E731
+    backwards = propagate(lambda w: lax.scan(step, jnp.asarray(X), w, reverse=True)[0], weights)
+    flipped = Moments(weights.mean[::-1], variance=weights.variance[::-1])
+    same(backwards, propagate(lambda w: lax.scan(step, jnp.asarray(X), w)[0], flipped))
+
+
+def test_results_are_stacked_in_the_order_of_the_elements():
+    noise = uncertain(STEPS)
+    run = lambda e: lax.scan(lambda x, e: (x + e, x), jnp.zeros(()), e, reverse=True)[1]  # noqa: E731
+    before = lambda e: jnp.stack([jnp.sum(e[i + 1 :]) for i in range(STEPS)])  # noqa: E731
+    same(propagate(run, noise), propagate(before, noise))
+
+
+@pytest.mark.parametrize("covariance", ["full", "diagonal"])
+def test_walk_with_a_random_scale_equals_the_python_loop(covariance):
+    inputs = Moments(jnp.asarray(0.2), variance=jnp.asarray(0.05)), uncertain(4)
+    same(
+        propagate(walk, *inputs, covariance=covariance),
+        propagate(plain_walk, *inputs, covariance=covariance),
+    )
+
+
+def test_walk_against_samples():
+    scale, noise = Moments(jnp.asarray(0.2), variance=jnp.asarray(0.05)), uncertain(4)
+    found = propagate(walk, scale, noise, covariance="full")
+    draws = 100_000
+    keys = jax.random.split(jax.random.key(0))
+    scales = scale.mean + jnp.sqrt(scale.variance) * jax.random.normal(keys[0], (draws,))
+    noises = noise.mean + jnp.sqrt(noise.variance) * jax.random.normal(keys[1], (draws, 4))
+    paths = np.asarray(jax.vmap(walk)(scales, noises))
+    error = paths.std(axis=0) / np.sqrt(draws)
+    assert np.all(np.abs(paths.mean(axis=0) - found.mean) < 5 * error)
+    assert np.all(np.abs(paths.var(axis=0) / found.variance - 1) < 5 * np.sqrt(4 / draws))
+
+
+def test_empty_loop_and_certain_results():
+    noise = uncertain(STEPS)
+    nothing = lambda e: lax.scan(lambda x, _: (x + e[0], x), e[1], length=0)  # noqa: E731
+    last, rows = propagate(nothing, noise)
+    assert last.variance == noise.variance[1]
+    assert rows.mean.shape == (0,)
+    counted = lambda e: lax.scan(lambda c, x: ((c[0] + 1, c[1] * x), c[0]), (0, 1.0), e)  # noqa: E731
+    (count, _), counts = propagate(counted, noise)
+    assert (int(count.mean), counts.mean.tolist()) == (STEPS, list(range(STEPS)))
+
+
+def test_derivatives_of_a_loop_equal_those_of_the_python_loop():
+    looped, plain = layers(lambda: jnp.asarray(X), residual_layer)
+    weights = uncertain(3, WIDTH, WIDTH)
+
+    def objective(fn):
+        def of(mean, variance):
+            moments = propagate(fn, Moments(mean, variance=variance))
+            return jnp.sum(moments.mean**2 + moments.variance)
+
+        return jax.jit(jax.grad(of, argnums=(0, 1)))
+
+    found, expected = (objective(fn)(weights.mean, weights.variance) for fn in (looped, plain))
+    for left, right in zip(found, expected, strict=True):
+        np.testing.assert_allclose(left, right, atol=1e-10, rtol=1e-8)
+
+
+def test_no_tracer_leaves_a_loop():
+    looped, _ = layers(lambda: jnp.asarray(X), relu_layer)
+    weights = uncertain(STEPS, WIDTH, WIDTH)
+    with jax.checking_leaks():
+        found = jax.jit(
+            lambda mean: propagate(looped, Moments(mean, variance=weights.variance)).variance
+        )(weights.mean)
+    assert bool(jnp.all(found > 0))
+
+
+def state_space(y):
+    scale = numpyro.sample("scale", dist.LogNormal(0.0, 0.3))
+
+    def step(x, observation):
+        noise = numpyro.sample("noise", dist.Normal(0.0, 1.0))
+        x = 0.9 * x + scale * noise
+        numpyro.sample("obs", dist.Normal(x, 0.5), obs=observation)
+        return x, None
+
+    scan(step, jnp.zeros(()), y)
+
+
+@pytest.mark.slow
+def test_sites_inside_a_scan_of_numpyro_against_samples():
+    y = np.random.default_rng(7).normal(size=5)
+    guide = AutoNormal(state_space)
+    exact, sampled = DeterministicELBO(), TraceMeanField_ELBO(num_particles=3000)
+    svi = SVI(state_space, guide, numpyro.optim.Adam(1e-2), exact)
+    params = svi.get_params(svi.init(jax.random.key(0), y))
+    arguments = jax.random.key(1), params, state_space, guide, y
+    np.testing.assert_allclose(exact.loss(*arguments), sampled.loss(*arguments), rtol=0.03)

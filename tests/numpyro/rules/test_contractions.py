@@ -1,0 +1,169 @@
+"""Contractions in every form that models produce: columns, heads, ensembles, several axes."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+from numpyro_moments import Moments, UnsupportedMoments, propagate
+from tests.checks.marks import crossed_with_slow
+
+EXACT = {"rtol": 1e-10, "atol": 1e-10}
+MODES = ["full", "diagonal"]
+
+pytestmark = [
+    pytest.mark.filterwarnings("error"),
+    pytest.mark.usefixtures("double_precision_in_jax"),
+]
+
+X = np.random.default_rng(0).normal(size=(3, 4))
+
+
+def array(*shape: int, seed: int = 0):
+    return jnp.asarray(np.random.default_rng(seed).normal(size=shape))
+
+
+def weight(*shape: int, seed: int = 0) -> Moments:
+    return Moments(array(*shape, seed=seed), variance=0.1 + array(*shape, seed=seed + 50) ** 2)
+
+
+def same(result: Moments, expected: Moments) -> None:
+    np.testing.assert_allclose(result.mean, expected.mean, **EXACT)
+    np.testing.assert_allclose(result.variance, expected.variance, **EXACT)
+
+
+def in_rows(v, w, u):
+    return jax.nn.relu(jax.nn.relu(X @ v.T) @ w.T) @ u.T
+
+
+COLUMNS = {
+    "columns": lambda v, w, u: (u @ jax.nn.relu(w @ jax.nn.relu(v @ X.T))).T,
+    "vmap_of_a_network": lambda v, w, u: jax.vmap(
+        lambda row: u @ jax.nn.relu(w @ jax.nn.relu(v @ row))
+    )(X),
+    "vmap_of_layers": lambda v, w, u: jax.vmap(lambda h: u @ h)(
+        jax.nn.relu(jax.vmap(lambda h: w @ h)(jax.nn.relu(jax.vmap(lambda h: v @ h)(X))))
+    ),
+    "einsum": lambda v, w, u: jnp.einsum(
+        "oi,bi->bo", u, jax.nn.relu(jnp.einsum("oi,bi->bo", w, jax.nn.relu(X @ v.T)))
+    ),
+}
+
+
+@pytest.mark.parametrize(("name", "mode"), crossed_with_slow(COLUMNS, MODES, ("columns", "full")))
+def test_networks_of_columns(name, mode):
+    """Whichever axis the features are on, several layers have the moments of rows."""
+    layers = [weight(5, 4, seed=1), weight(4, 5, seed=2), weight(2, 4, seed=3)]
+    result = propagate(COLUMNS[name], *layers, covariance=mode)
+    same(result, propagate(in_rows, *layers, covariance=mode))
+
+
+def stacked(*shape: int, seed: int = 0):
+    """An ensemble of weights, and its members."""
+    both = weight(2, *shape, seed=seed)
+    return both, [Moments(both.mean[i], variance=both.variance[i]) for i in range(2)]
+
+
+ENSEMBLES = {
+    "vmap": lambda v, w: jax.vmap(lambda v, w: jax.nn.relu(X @ v) @ w)(v, w),
+    "matmul": lambda v, w: jax.nn.relu(X @ v) @ w,
+    "einsum": lambda v, w: jnp.einsum(
+        "mno,mop->mnp", jax.nn.relu(jnp.einsum("ni,mio->mno", X, v)), w
+    ),
+}
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("name", ENSEMBLES)
+def test_ensembles(name, mode):
+    """A batch of weights gives what each member gives alone."""
+    (v, first), (w, second) = stacked(4, 3, seed=1), stacked(3, 2, seed=2)
+    result = propagate(ENSEMBLES[name], v, w, covariance=mode)
+    for i in range(2):
+        alone = propagate(lambda v, w: jax.nn.relu(X @ v) @ w, first[i], second[i], covariance=mode)
+        np.testing.assert_allclose(result.mean[i], alone.mean, **EXACT)
+        np.testing.assert_allclose(result.variance[i], alone.variance, **EXACT)
+        if mode == "full":
+            np.testing.assert_allclose(result.covariance[i], alone.covariance, **EXACT)
+
+
+def test_heads_of_one_random_input():
+    """A batch of maps of one input keeps the covariance in each head."""
+    heads, given = array(2, 3, 4), Moments(array(3, 4), covariance=_covariance(3, 4))
+    result = propagate(lambda x: jnp.einsum("bi,hdi->bhd", x, heads), given, covariance="full")
+    expected = jnp.einsum("hdi,bij,hej->bhde", heads, given.covariance, heads)
+    np.testing.assert_allclose(result.covariance, expected, **EXACT)
+
+
+def _covariance(*shape: int):
+    factor = array(*shape, shape[-1], seed=9)
+    return factor @ factor.mT
+
+
+SEVERAL_AXES = {
+    "tensordot": lambda w: jnp.tensordot(X.reshape(3, 2, 2), w.reshape(2, 2, 5), 2),
+    "einsum": lambda w: jnp.einsum("bhd,hdo->bo", X.reshape(3, 2, 2), w.reshape(2, 2, 5)),
+    "dot_general": lambda w: lax.dot_general(w.T, X, (((1,), (1,)), ((), ()))).T,
+    "precision": lambda w: jnp.matmul(X, w, preferred_element_type=jnp.float64),
+    "sum_of_products": lambda w: (X[:, :, None] * w).sum(1),
+}
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("name", SEVERAL_AXES)
+def test_spellings_of_one_layer(name, mode):
+    given = weight(4, 5)
+    result = propagate(SEVERAL_AXES[name], given, covariance=mode)
+    same(result, propagate(lambda w: X @ w, given, covariance=mode))
+
+
+def test_lower_precision_is_raised_before_the_product():
+    given = Moments(array(4, 2).astype(jnp.float32), variance=jnp.ones((4, 2), jnp.float32))
+    function = lambda w: jnp.matmul(  # noqa: E731
+        X.astype(jnp.float32), w, preferred_element_type=jnp.float64
+    )
+    result = propagate(function, given)
+    assert result.mean.dtype == result.variance.dtype == jnp.float64
+    np.testing.assert_allclose(result.mean, X.astype(jnp.float32) @ given.mean, rtol=1e-5)
+
+
+def test_attention_is_refused_with_the_reason():
+    w = weight(4, 4)
+
+    def attention(query, key):
+        return (X @ query) @ (X @ key).T @ (X @ query)
+
+    with pytest.raises(UnsupportedMoments, match=r"(?s)neither.*input 0, input 1.*attention"):
+        propagate(attention, w, w, covariance="full")
+
+
+def test_gradients_under_jit():
+    """The gradient of a variance is that of finite differences, compiled."""
+    v, w = array(4, 3, seed=1), weight(3, 2, seed=2)
+
+    def spread(scale):
+        given = Moments(v, variance=scale * jnp.ones_like(v))
+        result = propagate(lambda v, w: jax.nn.relu(X @ v) @ w, given, w, covariance="full")
+        return result.covariance.sum()
+
+    value, slope = jax.jit(jax.value_and_grad(spread))(0.5)
+    step = 1e-5
+    numeric = (spread(0.5 + step) - spread(0.5 - step)) / (2 * step)
+    assert np.isfinite(value)
+    np.testing.assert_allclose(slope, numeric, rtol=1e-7)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_scalar_products_of_rows_are_sums_of_products(mode):
+    """u[i] · v[j], the mean of a matrix factorisation, in every spelling."""
+    i, j = np.array([0, 2, 2, 1]), np.array([1, 1, 0, 2])
+    u, v = weight(3, 2), weight(3, 2, seed=3)
+    expected = propagate(lambda u, v: (u[i] * v[j]).sum(-1), u, v, covariance=mode)
+    for spelling in (
+        lambda u, v: jnp.einsum("nk,nk->n", u[i], v[j]),
+        lambda u, v: jax.vmap(jnp.dot)(u[i], v[j]),
+    ):
+        same(propagate(spelling, u, v, covariance=mode), expected)

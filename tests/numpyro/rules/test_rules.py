@@ -1,0 +1,46 @@
+"""The NumPyro front end: primitives are served as the case table says, or refused."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from numpyro_moments import Moments, propagate
+from tests.cases import LAYERS
+from tests.numpyro.rules.layer_functions import FUNCTIONS
+
+EXACT = {"rtol": 1e-10, "atol": 1e-10}
+
+
+def test_every_layer_has_a_spelling():
+    assert [case.name for case in LAYERS] == list(FUNCTIONS)
+
+
+def inputs_of(case) -> list:
+    """The operands of a row as arguments of ``propagate``."""
+    inputs = []
+    for operand, arrays in case.grouped(case.example()):
+        mean, *spread = map(jnp.asarray, arrays)
+        if operand.kind == "correlated" and case.propagation.full:
+            inputs.append(Moments(mean, covariance=spread[0] @ spread[0].mT))
+        else:
+            inputs.append(Moments(mean, variance=spread[0] ** 2) if operand.random else mean)
+    return inputs
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("case", LAYERS, ids=lambda case: case.name)
+def test_layer(case):
+    with jax.enable_x64(True):
+        mode = "full" if case.propagation.full else "diagonal"
+        result = propagate(FUNCTIONS[case.name], *inputs_of(case), covariance=mode)
+    expected = case.outputs(*case.example())
+    np.testing.assert_allclose(result.mean, expected["mean"], **EXACT)
+    np.testing.assert_allclose(result.variance, expected["variance"], **EXACT)
+    same_features = result.covariance is not None and result.covariance.shape == (
+        expected["covariance"].shape
+    )
+    if same_features:  # a vector of inputs carries a covariance, that of a site is not stored
+        np.testing.assert_allclose(result.covariance, expected["covariance"], **EXACT)

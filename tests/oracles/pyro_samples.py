@@ -1,0 +1,86 @@
+"""The independent oracle of the ELBO: Pyro's own estimate from many vectorised samples."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+
+import pyro
+import pytest
+import torch
+from pyro import poutine
+from pyro.infer import Trace_ELBO
+from torch.distributions import lowrank_multivariate_normal, multivariate_normal, normal
+
+
+def trace_elbo(model, guide, *args, samples: int = 4000) -> tuple[float, float]:
+    """Mean and standard error of Trace_ELBO's loss.
+
+    Every particle is one draw of all latent sites: ``vmap`` over them needs no vectorisation of the
+    model, but no validation either, which looks at values.
+    """
+
+    losses = _over_draws(_loss, model, guide, args, samples)
+    return losses.mean().item(), losses.std().item() / math.sqrt(samples)
+
+
+def posterior_predictive(model, guide, *args, samples: int) -> torch.Tensor:
+    """Draws [n, ...] of the site obs, as Pyro's Predictive makes them."""
+    return _over_draws(lambda _, trace: trace.nodes["obs"]["value"], model, guide, args, samples)
+
+
+def _loss(drawn, replayed) -> torch.Tensor:
+    density = drawn.log_prob_sum(lambda _, site: not site["is_observed"])
+    return density - replayed.log_prob_sum()
+
+
+def _over_draws(function, model, guide, args, samples: int) -> torch.Tensor:
+    """A function of the traces of guide and model, for many draws."""
+
+    def once(_) -> torch.Tensor:
+        drawn = poutine.trace(guide).get_trace(*args)
+        return function(drawn, poutine.trace(poutine.replay(model, trace=drawn)).get_trace(*args))
+
+    with torch.no_grad(), pyro.validation_enabled(False), _drawn_afresh():
+        return torch.vmap(once, randomness="different")(torch.zeros(samples))
+
+
+@contextlib.contextmanager
+def _drawn_afresh():
+    """Let torch's normals make their noise by a function that ``vmap`` knows."""
+
+    def noise(shape, dtype, device):
+        return torch.randn(shape, dtype=dtype, device=device)
+
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (normal, multivariate_normal, lowrank_multivariate_normal):
+            patch.setattr(module, "_standard_normal", noise)
+        yield
+
+
+def train(model, guide, elbo, *args, steps: int = 150, learning_rate: float = 0.02) -> float:
+    """Train with the elbo under test and return its loss."""
+    svi = pyro.infer.SVI(model, guide, pyro.optim.Adam({"lr": learning_rate}), elbo)
+    for _ in range(steps):
+        svi.step(*args)
+    return svi.evaluate_loss(*args)
+
+
+def vectorised_trace_elbo(
+    model, guide, *args, plates: int = 1, batches: int = 10, draws: int = 1000
+) -> tuple[float, float]:
+    """The same from one vectorised run for each batch of draws; the model has to allow it.
+
+    Args:
+        model: Pyro model whose operations keep leading dimensions.
+        guide: its guide.
+        *args: passed to both.
+        plates: how many dimensions, from the right, the plates take.
+        batches: number of runs.
+        draws: draws of all latent sites in each.
+    """
+    options = {"vectorize_particles": True, "max_plate_nesting": plates}
+    elbo = Trace_ELBO(num_particles=draws, **options)
+    with torch.no_grad():
+        losses = torch.tensor([elbo.loss(model, guide, *args) for _ in range(batches)])
+    return losses.mean().item(), losses.std().item() / math.sqrt(batches)

@@ -1,0 +1,51 @@
+"""The benchmarks run, briefly, and what they report is well formed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.checks.marks import slow
+
+
+@pytest.fixture(autouse=True)
+def _scripts_on_path(monkeypatch):
+    monkeypatch.syspath_prepend(Path(__file__).resolve().parents[2] / "benchmarks")
+
+
+@pytest.mark.parametrize(
+    ("backend", "tables", "contenders"), [("pyro", 1, 4), slow("numpyro", 2, 5)]
+)
+def test_step_time(tmp_path, backend, tables, contenders):
+    import step_time
+
+    out = tmp_path / "time.json"
+    few = ["--repeats", "1", "--small-only", "--no-compiled"]
+    step_time.main([*few, "--backend", backend, "--out", str(out)])
+    found = json.loads(out.read_text())
+    assert len(found) == tables
+    for seconds in found.values():
+        assert len(seconds) == contenders
+        assert all(value > 0 for value in seconds.values())
+
+
+def test_peak_memory(tmp_path):
+    """The covariances are in it, and the network of the benchmark keeps to its limit."""
+    import peak_memory
+
+    out = tmp_path / "memory.json"
+    peak_memory.main(["--check", "--out", str(out)])
+    assert all(2 < tensors <= peak_memory.LIMIT for tensors in json.loads(out.read_text()).values())
+
+
+def test_elbo_accuracy_of_one_hidden_layer(tmp_path):
+    import elbo_accuracy
+
+    out = tmp_path / "accuracy.json"
+    options = "--depths 1 --samples 2000 --steps 60 --units 10"
+    elbo_accuracy.main([*options.split(), "--out", str(out)])
+    for row in json.loads(out.read_text()):
+        tolerance = 3 * row["standard_error"] + 0.005 * abs(row["sampled"])
+        assert abs(row["elbo"] - row["sampled"]) < tolerance, row

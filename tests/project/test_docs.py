@@ -1,0 +1,58 @@
+"""The pages of the documentation that are generated are up to date."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import re
+from pathlib import Path
+
+import pytest
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+
+
+@pytest.fixture
+def generator(monkeypatch):
+    monkeypatch.syspath_prepend(DOCS)
+    import supported_operations
+
+    return supported_operations
+
+
+def test_supported_operations_are_those_of_the_rule_tables(generator):
+    for file, text in generator.pages().items():
+        assert (DOCS / file).read_text(encoding="utf-8") == text, (
+            "run python docs/supported_operations.py"
+        )
+
+
+@pytest.mark.parametrize(
+    ("front_end", "operation", "file"),
+    [
+        ("pyro_moments", pytest.fixture, "supported_operations.md"),
+        ("numpyro_moments", "new", "supported_operations_numpyro.md"),
+    ],
+)
+def test_a_new_rule_changes_the_page(generator, monkeypatch, front_end, operation, file):
+    def rule(input):
+        """Serve a new function."""
+
+    before = generator.pages()[file]
+    rules = getattr(generator, front_end).rules
+    monkeypatch.setitem(rules.RULES, operation, rule)
+    assert "A new function" in generator.pages()[file]
+    assert "A new function" not in before
+
+
+@pytest.mark.parametrize("package", ["pyro_moments", "numpyro_moments", "guides"])
+def test_the_parts_of_docstrings_are_filled_in(package):
+    found = importlib.import_module(package)
+    modules = [
+        importlib.import_module(module.name)
+        for module in pkgutil.walk_packages(found.__path__, f"{package}.")
+    ]
+    items = {id(item): item for module in modules for item in vars(module).values()}
+    texts = [item.__doc__ or "" for item in items.values() if callable(item)]
+    assert len(texts) > 20
+    assert not [text for text in texts if re.search(r"^ *\{\w+\}$", text, re.MULTILINE)]

@@ -1,0 +1,199 @@
+"""The examples run on either backend, briefly, and what they report is well formed."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from pathlib import Path
+
+import numpy as np
+import pyro
+import pytest
+import torch
+
+from tests.checks.marks import slow, with_slow
+
+BACKENDS = ["pyro", "numpyro"]
+
+
+@pytest.fixture(autouse=True)
+def _scripts_on_path(monkeypatch):
+    monkeypatch.syspath_prepend(Path(__file__).resolve().parents[2] / "examples")
+
+
+@pytest.fixture(autouse=True)
+def _settings_of_pyro():
+    """The examples change them for the whole process."""
+    validated = pyro.settings.get("validate_distributions_pyro")
+    with pyro.settings.context(module_local_params=False):
+        yield
+    pyro.enable_validation(validated)
+
+
+@pytest.fixture
+def data(tmp_path):
+    """A folder with one small set of two splits; its last column is constant."""
+    random = np.random.default_rng(0)
+    inputs = np.column_stack([random.normal(size=(60, 2)), np.full(60, 0.998)])
+    target = 100 * inputs[:, 0] + 10 * random.normal(size=60)
+    test_mask = np.arange(60) % 10 == np.arange(2)[:, None]
+    (tmp_path / "uci").mkdir()
+    np.savez(tmp_path / "uci" / "toy.npz", X=inputs, y=target, test_mask=test_mask)
+    return tmp_path
+
+
+@pytest.mark.parametrize("backend", with_slow(BACKENDS, "numpyro"))
+@pytest.mark.parametrize("method", ["dvi", "ddvi", "mcvi"])
+def test_uci_regression(method, backend, data, tmp_path):
+    import uci_regression
+
+    out = tmp_path / "out.json"
+    options = f"--set toy --method {method} --steps 30 --batch-size 54 --learning-rate 0.05"
+    splits = {"pyro": [0, 1], "numpyro": [0]}[backend]  # XLA compiles the training of each
+    options = f"{options} --backend {backend} --splits {len(splits)}"
+    uci_regression.main(["--data", str(data), "--out", str(out), *options.split()])
+    summary = json.loads(out.read_text())
+    assert (summary["set"], summary["backend"]) == ("toy", backend)
+    assert summary["splits"] == splits
+    assert len(summary["test_log_likelihood"]["per_split"]) == len(splits)
+    assert -20 < summary["test_log_likelihood"]["mean"] < -3  # a standard deviation of 100
+    assert 5 < summary["rmse"]["mean"] < 500
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_uci_regression_is_reproducible(backend, data, tmp_path):
+    import uci_regression
+
+    outs = [tmp_path / "first.json", tmp_path / "second.json"]
+    options = f"--set toy --backend {backend} --splits 1 --first-split 1 --steps 5 --seed 3"
+    for out in outs:
+        uci_regression.main(["--data", str(data / "uci"), "--out", str(out), *options.split()])
+    assert outs[0].read_text() == outs[1].read_text()
+    assert json.loads(outs[0].read_text())["splits"] == [1]
+
+
+def test_uci_regression_names_the_sets_it_has(data):
+    import uci_regression
+
+    with pytest.raises(SystemExit, match=r"no set 'tpy' in .*: it has toy"):
+        uci_regression.main(["--data", str(data), "--set", "tpy"])
+
+
+def test_constant_columns_keep_their_unit(data):
+    import regression
+
+    with np.load(data / "uci" / "toy.npz") as arrays:
+        split = regression.standardise(arrays["X"], arrays["y"], arrays["test_mask"][0])
+    np.testing.assert_allclose(split.x_train[:, 2], 0, atol=1e-6)
+    np.testing.assert_allclose(split.x_train[:, 0].std(), 1, rtol=1e-5)
+    np.testing.assert_allclose(split.y_train.mean(), 0, atol=1e-6)
+
+
+def test_scores_are_in_the_units_of_the_target():
+    import regression
+
+    target = np.array([1.0, -1.0], np.float32)
+    split = regression.Split(target[:, None], target, target[:, None], target, scale=10.0)
+    log_likelihood, rmse = regression.scores(split, np.array([-1.0, -2.0]), target + 0.5)
+    np.testing.assert_allclose((log_likelihood, rmse), (-1.5 - np.log(10), 5.0))
+
+
+def test_mini_batches_cover_an_epoch_in_pyro():
+    from regression_pyro import mini_batches
+
+    batches = mini_batches(rows=10, batch_size=5)
+    assert sorted(torch.cat([next(batches), next(batches)]).tolist()) == list(range(10))
+    assert len(next(mini_batches(rows=3, batch_size=64))) == 3
+
+
+def test_mini_batches_cover_an_epoch_in_numpyro():
+    from regression_numpyro import mini_batches
+
+    random = np.random.default_rng(0)
+    assert sorted(mini_batches(random, rows=10, batch_size=5).ravel()) == list(range(10))
+    assert mini_batches(random, rows=11, batch_size=5).shape == (2, 5)
+    assert mini_batches(random, rows=3, batch_size=64).shape == (1, 3)
+
+
+def test_learning_rates_are_those_of_pytorch():
+    from regression_numpyro import one_cycle
+
+    parameter = torch.zeros(1, requires_grad=True)
+    optimiser = torch.optim.Adam([parameter], lr=0.1)
+    cycle = torch.optim.lr_scheduler.OneCycleLR(optimiser, 0.1, total_steps=20)
+    rate = one_cycle(0.1, 20)
+    for step in range(20):
+        np.testing.assert_allclose(rate(step), cycle.get_last_lr()[0], rtol=1e-4, atol=1e-8)
+        optimiser.step()
+        cycle.step()
+
+
+def noisy_line():
+    """Twenty rows, which are the training and the test rows."""
+    from regression import Schedule, Split
+
+    random = np.random.default_rng(0)
+    x = random.normal(size=(20, 2)).astype(np.float32)
+    y = x[:, 0] + 0.3 * random.normal(size=20).astype(np.float32)
+    return Split(x, y, x, y, scale=1.0), Schedule(60, batch_size=20, learning_rate=0.05, seed=0)
+
+
+def predictions_in_pyro(split, schedule):
+    import regression_pyro as backend
+
+    pyro.settings.set(module_local_params=True)
+    x, y = torch.as_tensor(split.x_train), torch.as_tensor(split.y_train)
+    model = backend.HeteroscedasticNetwork(2, 5, rows=20)
+    guide = backend.make_guide(model)
+    losses = backend.train(backend.METHODS["dvi"](), model, guide, x, y, schedule)
+    assert len(list(losses)) == 60
+    return (
+        backend.analytic_log_prob(model, guide, x, y),
+        backend.sampled_log_prob(model, guide, x, y, samples=2000),
+    )
+
+
+def predictions_in_numpyro(split, schedule):
+    import regression_numpyro as backend
+
+    model = backend.heteroscedastic_network(5, rows=20)
+    guide = backend.make_guide(model)
+    training = backend.train(backend.METHODS["dvi"](), model, guide, split, schedule)
+    losses = []
+    params = collect(training, losses)
+    assert len(losses) == 60
+    trained = model, guide, params, split.x_test, split.y_test
+    return (
+        backend.analytic_log_prob(*trained),
+        backend.sampled_log_prob(*trained, samples=20_000),
+    )
+
+
+def collect(training, losses):
+    """What a generator returns; what it yields goes to a list."""
+    while True:
+        try:
+            losses.append(next(training))
+        except StopIteration as end:
+            return end.value
+
+
+@pytest.mark.parametrize("predictions", [predictions_in_pyro, slow(predictions_in_numpyro)])
+def test_analytic_and_sampled_predictions_agree(predictions):
+    analytic, sampled = predictions(*noisy_line())
+    for exact, average in zip(analytic, sampled, strict=True):
+        np.testing.assert_allclose(exact, average, atol=3e-2)
+
+
+@pytest.mark.parametrize(("backend", "runs"), [("pyro", 2), slow("numpyro", 3)])
+def test_demo(backend, runs, tmp_path, capsys):
+    demo = importlib.import_module("demo")
+
+    picture = tmp_path / "demo.png"
+    options = f"--backend {backend} --seconds 0.3 --nuts 5"
+    demo.main([*options.split(), "--out", str(picture)])
+    printed = capsys.readouterr().out
+    assert printed.count("test log-likelihood") == runs
+    assert printed.count("ELBO after") == 2
+    assert printed.rstrip().endswith(str(picture))
+    assert picture.read_bytes().startswith(b"\x89PNG")

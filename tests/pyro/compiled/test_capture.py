@@ -1,0 +1,229 @@
+"""What compiled=True reads anew at every call, and what makes it capture again."""
+
+from __future__ import annotations
+
+import warnings
+
+import pyro
+import pyro.distributions as dist
+import pytest
+import torch
+from pyro import poutine
+from torch import nn
+
+from moment_calculus.refusals.errors import CaptureWarning
+from pyro_moments import DeterministicELBO, DVIGuide
+from pyro_moments.compiled.capture import inductor, replay
+from tests.checks.marks import slow
+from tests.pyro import models
+from tests.pyro.compiled.compiling import assert_same, make, programs, subsampled
+
+
+@pytest.fixture(autouse=True)
+def _no_fallback():
+    """A fallback would make the tests compare the eager program with itself."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", CaptureWarning)
+        yield
+
+
+def test_new_signatures_are_captured():
+    x, y = models.data()
+    model, guide = models.sequential(), DVIGuide()
+    elbo, eager = make(), DeterministicELBO()
+    for size in (20, 7, 20, 7):
+        assert_same(elbo, eager, model, guide, x[:size], y[:size])
+    assert len(programs(elbo)) == 2
+    strided = x.T.contiguous().T
+    assert elbo.loss(model, guide, strided, y) == eager.loss(model, guide, strided, y)
+    assert elbo.loss(model, guide, x, y=y) == eager.loss(model, guide, x, y=y)
+
+
+def test_arguments_may_coincide():
+    """The same tensor given twice is two inputs."""
+
+    def model(x, y):
+        w = pyro.sample("w", dist.Normal(0.0, 1.0))
+        with pyro.plate("data", len(x)):
+            pyro.sample("obs", dist.Normal(w * x, 0.5), obs=y)
+
+    elbo, eager, guide = make(), DeterministicELBO(), DVIGuide()
+    _, y = models.data()
+    for pair in ((y, y), (y, y + 1), (y - 1, y)):
+        assert elbo.loss(model, guide, *pair) == eager.loss(model, guide, *pair)
+    assert len(programs(elbo)) == 1
+
+
+def test_subsamples_are_drawn_anew():
+    x, y = models.data()
+    elbo, guide = make(), DVIGuide()
+    elbo.loss(subsampled, guide, x, y, 3)
+    pyro.set_rng_seed(3)
+    found = [elbo.loss(subsampled, guide, x, y, 3) for _ in range(5)]
+    pyro.set_rng_seed(3)
+    expected = [DeterministicELBO().loss(subsampled, guide, x, y, 3) for _ in range(5)]
+    assert len(set(found)) == 5
+    assert found == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("backend", [replay, slow(inductor)])
+def test_sampled_sites_are_drawn_anew(backend):
+    x, y = models.data()
+
+    def model(x, y):
+        w = pyro.sample("w", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
+        precision = pyro.sample("precision", dist.Gamma(2.0, 1.0))
+        with pyro.plate("data", len(x)):
+            pyro.sample("obs", dist.Normal(x @ w, precision.rsqrt()), obs=y)
+
+    options = {"sample_sites": ["precision"], "num_particles": 2}
+    elbo, guide = make(backend, **options), DVIGuide(init_scale=0.3)
+    elbo.loss(model, guide, x, y)
+    pyro.set_rng_seed(3)
+    found = [elbo.loss(model, guide, x, y) for _ in range(4)]
+    pyro.set_rng_seed(3)
+    expected = [DeterministicELBO(**options).loss(model, guide, x, y) for _ in range(4)]
+    assert len(set(found)) == 4
+    assert found == pytest.approx(expected, rel=1e-6)
+
+
+def test_tensors_of_closures_are_read_anew():
+    x, y = models.data()
+    noise = 0.5
+    elbo, eager, guide = make(), DeterministicELBO(), DVIGuide()
+
+    def model():
+        w = pyro.sample("w", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
+        with pyro.plate("data", 20):
+            pyro.sample("obs", dist.Normal(x @ w, noise), obs=y)
+
+    first = elbo.loss(model, guide)
+    x = x + 1  # another tensor
+    y += 2  # the same tensor, changed
+    assert elbo.loss(model, guide) == eager.loss(model, guide) != first
+    assert len(programs(elbo)) == 1
+    noise = 0.25
+    assert elbo.loss(model, guide) == eager.loss(model, guide)
+    assert len(programs(elbo)) == 2
+
+
+class Attributes(pyro.nn.PyroModule):
+    """A model that keeps its data, its settings and a helper in attributes."""
+
+    factor = 1.0
+
+    def __init__(self):
+        super().__init__()
+        self.inputs, self.targets = models.data()
+        self.register_buffer("shift", torch.zeros(()))
+        self.settings = {"noise": [0.5]}
+        self.dropout = nn.Dropout(0.0)
+
+    def forward(self):
+        w = pyro.sample("w", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
+        x = self.dropout(self.inputs)
+        scale = self.settings["noise"][0] * self.factor * (2 if self.training else 1)
+        with pyro.plate("data", len(x)):
+            pyro.sample("obs", dist.Normal(x @ w + self.shift, scale), obs=self.targets)
+
+
+def test_attributes_are_watched(monkeypatch):
+    elbo, eager, guide = make(), DeterministicELBO(), DVIGuide()
+    model = Attributes()
+    losses = [elbo.loss(model, guide)]
+
+    def changed(captures):
+        losses.append(elbo.loss(model, guide))
+        assert losses[-1] == pytest.approx(eager.loss(model, guide), rel=1e-6)
+        assert losses[-1] != losses[-2]
+        assert len(programs(elbo)) == captures
+
+    model.inputs = model.inputs + 1
+    changed(1)
+    model.shift.fill_(0.3)
+    changed(1)
+    model.shift = torch.tensor(0.7)
+    changed(1)
+    model.settings["noise"][0] = 0.4
+    changed(2)
+    model.eval()
+    changed(3)
+    monkeypatch.setattr(Attributes, "factor", 3.0)
+    changed(4)
+    model.inputs, model.targets = model.inputs[:9], model.targets[:9]
+    changed(5)
+
+
+def test_settings_of_the_objective_are_watched():
+    x, y = models.data()
+    elbo, guide = make(), DVIGuide()
+    elbo.loss(subsampled, guide, x, y)
+    elbo.sample_sites, elbo.num_particles = frozenset(["w"]), 3
+    pyro.set_rng_seed(3)
+    elbo.loss(subsampled, guide, x, y)
+    assert len(programs(elbo)) == 2
+    pyro.set_rng_seed(3)
+    found = elbo.loss(subsampled, guide, x, y)
+    pyro.set_rng_seed(3)
+    eager = DeterministicELBO(sample_sites=["w"], num_particles=3)
+    assert found == pytest.approx(eager.loss(subsampled, guide, x, y), rel=1e-6)
+
+
+def test_inference_mode():
+    x, y = models.data()
+    elbo, guide = make(), DVIGuide()
+    loss = elbo.loss(subsampled, guide, x, y)
+    with torch.inference_mode():
+        assert elbo.loss(subsampled, guide, x, y) == pytest.approx(loss, rel=1e-6)
+    elbo.loss_and_grads(subsampled, guide, x, y)
+
+
+class Schedule:
+    """A user's own object."""
+
+    def __init__(self):
+        self.noise = 0.5
+
+
+SCHEDULE = Schedule()
+
+
+def scheduled(x, y):
+    w = pyro.sample("w", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
+    with pyro.plate("data", len(x)):
+        pyro.sample("obs", dist.Normal(x @ w, SCHEDULE.noise), obs=y)
+
+
+def test_globals_and_handlers_are_watched(monkeypatch):
+    x, y = models.data()
+    annealing = poutine.handlers.ScaleMessenger(scale=0.5)
+    model, guide = annealing(scheduled), DVIGuide()
+    elbo, eager = make(), DeterministicELBO()
+    assert elbo.loss(model, guide, x, y) == eager.loss(model, guide, x, y)
+    annealing.scale = 0.75
+    assert elbo.loss(model, guide, x, y) == eager.loss(model, guide, x, y)
+    monkeypatch.setattr(SCHEDULE, "noise", 0.25)
+    assert elbo.loss(model, guide, x, y) == eager.loss(model, guide, x, y)
+    assert elbo.loss(model, guide, x, y + 1) == eager.loss(model, guide, x, y + 1)
+    assert len(programs(elbo)) == 3
+
+
+def test_parameter_store():
+    x, y = models.data()
+
+    def guide(x, y):
+        loc = pyro.param("loc", torch.ones(3))
+        scale = pyro.param("scale", torch.full((3,), 0.2), constraint=dist.constraints.positive)
+        pyro.sample("w", dist.Normal(loc, scale).to_event(1))
+
+    elbo, eager = make(), DeterministicELBO()
+    assert_same(elbo, eager, subsampled, guide, x, y)
+    pyro.get_param_store()["scale"] = torch.full((3,), 0.7)
+    assert_same(elbo, eager, subsampled, guide, x, y)
+    with poutine.trace(param_only=True) as capture:
+        elbo.loss(subsampled, guide, x, y)
+    torch.testing.assert_close(
+        capture.trace.nodes["scale"]["value"].detach(), torch.full((3,), 0.7)
+    )
+    pyro.clear_param_store()
+    assert_same(elbo, eager, subsampled, guide, x, y)

@@ -1,0 +1,242 @@
+"""compiled=True gives the numbers of the eager program, gradients included."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+
+import pyro
+import pyro.distributions as dist
+import pytest
+import torch
+from torch import nn
+
+from moment_calculus.refusals.errors import CaptureWarning, UnsupportedMoments
+from pyro_moments import SVI, DeterministicELBO, DVIGuide
+from pyro_moments.compiled.capture import inductor
+from tests.checks.marks import slow
+from tests.pyro import models
+from tests.pyro.compiled.compiling import assert_same, gradients, make, programs, subsampled
+
+
+@pytest.fixture(autouse=True)
+def _no_fallback():
+    """A fallback would make the tests compare the eager program with itself."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", CaptureWarning)
+        yield
+
+
+def hierarchy(x, y):
+    centre = pyro.sample("centre", dist.Normal(0.0, 2.0))
+    with pyro.plate("groups", 4, dim=-2):
+        mean = pyro.sample("mean", dist.Normal(centre, 0.7))
+        with pyro.plate("data", 5, dim=-1):
+            pyro.sample("obs", dist.Normal(mean, 1.0), obs=y.reshape(4, 5))
+
+
+def labels(y):
+    return (y > 0).long() + (y > 1).long()
+
+
+PROGRAMS = {
+    "mlp": lambda: models.sequential(2),
+    "function": lambda: models.plain_function,
+    "heteroscedastic": models.Heteroscedastic,
+    "classifier": models.Classifier,
+    "residual": models.residual,
+    "hierarchy": lambda: hierarchy,
+    "subsampled": lambda: subsampled,
+}
+CASES = [(kind, "diagonal") for kind in PROGRAMS]
+CASES += [("mlp", "full"), ("heteroscedastic", "full"), ("function", "full")]
+
+
+@pytest.mark.parametrize(("kind", "covariance"), [*CASES, slow("residual", "full")])
+def test_equals_the_eager_program(kind, covariance, double_precision):
+    _assert_equals_the_eager_program(kind, covariance)
+
+
+@pytest.mark.parametrize(("kind", "covariance"), CASES)
+def test_equals_the_eager_program_in_single_precision(kind, covariance):
+    _assert_equals_the_eager_program(kind, covariance)
+
+
+def _assert_equals_the_eager_program(kind, covariance):
+    x, y = (part.to(torch.get_default_dtype()) for part in models.data())
+    model, guide = PROGRAMS[kind](), DVIGuide(init_scale=0.2)
+    if kind == "classifier":
+        model.network[1], y = nn.ReLU(), labels(y)
+    elbo = make(covariance=covariance)
+    assert_same(elbo, DeterministicELBO(covariance=covariance), model, guide, x, y)
+    perturb(guide)
+    assert_same(elbo, DeterministicELBO(covariance=covariance), model, guide, x + 1, y)
+    assert len(programs(elbo)) == 1
+
+
+def perturb(guide):
+    with torch.no_grad():
+        for parameter in guide.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+
+
+def test_inductor_equals_the_eager_program():
+    x, y = models.data()
+    model, guide = models.sequential(), DVIGuide(init_scale=0.2)
+    elbo, eager = make(inductor), DeterministicELBO()
+    expected, slopes = gradients(eager, model, guide, x, y)
+    loss, found = gradients(elbo, model, guide, x, y)
+    assert loss == pytest.approx(expected, rel=1e-6)
+    for name, slope in slopes.items():
+        assert (found[name] - slope).abs().max() <= 3e-6 * slope.abs().max()
+    perturb(guide)
+    assert gradients(elbo, model, guide, x, y)[0] == pytest.approx(
+        gradients(eager, model, guide, x, y)[0], rel=1e-6
+    )
+
+
+def test_svi_trains_as_the_eager_program_does():
+    x, y = models.data()
+    losses = []
+    for elbo in (make(), DeterministicELBO()):
+        pyro.clear_param_store()
+        pyro.set_rng_seed(1)
+        svi = SVI(models.sequential(), DVIGuide(), elbo)
+        losses.append([svi.step(x, y) for _ in range(20)])
+        assert svi.evaluate_loss(x, y) < losses[-1][0]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+    assert losses[0][-1] < losses[0][0]
+
+
+def test_gradients_add_up_and_share_no_memory():
+    x, y = models.data()
+    elbo, guide = make(), DVIGuide()
+    model = models.sequential()
+    for _ in range(2):
+        elbo.loss_and_grads(model, guide, x, y)
+    leaves = list(guide.parameters())
+    doubled = [leaf.grad.clone() for leaf in leaves]
+    single = gradients(elbo, model, guide, x, y)[1]
+    for leaf in leaves:
+        leaf.grad = None
+    elbo.loss_and_grads(model, guide, x, y)
+    for leaf, twice in zip(leaves, doubled, strict=True):
+        torch.testing.assert_close(2 * leaf.grad, twice)
+    assert single
+    assert len({leaf.grad.untyped_storage().data_ptr() for leaf in leaves}) == len(leaves)
+
+
+def test_differentiable_loss_and_module():
+    x, y = models.data()
+    with pyro.settings.context(module_local_params=True):
+        model = models.sequential()
+        guide = DVIGuide(model)
+        elbo = make()(model, guide)
+        elbo(x, y)
+        plain = DeterministicELBO()(model, guide)
+        found = torch.autograd.grad(2 * elbo(x, y), list(guide.parameters()))
+        expected = torch.autograd.grad(2 * plain(x, y), list(guide.parameters()))
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_second_derivatives_are_refused():
+    x, y = models.data()
+    elbo, guide = make(), DVIGuide()
+    loss = elbo.differentiable_loss(subsampled, guide, x, y)
+    with pytest.raises(RuntimeError, match="differentiated once"):
+        torch.autograd.grad(loss, list(guide.parameters()), create_graph=True)
+
+
+def test_gradients_of_arguments_and_of_what_comes_before():
+    """A deterministic network in front of the model is trained through its outputs."""
+    x, y = models.data()
+    front = nn.Linear(3, 3)
+    slopes = []
+    for elbo in (make(), DeterministicELBO()):
+        guide = DVIGuide()
+        pyro.set_rng_seed(0)
+        pyro.clear_param_store()
+        elbo.loss_and_grads(subsampled, guide, front(x), y)
+        slopes.append([p.grad.clone() for p in front.parameters()])
+        front.zero_grad()
+    torch.testing.assert_close(slopes[0], slopes[1])
+
+
+def test_refusals_are_those_of_the_eager_program():
+    def model():
+        pyro.sample("w", dist.Normal(0.0, 1.0)).digamma()
+
+    with pytest.raises(UnsupportedMoments, match="digamma"):
+        make().loss(model, DVIGuide())
+
+
+def test_copies_capture_again():
+    x, y = models.data()
+    elbo, guide = make(), DVIGuide()
+    model = models.sequential()
+    loss = elbo.loss(model, guide, x, y)
+    duplicate = copy.deepcopy(elbo)
+    assert duplicate.compiled.programs == {}
+    assert duplicate.loss(model, guide, x, y) == loss
+
+
+def test_hooks_of_parameters_run():
+    x, y = models.data()
+    elbo, guide = make(), DVIGuide()
+    elbo.loss_and_grads(subsampled, guide, x, y)
+    parameter = next(guide.parameters())
+    plain, parameter.grad = parameter.grad, None
+    parameter.register_hook(lambda gradient: 3 * gradient)
+    elbo.loss_and_grads(subsampled, guide, x, y)
+    torch.testing.assert_close(parameter.grad, 3 * plain)
+
+
+class Features(pyro.nn.PyroModule):
+    """A Bayesian last layer on deterministic features, which are trained as parameters."""
+
+    def __init__(self):
+        super().__init__()
+        self.features = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Tanh())
+
+    def forward(self, x, y):
+        subsampled(self.features(x)[:, :3], y)
+
+
+@pytest.mark.parametrize("local", [True, False])
+def test_deterministic_parameters(local):
+    x, y = models.data()
+    with pyro.settings.context(module_local_params=local):
+        model, guide = Features().eval(), DVIGuide()
+        slopes = []
+        for elbo in (make(), DeterministicELBO()):
+            elbo.loss_and_grads(model, guide, x, y)
+            leaves = [*model.parameters(), *guide.parameters()]
+            slopes.append([leaf.grad for leaf in leaves])
+            for leaf in leaves:
+                leaf.grad = None
+    assert len(slopes[0]) == 6
+    torch.testing.assert_close(*slopes)
+
+
+def test_data_that_are_not_finite_are_named():
+    x, y = models.data()
+    elbo, guide = make(), DVIGuide()
+    elbo.loss_and_grads(subsampled, guide, x, y)
+    with pytest.raises(UnsupportedMoments, match="data of observed site 'obs' has 1 NaN"):
+        elbo.loss_and_grads(subsampled, guide, x, torch.where(y == y[3], torch.nan, y))
+
+
+def test_autocast():
+    """The casts that autocast makes are captured; what is captured is not cast again."""
+    x, y = models.data()
+    model, guide, front = models.sequential(), DVIGuide(), nn.Linear(3, 3)
+
+    def deep(x, y):
+        return model(front(x), y)
+
+    elbo, eager = make(), DeterministicELBO()
+    plain = eager.loss(deep, guide, x, y)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert_same(elbo, eager, deep, guide, x, y)
+        assert elbo.loss(deep, guide, x, y) != plain
+    assert elbo.loss(deep, guide, x, y) == pytest.approx(plain, rel=1e-6)

@@ -1,0 +1,294 @@
+"""Plates, scales, masks, several observations, hand-written guides: Trace_ELBO's semantics."""
+
+from __future__ import annotations
+
+import pyro
+import pyro.distributions as dist
+import pytest
+import torch
+from pyro import poutine
+from pyro.infer import TraceMeanField_ELBO
+from pyro.infer.autoguide import AutoNormal
+
+from moment_calculus.refusals.errors import UnsupportedMoments
+from pyro_moments import SVI, DeterministicELBO, DVIGuide
+from tests.oracles.pyro_samples import trace_elbo, vectorised_trace_elbo
+from tests.pyro import models
+
+
+def assert_equals_trace_elbo(model, guide, *args, samples=1500, elbo=None):
+    """Conjugate models: no Gaussian matching is involved, so only the sampling error counts."""
+    loss = (elbo or DeterministicELBO()).loss(model, guide, *args)
+    expected, error = trace_elbo(model, guide, *args, samples=samples)
+    assert abs(loss - expected) < 4 * error
+
+
+def assert_equals_vectorised_trace_elbo(model, guide, *args, plates=1):
+    """The same from many draws at a time, which heavy tails need."""
+    loss = DeterministicELBO().loss(model, guide, *args)
+    expected, error = vectorised_trace_elbo(model, guide, *args, plates=plates)
+    assert abs(loss - expected) < 4 * error
+
+
+def test_scale_handler():
+    x, y = models.data()
+    scaled = poutine.scale(models.linear_regression, 0.1)
+    assert_equals_trace_elbo(scaled, DVIGuide(models.linear_regression), x, y)
+
+
+def test_kl_annealing_on_the_model_alone():
+    x, y = models.data()
+
+    def model(x, y):
+        with poutine.scale(scale=0.3):
+            w = pyro.sample("w", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
+        with pyro.plate("data", len(x)):
+            pyro.sample("obs", dist.Normal(x @ w, 0.5), obs=y)
+
+    def guide(x, y):
+        loc = pyro.param("loc", torch.ones(3))
+        pyro.sample("w", dist.Normal(loc, 0.2).to_event(1))
+
+    assert_equals_trace_elbo(model, guide, x, y)
+
+
+def test_mask_of_observations():
+    x, y = models.data()
+
+    def model(x, y):
+        w = pyro.sample("w", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
+        with pyro.plate("data", len(x)), poutine.mask(mask=y > 0):
+            pyro.sample("obs", dist.Normal(x @ w, 0.5), obs=y)
+
+    assert_equals_trace_elbo(model, DVIGuide(), x, y)
+
+
+def test_masked_distribution():
+    x, y = models.data()
+
+    def model(x, y):
+        w = pyro.sample("w", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
+        with pyro.plate("data", len(x)):
+            pyro.sample("obs", dist.Normal(x @ w, 0.5).mask(y > 0), obs=y)
+
+    assert_equals_trace_elbo(model, DVIGuide(), x, y)
+
+
+def test_subsampled_plate_scales_the_likelihood():
+    x, y = models.data()
+
+    def model(x, y, size):
+        w = pyro.sample("w", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
+        with pyro.plate("data", len(x), subsample_size=size) as index:
+            pyro.sample("obs", dist.Normal(x[index] @ w, 0.5), obs=y[index])
+
+    guide, elbo = DVIGuide(), DeterministicELBO()
+    full = elbo.loss(model, guide, x, y, len(x))
+    batches = torch.tensor([elbo.loss(model, guide, x, y, 5) for _ in range(800)])
+    assert abs(batches.mean() - full) < 4 * batches.std() / 800**0.5
+
+
+def test_local_latents_in_a_subsampled_plate():
+    y = torch.linspace(-1, 1, 12)
+
+    def model(y, size):
+        with pyro.plate("data", len(y), subsample_size=size) as index:
+            z = pyro.sample("z", dist.Normal(0.0, 1.0))
+            pyro.sample("obs", dist.Normal(z, 0.5), obs=y[index])
+
+    guide, elbo = DVIGuide(), DeterministicELBO()
+    full = elbo.loss(model, DVIGuide(), y, 12)
+    batches = torch.tensor([elbo.loss(model, guide, y, 4) for _ in range(800)])
+    assert abs(batches.mean() - full) < 4 * batches.std() / 800**0.5
+    assert guide.median()["z"].shape == (12,)
+
+
+def test_several_observed_sites():
+    x, y = models.data()
+
+    def model(x, y):
+        w = pyro.sample("w", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
+        shift = pyro.sample("shift", dist.Normal(0.0, 1.0))
+        with pyro.plate("data", len(x)):
+            pyro.sample("first", dist.Normal(x @ w, 0.5), obs=y)
+            pyro.sample("second", dist.Normal(x @ w + shift, 0.2), obs=2 * y)
+
+    assert_equals_trace_elbo(model, DVIGuide(), x, y)
+
+
+def test_event_dimensions_of_observations():
+    x, y = models.data()
+    targets = torch.stack([y, -y], dim=-1)
+
+    def model(x, y):
+        w = pyro.sample("w", dist.Normal(0.0, 1.0).expand([3, 2]).to_event(2))
+        with pyro.plate("data", len(x)):
+            pyro.sample("obs", dist.Normal(x @ w, 0.5).to_event(1), obs=y)
+
+    assert_equals_trace_elbo(model, DVIGuide(), x, targets)
+
+
+def test_hierarchy_with_gaussian_group_means():
+    y = torch.randn(4, 6)
+
+    def model(y):
+        centre = pyro.sample("centre", dist.Normal(0.0, 2.0))
+        with pyro.plate("groups", 4, dim=-2):
+            mean = pyro.sample("mean", dist.Normal(centre, 0.7))
+            with pyro.plate("data", 6, dim=-1):
+                pyro.sample("obs", dist.Normal(mean, 1.0), obs=y)
+
+    assert_equals_vectorised_trace_elbo(model, DVIGuide(init_scale=0.3), y, plates=2)
+
+
+def test_log_scale_site_drives_the_noise():
+    x, y = models.data()
+
+    def model(x, y):
+        w = pyro.sample("w", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
+        log_scale = pyro.sample("log_scale", dist.Normal(0.0, 1.0))
+        with pyro.plate("data", len(x)):
+            pyro.sample("obs", dist.Normal((x * w).sum(-1), torch.exp(log_scale)), obs=y)
+
+    assert_equals_vectorised_trace_elbo(model, DVIGuide(init_scale=0.3), x, y)
+
+
+def test_autonormal_guide():
+    x, y = models.data()
+    model = models.linear_regression
+    guide = AutoNormal(model, init_scale=0.3)
+    assert_equals_trace_elbo(model, guide, x, y)
+
+
+def test_equals_trace_mean_field_where_that_is_exact():
+    """The KL part alone: a likelihood without latent parameters has no sampling noise."""
+
+    def model():
+        pyro.sample("w", dist.Normal(1.0, 2.0).expand([3, 2]).to_event(2))
+
+    guide = DVIGuide(init_scale=0.3)
+    loss = DeterministicELBO().loss(model, guide)
+    assert loss == pytest.approx(TraceMeanField_ELBO().loss(model, guide), rel=1e-5)
+
+
+@pytest.mark.parametrize("make_guide", [DVIGuide, AutoNormal], ids=lambda g: g.__name__)
+@pytest.mark.parametrize(
+    "prior",
+    [dist.LogNormal(0.0, 1.0), dist.HalfNormal(1.0), dist.Gamma(2.0, 1.0), dist.Uniform(0.1, 2.0)],
+    ids=lambda fn: type(fn).__name__,
+)
+def test_positive_sites_stay_analytic(prior, make_guide):
+    x, y = models.data()
+
+    def model(x, y):
+        w = pyro.sample("w", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
+        noise = pyro.sample("noise", prior)
+        with pyro.plate("data", len(x)):
+            pyro.sample("obs", dist.Normal((x * w).sum(-1), noise), obs=y)
+
+    assert_equals_vectorised_trace_elbo(model, make_guide(model, init_scale=0.2), x, y)
+
+
+def test_named_sites_are_sampled():
+    x, y = models.data()
+
+    def model(x, y):
+        w = pyro.sample("w", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
+        precision = pyro.sample("precision", dist.Gamma(2.0, 1.0))
+        with pyro.plate("data", len(x)):
+            pyro.sample("obs", dist.Normal(x @ w, precision.rsqrt()), obs=y)
+
+    guide = DVIGuide(init_scale=0.3)
+    elbo = DeterministicELBO(sample_sites=["precision"], num_particles=300)
+    svi = SVI(model, guide, elbo)
+    assert svi.step(x, y) > 0
+    estimates = torch.tensor([elbo.loss(model, guide, x, y) for _ in range(10)])
+    expected, error = trace_elbo(model, guide, x, y, samples=3000)
+    tolerance = 4 * (error**2 + estimates.var().item() / 10) ** 0.5
+    assert abs(estimates.mean().item() - expected) < tolerance
+
+
+def test_non_gaussian_guide_sites_are_refused_with_the_remedy():
+    def model(y):
+        rate = pyro.sample("rate", dist.Gamma(2.0, 1.0))
+        pyro.sample("obs", dist.Normal(0.0, rate), obs=y)
+
+    def guide(y):
+        pyro.sample("rate", dist.Gamma(2.0, 1.0))
+
+    with pytest.raises(UnsupportedMoments, match=r"'rate' has a Gamma.*(?s:.)*sample_sites"):
+        DeterministicELBO().loss(model, guide, torch.tensor(0.3))
+
+
+def test_guide_with_a_linear_gaussian_conditional_is_exact():
+    """q(a) q(b | a) = the joint Gaussian that a multivariate Normal guide states directly."""
+    x, y = models.data()
+
+    def model(x, y):
+        a = pyro.sample("a", dist.Normal(0.0, 1.0))
+        b = pyro.sample("b", dist.Normal(a, 2.0))
+        with pyro.plate("data", len(x)):
+            pyro.sample("obs", dist.Normal(a + b * x[:, 0], 0.5), obs=y)
+
+    def guide(x, y):
+        a = pyro.sample("a", dist.Normal(0.3, 0.7))
+        pyro.sample("b", dist.Normal(0.1 - 0.8 * a, 0.4))
+
+    mean = torch.tensor([0.3, 0.1 - 0.8 * 0.3])
+    covariance = torch.tensor([[0.49, -0.392], [-0.392, 0.64 * 0.49 + 0.16]])
+    prior = dist.MultivariateNormal(torch.zeros(2), torch.tensor([[1.0, 1.0], [1.0, 5.0]]))
+    posterior = dist.MultivariateNormal(mean, covariance)
+    design = torch.stack([torch.ones(len(x)), x[:, 0]], -1)
+    squared = (y - design @ mean) ** 2 + ((design @ covariance) * design).sum(-1)
+    fit = dist.Normal(0.0, 0.5).log_prob(torch.zeros(())) - 0.5 * squared / 0.25
+    expected = torch.distributions.kl_divergence(posterior, prior) - fit.sum()
+    for covariance_mode in ("full", "diagonal"):
+        loss = DeterministicELBO(covariance=covariance_mode).loss(model, guide, x, y)
+        assert loss == pytest.approx(expected.item(), rel=1e-6)
+
+
+def test_conditional_guide_sites_in_plates_equal_trace_elbo():
+    y = torch.linspace(-1, 2, 6)
+
+    def model(y):
+        centre = pyro.sample("centre", dist.Normal(0.0, 1.0))
+        with pyro.plate("groups", 6):
+            spread = pyro.sample("spread", dist.LogNormal(0.3, 0.5))
+            pyro.sample("obs", dist.Normal(centre, spread), obs=y)
+
+    def guide(y):
+        centre = pyro.sample("centre", dist.Normal(0.2, 0.3))
+        with pyro.plate("groups", 6):
+            pyro.sample("spread", dist.LogNormal(0.1 + 0.5 * centre, 0.2))
+
+    assert_equals_vectorised_trace_elbo(model, guide, y)
+
+
+def test_latent_site_missing_from_the_guide_is_refused():
+    def model(y):
+        a = pyro.sample("a", dist.Normal(0.0, 1.0))
+        pyro.sample("obs", dist.Normal(a, 1.0), obs=y)
+
+    refused = pytest.raises(UnsupportedMoments, match=r"'a' .* not in the guide")
+    with pytest.warns(UserWarning, match="guide"), refused:
+        DeterministicELBO().loss(model, lambda y: None, torch.tensor(0.3))
+
+
+def test_unknown_likelihood_is_refused_with_the_candidates():
+    def model(y):
+        a = pyro.sample("a", dist.Normal(0.0, 1.0).expand([2]).to_event(1))
+        df = torch.tensor(3.0)
+        pyro.sample("obs", dist.MultivariateStudentT(df, a, torch.eye(2)), obs=y)
+
+    candidates = r"'obs'.*MultivariateStudentT.*Categorical.*Normal.*every univariate"
+    with pytest.raises(UnsupportedMoments, match=candidates):
+        DeterministicELBO().loss(model, DVIGuide(), torch.tensor([0.3, 0.1]))
+
+
+def test_gaussian_scale_is_refused():
+    def model(y):
+        a = pyro.sample("a", dist.Normal(1.0, 1.0))
+        pyro.sample("obs", dist.Normal(0.0, 2 * a), obs=y)
+
+    with pytest.raises(UnsupportedMoments, match="not positive"):
+        DeterministicELBO().loss(model, DVIGuide(), torch.tensor(0.3))

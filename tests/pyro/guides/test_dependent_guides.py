@@ -1,0 +1,146 @@
+"""Guides with dependent sites: full-rank Normals and linear Gaussian conditionals."""
+
+from __future__ import annotations
+
+import pyro
+import pyro.distributions as dist
+import pytest
+import torch
+from pyro.distributions import constraints
+from pyro.infer.autoguide import (
+    AutoHierarchicalNormalMessenger,
+    AutoLowRankMultivariateNormal,
+    AutoMultivariateNormal,
+    AutoNormalMessenger,
+    AutoStructured,
+)
+
+from moment_calculus.refusals.errors import UnsupportedMoments
+from pyro_moments import SVI, DeterministicELBO
+from tests.oracles.pyro_samples import trace_elbo
+from tests.pyro import models
+from tests.pyro.guides.test_host_guides import SCALE, linear
+
+
+def correlated(make_guide, model, x, y):
+    """A full-rank guide with random parameters, its mean and covariance."""
+    guide = make_guide(model, init_scale=SCALE)
+    guide(x, y)
+    with torch.no_grad():
+        for parameter in guide.parameters():
+            parameter.copy_(0.3 * torch.randn(parameter.shape).reshape(parameter.shape))
+        if isinstance(guide, AutoMultivariateNormal):
+            guide.scale_tril = torch.eye(4) + 0.4 * torch.randn(4, 4).tril(-1)
+    posterior = guide.get_posterior()
+    return guide, posterior.mean.detach(), posterior.covariance_matrix.detach()
+
+
+@pytest.mark.parametrize("make_guide", [AutoMultivariateNormal, AutoLowRankMultivariateNormal])
+def test_full_rank_guides_are_exact_for_linear_regression(make_guide):
+    x, y = models.data()
+    guide, mean, covariance = correlated(make_guide, linear, x, y)
+    assert (covariance - covariance.diag().diag()).abs().max() > 0.01
+    design = torch.cat([x, torch.ones(len(x), 1)], -1)
+    variance = ((design @ covariance) * design).sum(-1)
+    squared = (y - design @ mean) ** 2 + variance
+    fit = dist.Normal(0.0, 0.3).log_prob(torch.zeros(())) - 0.5 * squared / 0.3**2
+    prior = dist.MultivariateNormal(
+        torch.tensor([0.0, 0.0, 0.0, 0.5]), torch.tensor([1.0, 1.0, 1.0, 4.0]).diag()
+    )
+    posterior = dist.MultivariateNormal(mean, covariance)
+    expected = torch.distributions.kl_divergence(posterior, prior) - fit.sum()
+    loss = DeterministicELBO().loss(linear, guide, x, y)
+    assert loss == pytest.approx(expected.item(), rel=1e-5)
+
+
+def test_hand_written_multivariate_normal_guide():
+    x, y = models.data()
+    tril = torch.tensor([[0.5, 0.0, 0.0], [0.3, 0.4, 0.0], [-0.2, 0.1, 0.6]])
+
+    def model(x, y):
+        w = pyro.sample("w", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
+        with pyro.plate("data", x.shape[0]):
+            pyro.sample("obs", dist.Normal(x @ w, 0.3), obs=y)
+
+    def guide(x, y):
+        pyro.sample("w", dist.MultivariateNormal(torch.ones(3), scale_tril=tril))
+
+    covariance = tril @ tril.mT
+    squared = (y - x.sum(-1)) ** 2 + ((x @ covariance) * x).sum(-1)
+    fit = dist.Normal(0.0, 0.3).log_prob(torch.zeros(())) - 0.5 * squared / 0.3**2
+    prior = dist.MultivariateNormal(torch.zeros(3), torch.eye(3))
+    posterior = dist.MultivariateNormal(torch.ones(3), covariance)
+    expected = torch.distributions.kl_divergence(posterior, prior) - fit.sum()
+    assert DeterministicELBO().loss(model, guide, x, y) == pytest.approx(expected.item(), rel=1e-5)
+
+
+def test_full_rank_guides_are_refused_where_correlations_would_be_lost():
+    x, y = models.data()
+    guide = AutoMultivariateNormal(linear)
+    with pytest.raises(UnsupportedMoments, match=r"'diagonal' would ignore.*(?s:.)*AutoDiagonal"):
+        DeterministicELBO(covariance="diagonal").loss(linear, guide, x, y)
+    network = models.sequential()
+    with pytest.raises(UnsupportedMoments, match=r"network\.0\.weight.* more than one axis"):
+        DeterministicELBO().loss(network, AutoMultivariateNormal(network), x, y)
+
+
+def test_structured_guides_are_exact_while_their_conditionals_are_normal():
+    x, y = models.data()
+    names = ["w", "b"]
+    guide = AutoStructured(linear, conditionals="normal", dependencies="linear")
+    guide(x, y)
+    with torch.no_grad():
+        for parameter in guide.parameters():
+            parameter.add_(0.3 * torch.randn(parameter.shape))
+    expected, error = trace_elbo(linear, guide, x, y, samples=1000)
+    assert abs(DeterministicELBO().loss(linear, guide, x, y) - expected) < 4 * error
+    joint = AutoStructured(linear, conditionals="mvn")
+    with pytest.raises(UnsupportedMoments, match=r"'w' has the conditional 'mvn'.*(?s:.)*'normal'"):
+        DeterministicELBO().loss(linear, joint, x, y)
+    assert DeterministicELBO(sample_sites=names).loss(linear, joint, x, y) > 0
+
+
+class Conditional(AutoNormalMessenger):
+    """A conditional of its own for one site, as Pyro's documentation shows."""
+
+    def get_posterior(self, name, prior):
+        if name != "c":
+            return super().get_posterior(name, prior)
+        slope = pyro.param("slope", lambda: torch.tensor(0.6))
+        scale = pyro.param("scale", lambda: torch.tensor(0.4), constraint=constraints.positive)
+        return dist.Normal(0.1 + slope * (self.upstream_value("a") + prior.loc), scale)
+
+
+def test_a_full_rank_guide_reaches_the_exact_evidence():
+    """The posterior of linear regression is in the family, so the trained bound is tight."""
+    x, y = models.data()
+    guide = AutoMultivariateNormal(linear)
+    svi = SVI(linear, guide, optim=pyro.optim.Adam({"lr": 0.03}))
+    for _ in range(350):
+        svi.step(x, y)
+    design = torch.cat([x, torch.ones(len(x), 1)], -1)
+    prior = torch.tensor([1.0, 1.0, 1.0, 4.0]).diag()
+    covariance = design @ prior @ design.mT + 0.3**2 * torch.eye(len(x))
+    evidence = dist.MultivariateNormal(torch.full((len(x),), 0.5), covariance).log_prob(y)
+    assert svi.evaluate_loss(x, y) == pytest.approx(-evidence.item(), abs=2e-4)
+
+
+@pytest.mark.parametrize("make_guide", [AutoHierarchicalNormalMessenger, Conditional])
+def test_guide_messengers_may_follow_the_model(make_guide):
+    """Their conditionals are linear in the sites above: no longer mean-field, still exact."""
+    y = torch.tensor([0.3, -0.8, 1.2])
+
+    def model(y):
+        a = pyro.sample("a", dist.Normal(0.0, 1.0))
+        b = pyro.sample("b", dist.Normal(0.5, 1.0))
+        with pyro.plate("data", 3):
+            c = pyro.sample("c", dist.Normal(a + b, 0.7))
+            pyro.sample("obs", dist.Normal(c, 0.5), obs=y)
+
+    guide = make_guide(model)
+    guide(y)
+    with torch.no_grad():
+        for parameter in guide.parameters():
+            parameter.add_(0.3 * torch.randn(parameter.shape))
+    expected, error = trace_elbo(model, guide, y, samples=1500)
+    assert abs(DeterministicELBO().loss(model, guide, y) - expected) < 4 * error

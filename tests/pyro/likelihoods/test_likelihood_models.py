@@ -1,0 +1,200 @@
+"""Likelihoods in whole models: ELBO and predictions of a posterior that is known exactly."""
+
+from __future__ import annotations
+
+import math
+
+import pyro
+import pyro.distributions as dist
+import pytest
+import torch
+
+from pyro_moments import DeterministicELBO, DVIGuide, UnsupportedMoments, predict
+from tests.oracles import quadrature as oracles
+from tests.pyro import models
+
+SPREAD = 0.3
+CUTS = torch.tensor([-0.5, 0.7])
+ROOT = torch.tensor([[0.8, 0.0], [0.5, 1.1]])
+
+FAMILIES = {
+    "Poisson": lambda f: dist.Poisson(torch.exp(f)),
+    "Bernoulli": lambda f: dist.Bernoulli(logits=f),
+    "probit": lambda f: dist.Bernoulli(dist.Normal(0.0, 1.0).cdf(f)),
+    "Gamma": lambda f: dist.Gamma(2.0, 2.0 * torch.exp(-f)),
+    "StudentT": lambda f: dist.StudentT(4.0, f, 0.5),
+    "Laplace": lambda f: dist.Laplace(f, 0.5),
+    "OrderedLogistic": lambda f: dist.OrderedLogistic(f, CUTS),
+    "ZeroInflatedPoisson": lambda f: dist.ZeroInflatedPoisson(torch.exp(f), gate=torch.tensor(0.2)),
+}
+
+
+def regression(make):
+    """Linear predictor of a likelihood, so that every f_n is exactly Gaussian."""
+
+    def model(x, y=None, subsample=None):
+        w = pyro.sample("w", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
+        with pyro.plate("data", len(x), subsample=subsample) as index:
+            y = None if y is None else y[index]
+            pyro.sample("obs", make(x[index] @ w), obs=y)
+
+    return model
+
+
+def fitted(make):
+    x, _ = models.data()
+    model, guide = regression(make), DVIGuide(init_scale=SPREAD)
+    y = make(x[:, 0] - 0.5 * x[:, 1]).sample()
+    DeterministicELBO().loss(model, guide, x, y)
+    return model, guide, x, y
+
+
+def terms(make, guide, x, y):
+    """E[log p(y_n)] by quadrature over f_n."""
+    z, weights = (torch.as_tensor(a, dtype=torch.float32) for a in oracles.narrow_grid(1, 1))
+    f = x @ guide.median()["w"] + SPREAD * (x**2).sum(-1).sqrt() * z
+    return (weights[:, None] * make(f).log_prob(y)).sum(0)
+
+
+def divergence(guide):
+    posterior = dist.Normal(guide.median()["w"], SPREAD)
+    return torch.distributions.kl_divergence(posterior, dist.Normal(0.0, 1.0)).sum()
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_elbo_of_a_linear_model_is_exact(name):
+    model, guide, x, y = fitted(FAMILIES[name])
+    expected = divergence(guide) - terms(FAMILIES[name], guide, x, y).sum()
+    loss = DeterministicELBO().loss(model, guide, x, y)
+    assert loss == pytest.approx(expected.item(), rel=1e-4)
+    half = torch.arange(10)
+    part = DeterministicELBO().loss(model, guide, x, y, half)
+    scaled = divergence(guide) - 2 * terms(FAMILIES[name], guide, x, y)[:10].sum()
+    assert part == pytest.approx(scaled.item(), rel=1e-4)
+
+
+@pytest.mark.parametrize("name", [n for n in FAMILIES if n != "OrderedLogistic"])
+def test_predictions_obey_the_law_of_total_variance(name):
+    model, guide, x, _ = fitted(FAMILIES[name])
+    prediction = predict(model, guide, x)["obs"]
+    weights = guide.sample_posterior(4000)["w"]
+    samples = FAMILIES[name](weights @ x.T).sample()
+    error = samples.std(0) / math.sqrt(len(samples))
+    assert ((prediction.mean - samples.mean(0)).abs() < 5 * error + 1e-6).all()
+    centred = (samples - samples.mean(0)) ** 2
+    error = centred.std(0) / math.sqrt(len(samples))
+    assert ((prediction.variance - centred.mean(0)).abs() < 6 * error + 1e-6).all()
+    assert (prediction.epistemic_variance > 0).all()
+    assert (prediction.aleatoric_variance > 0).all()
+
+
+def test_trained_counts_predict_their_log_density():
+    """A Poisson's predictive probabilities sum to one."""
+    model, guide, x, _ = fitted(FAMILIES["Poisson"])
+    prediction = predict(model, guide, x)["obs"]
+    mass = prediction.log_prob(torch.arange(200.0)[:, None]).exp().sum(0)
+    assert torch.allclose(mass, torch.ones(len(x)), atol=1e-4)
+
+
+def classifier(x, y=None):
+    w = pyro.sample("w", dist.Normal(0.0, 1.0).expand([3, 4]).to_event(2))
+    with pyro.plate("data", len(x)):
+        pyro.sample("obs", dist.Categorical(logits=x @ w), obs=y)
+
+
+def test_sampled_logits_are_unbiased():
+    """Draws of the logits alone against draws of the weights, with their standard errors."""
+    x, y = models.data()
+    classes = (y > 0).long() + (y > 1).long()
+    guide, draws = DVIGuide(init_scale=0.6), 4000
+    elbo = DeterministicELBO(categorical="sample", categorical_draws=draws)
+    actual = elbo.loss(classifier, guide, x, classes)
+    weights = guide.median()["w"] + 0.6 * torch.randn(draws, 3, 4)
+    log_prob = dist.Categorical(logits=x @ weights).log_prob(classes).sum(-1)
+    posterior = dist.Normal(guide.median()["w"], 0.6)
+    kl = torch.distributions.kl_divergence(posterior, dist.Normal(0.0, 1.0)).sum()
+    # every data point has draws of its own: the error is at most that of the weights' draws
+    error = log_prob.std() / math.sqrt(draws)
+    assert abs(actual - (kl - log_prob.mean())) < 4 * error
+    loss = elbo.differentiable_loss(classifier, guide, x, classes)
+    gradients = torch.autograd.grad(loss, list(guide.parameters()))
+    assert all(gradient.isfinite().all() and gradient.abs().max() > 0 for gradient in gradients)
+
+
+def test_sampled_logits_need_draws():
+    with pytest.raises(ValueError, match="categorical_draws=0"):
+        DeterministicELBO(categorical="sample", categorical_draws=0)
+
+
+def multivariate(x, y=None):
+    w = pyro.sample("w", dist.Normal(0.0, 1.0).expand([2, 3]).to_event(2))
+    mean = x @ w.mT @ torch.tensor([[1.0, 0.6], [0.0, 1.0]])
+    with pyro.plate("data", len(x)):
+        pyro.sample("obs", dist.MultivariateNormal(mean, scale_tril=ROOT), obs=y)
+
+
+@pytest.mark.parametrize("covariance", ["full", "diagonal"])
+def test_multivariate_normal(covariance):
+    """The correlation of the components enters, also where only variances are propagated."""
+    x, _ = models.data()
+    y = torch.randn(len(x), 2)
+    guide = DVIGuide(init_scale=SPREAD)
+    loss = DeterministicELBO(covariance=covariance).loss(multivariate, guide, x, y)
+    mix = torch.tensor([[1.0, 0.6], [0.0, 1.0]])
+    mean = x @ guide.median()["w"].mT @ mix
+    spread = SPREAD**2 * (x**2).sum(-1)[:, None, None] * (mix.mT @ mix)
+    noise = ROOT @ ROOT.mT
+    trace = (torch.linalg.inv(noise) * spread).sum((-2, -1))
+    expected = dist.MultivariateNormal(mean, noise).log_prob(y) - 0.5 * trace
+    assert loss == pytest.approx((divergence(guide) - expected.sum()).item(), rel=1e-5)
+    prediction = predict(multivariate, guide, x, covariance=covariance)["obs"]
+    joint = dist.MultivariateNormal(mean, noise + spread)
+    assert torch.allclose(prediction.variance, joint.variance, rtol=1e-4)
+    assert torch.allclose(prediction.log_prob(y), joint.log_prob(y), rtol=1e-4)
+
+
+def test_multivariate_normal_over_data_is_refused():
+    """Its components, one for each data point, share the weights in an unknown way."""
+
+    def model(x, y):
+        w = pyro.sample("w", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
+        pyro.sample("obs", dist.MultivariateNormal(x @ w, torch.eye(len(x))), obs=y)
+
+    x, y = models.data()
+    with pytest.raises(UnsupportedMoments, match="not on the feature axis"):
+        DeterministicELBO().loss(model, DVIGuide(), x, y)
+
+
+def test_factors_add_their_mean():
+    def model(factor):
+        w = pyro.sample("w", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
+        if factor:
+            with pyro.plate("weights", 3):
+                pyro.factor("penalty", -torch.exp(w))
+
+    guide = DVIGuide(init_scale=SPREAD)
+    plain = DeterministicELBO().loss(model, guide, False)
+    loss = DeterministicELBO().loss(model, guide, True)
+    expected = (guide.median()["w"] + SPREAD**2 / 2).exp().sum()
+    assert loss - plain == pytest.approx(expected.item(), rel=1e-5)
+    assert predict(model, guide, True) == {}
+
+
+def test_heteroscedastic_student_matches_samples():
+    """Location and scale are two heads of one layer: their joint distribution is integrated."""
+
+    def model(x, y=None):
+        w = pyro.sample("w", dist.Normal(0.0, 1.0).expand([2, 3]).to_event(2))
+        out = torch.tanh(x) @ w.mT
+        mixed = out @ torch.tensor([[1.0, 0.5], [0.0, 0.4]])
+        with pyro.plate("data", len(x)):
+            pyro.sample("obs", dist.StudentT(5.0, mixed[..., 0], torch.exp(mixed[..., 1])), obs=y)
+
+    x, y = models.data()
+    guide, draws = DVIGuide(init_scale=SPREAD), 20_000
+    loss = DeterministicELBO().loss(model, guide, x, y)
+    weights = guide.median()["w"] + SPREAD * torch.randn(draws, 2, 3)
+    mixed = torch.tanh(x) @ weights.mT @ torch.tensor([[1.0, 0.5], [0.0, 0.4]])
+    log_prob = dist.StudentT(5.0, mixed[..., 0], mixed[..., 1].exp()).log_prob(y).sum(-1)
+    error = log_prob.std() / math.sqrt(draws)
+    assert abs(loss - (divergence(guide) - log_prob.mean())) < 4 * error

@@ -1,0 +1,203 @@
+"""Every likelihood against quadrature over its own density, as the host evaluates it."""
+
+from __future__ import annotations
+
+import pyro.distributions as dist
+import pytest
+import torch
+
+from moment_calculus.numerics.rulebook import Propagation
+from moment_calculus.operations.elementwise.unary import leaf
+from moment_calculus.values import Gaussian, Opaque, Spread
+from pyro_moments import MomentTensor, UnsupportedMoments
+from pyro_moments.likelihoods import evaluate, predictive
+from tests.oracles import quadrature as oracles
+from tests.pyro.likelihoods.cases import CASES, CLASSES, CONTINUOUS, COUNTS, POSITIVE
+
+MEAN = torch.tensor([-0.8, 0.3, 1.1], dtype=torch.float64)
+VARIANCE = torch.tensor([0.3, 0.9, 0.05], dtype=torch.float64)
+
+pytestmark = pytest.mark.usefixtures("double_precision")
+
+
+def latent(name="f", mean=MEAN, variance=VARIANCE):
+    return MomentTensor(leaf(name, mean, variance, Propagation(), event_dim=0))
+
+
+def points():
+    """Points of f with weights, [points, 3] and [points, 1]."""
+    z, weights = map(torch.as_tensor, oracles.narrow_grid(1, 1))
+    return MEAN + VARIANCE.sqrt() * z, weights[:, None]
+
+
+def close(actual, expected):
+    torch.testing.assert_close(actual, expected, rtol=1e-6, atol=1e-9, equal_nan=True)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_expected_log_density(name):
+    make, value = CASES[name]
+    f, weights = points()
+    certain = make(f) if name != "transformed" else dist.Normal(f, 2.0)
+    expected = (weights * certain.log_prob(value)).sum(0)
+    close(evaluate("obs", make(latent()), value), expected)
+
+
+# The moments of a LogNormal with a log-normal scale do not exist.
+PREDICTED = [name for name in CASES if name not in ("transformed", "LogNormal, scale")]
+
+
+@pytest.mark.parametrize("name", PREDICTED)
+def test_predictive_moments_and_density(name):
+    make, value = CASES[name]
+    f, weights = points()
+    certain = make(f)
+    mean, epistemic, aleatoric, log_prob = predictive("obs", make(latent()))
+    density = (weights * certain.log_prob(value).exp()).sum(0)
+    close(log_prob(value), density.log())
+    if name == "OrderedLogistic":
+        centre = (weights[..., None] * certain.probs).sum(0)
+        close(mean, centre)
+        close(epistemic, (weights[..., None] * (certain.probs - centre) ** 2).sum(0))
+        close(epistemic + aleatoric, centre * (1 - centre))
+        return
+    centre = (weights * certain.mean).sum(0)
+    close(mean, centre)
+    close(epistemic, (weights * (certain.mean - centre) ** 2).sum(0))
+    close(aleatoric, (weights * certain.variance).sum(0))
+
+
+def test_masks_expansions_and_independent_dimensions():
+    make, value = CASES["Poisson, exp"]
+    plain = evaluate("obs", make(latent()), value)
+    mask = torch.tensor([True, False, True])
+    close(evaluate("obs", make(latent()).mask(mask), value), plain * mask)
+    close(evaluate("obs", make(latent()).to_event(1), value), plain.sum())
+    wide = make(latent()).expand([2, 3])
+    close(evaluate("obs", wide, value.expand(2, 3)), plain.expand(2, 3))
+
+
+def test_expansion_keeps_two_parameters_on_one_gaussian():
+    """Location and scale are expanded apart, and still known to be driven by the same f."""
+    make, value = CASES["StudentT, both"]
+    plain = evaluate("obs", make(latent()), value)
+    wide = make(latent()).expand([2, 3])
+    close(evaluate("obs", wide, value.expand(2, 3)), plain.expand(2, 3))
+
+
+def test_two_independent_gaussians_are_not_taken_as_one():
+    """Gamma with concentration and rate of their own: nested quadrature against a grid."""
+    h_mean, h_variance = MEAN / 2 + 0.1, VARIANCE / 3
+    first, second = latent(), latent("h", h_mean, h_variance)
+    actual = evaluate("obs", dist.Gamma(torch.exp(first), torch.exp(second)), POSITIVE)
+    z, weights = map(torch.as_tensor, oracles.hermite_grid(60, 2))
+    concentration = (MEAN + VARIANCE.sqrt() * z[:, :1]).exp()
+    rate = (h_mean + h_variance.sqrt() * z[:, 1:]).exp()
+    densities = dist.Gamma(concentration, rate).log_prob(POSITIVE)
+    close(actual, (weights[:, None] * densities).sum(0))
+
+
+def test_generic_quadrature_over_two_gaussians():
+    first, second = latent(), latent("h", MEAN / 2, VARIANCE / 3)
+    fn = dist.Logistic(first, torch.exp(second))
+    z, weights = map(torch.as_tensor, oracles.hermite_grid(140, 2))
+    scale = (MEAN / 2 + (VARIANCE / 3).sqrt() * z[:, 1:]).exp()
+    certain, weights = dist.Logistic(MEAN + VARIANCE.sqrt() * z[:, :1], scale), weights[:, None]
+    densities = certain.log_prob(CONTINUOUS)
+    close(evaluate("obs", fn, CONTINUOUS), (weights * densities).sum(0))
+    mean, epistemic, aleatoric, log_prob = predictive("obs", fn)
+    close(mean, MEAN)
+    close(epistemic, VARIANCE)
+    close(aleatoric, (weights * certain.variance).sum(0))
+    close(log_prob(CONTINUOUS), (weights * densities.exp()).sum(0).log())
+
+
+def test_three_gaussians_are_refused_with_remedy():
+    a, b, c = (latent(name) for name in "abc")
+    fn = dist.StudentT(torch.exp(a), b, torch.exp(c))
+    with pytest.raises(UnsupportedMoments, match="df is random"):
+        evaluate("obs", fn, CONTINUOUS)
+    fn = dist.ZeroInflatedDistribution(
+        dist.Gumbel(a, torch.exp(b)), gate_logits=c, validate_args=False
+    )
+    with pytest.raises(UnsupportedMoments, match=r"3 different Gaussians[\s\S]*sliced from one"):
+        evaluate("obs", fn, CONTINUOUS)
+
+
+def test_dependence_that_is_not_known_is_refused():
+    """Two nonlinear functions of the same weights that no graph connects."""
+    f = latent()
+    loc, scale = f.value, leaf("f", MEAN, VARIANCE, Propagation(), event_dim=0)
+    unknown = Gaussian(loc.mean, Spread(loc.variance), Opaque((scale,)), axis=None)
+    fn = dist.Gumbel(MomentTensor(unknown), torch.exp(MomentTensor(scale)))
+    with pytest.raises(UnsupportedMoments, match="covariance is not known"):
+        evaluate("obs", fn, CONTINUOUS)
+
+
+def test_parameters_of_vectors_are_not_taken_as_univariate():
+    weights = latent("w", MEAN.expand(2, 3), VARIANCE.expand(2, 3))
+    mixture = dist.MixtureSameFamily(
+        dist.Categorical(torch.ones(2, 3)), dist.Normal(weights, torch.ones(2, 3))
+    )
+    with pytest.raises(UnsupportedMoments, match="not those of a univariate"):
+        evaluate("obs", mixture, torch.zeros(2))
+
+
+def test_gaussian_scales_rates_and_probabilities_are_refused():
+    f = latent(mean=MEAN.abs())
+    for fn, value in (
+        (dist.Laplace(0.0, f), CONTINUOUS),
+        (dist.Poisson(f), COUNTS),
+        (dist.Bernoulli(f, validate_args=False), torch.ones(3)),
+    ):
+        with pytest.raises(UnsupportedMoments, match=r"f\b"):
+            evaluate("obs", fn, value)
+
+
+def test_observations_outside_the_support_get_the_hosts_error():
+    with pytest.raises(ValueError, match="support"):
+        evaluate("obs", dist.Poisson(torch.exp(latent()), validate_args=True), -COUNTS - 1)
+    fn = dist.Gamma(2.0, torch.exp(latent()), validate_args=True)
+    with pytest.raises(ValueError, match="support"):
+        evaluate("obs", fn, -POSITIVE)
+
+
+def test_ordered_probabilities_are_of_no_other_use():
+    """Their tensor is NaN: only the rule of the distribution knows the random predictor."""
+    fn = dist.OrderedLogistic(latent(), torch.tensor([-0.5, 0.6], dtype=torch.float64))
+    assert fn.probs.isnan().all()
+    assert evaluate("obs", fn, CLASSES).isfinite().all()
+    with pytest.raises(UnsupportedMoments, match="in place"):
+        torch.zeros(3)[0] = latent()[0]
+
+
+def test_random_factors_enter_with_their_mean():
+    f, weights = points()
+    for make in (lambda f: 2 * f, torch.exp):
+        actual = evaluate("factor", dist.Unit(make(latent())), torch.empty(3, 0))
+        close(actual, (weights * make(f)).sum(0))
+
+
+def test_single_precision_is_integrated_in_double():
+    f = latent(mean=MEAN.float(), variance=VARIANCE.float())
+    for name in ("Gumbel", "ZeroInflatedPoisson", "Poisson, softplus"):
+        make, value = CASES[name]
+        actual = evaluate("obs", make(f), value.float())
+        torch.testing.assert_close(
+            actual.double(), evaluate("obs", make(latent()), value), rtol=1e-5, atol=1e-6
+        )
+
+
+def test_a_multinomial_is_a_sum_of_categorical_terms():
+    logits = MomentTensor(leaf("f", MEAN.expand(2, 3), VARIANCE.expand(2, 3), Propagation()))
+    counts = torch.tensor([[2.0, 0.0, 1.0]]).expand(2, 3)
+    actual = evaluate("obs", dist.Multinomial(3, logits=logits), counts)
+    each = [evaluate("obs", dist.Categorical(logits=logits), torch.tensor([k, k])) for k in (0, 2)]
+    close(actual, 2 * each[0] + each[1] + torch.tensor(3.0).log())
+
+
+def test_sampled_logits_of_a_multinomial_are_refused():
+    sampled = Propagation(categorical="sample")
+    logits = MomentTensor(leaf("f", MEAN.expand(2, 3), VARIANCE.expand(2, 3), sampled))
+    with pytest.raises(UnsupportedMoments, match="no draws"):
+        evaluate("obs", dist.Multinomial(3, logits=logits), torch.ones(2, 3))

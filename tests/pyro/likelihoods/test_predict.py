@@ -1,0 +1,187 @@
+"""Closed-form predictions against samples of the same posterior."""
+
+from __future__ import annotations
+
+import math
+
+import pyro
+import pyro.distributions as dist
+import pytest
+import torch
+from pyro import poutine
+
+from pyro_moments import (
+    DeterministicELBO,
+    DVIGuide,
+    UnsupportedMoments,
+    predict,
+    predictive_moments,
+)
+from pyro_moments.likelihoods import PREDICTIVES
+from tests.oracles.pyro_samples import posterior_predictive, train
+from tests.pyro import models
+
+SAMPLES = 4000
+
+
+@pytest.mark.parametrize("make", [models.sequential, models.Heteroscedastic, models.residual])
+def test_moments_and_density_match_samples(make):
+    x, y = models.data()
+    model, guide = make(), DVIGuide()
+    train(model, guide, DeterministicELBO(), x, y, steps=80)
+    prediction = predict(model, guide, x)["obs"]
+    samples = posterior_predictive(model, guide, x, samples=SAMPLES)
+    error = samples.std(0) / math.sqrt(SAMPLES)
+    assert ((prediction.mean - samples.mean(0)).abs() < 5 * error).all()
+    assert torch.allclose(prediction.variance, samples.var(0), rtol=0.15)
+    assert (prediction.epistemic_variance > 0).all()
+    assert (prediction.aleatoric_variance > 0).all()
+
+
+def test_log_density_is_exact_for_linear_regression():
+    x, y = models.data()
+    guide = DVIGuide(init_scale=0.3)
+    DeterministicELBO().loss(models.linear_regression, guide, x, y)
+    prediction = predict(models.linear_regression, guide, x)["obs"]
+    variance = 0.3**2 * (x**2).sum(-1) + 0.3**2 + 0.3**2
+    mean = x @ guide.median()["w"] + guide.median()["b"]
+    assert torch.allclose(prediction.variance, variance)
+    assert torch.allclose(prediction.mean, mean)
+    expected = dist.Normal(mean, variance.sqrt()).log_prob(y)
+    assert torch.allclose(prediction.log_prob(y), expected, atol=1e-5)
+
+
+def test_heteroscedastic_density_integrates_to_one():
+    x, y = models.data()
+    model, guide = models.Heteroscedastic(), DVIGuide()
+    train(model, guide, DeterministicELBO(), x, y, steps=80)
+    prediction = predict(model, guide, x)["obs"]
+    grid = torch.linspace(-60, 60, 2_401)[:, None]
+    mass = prediction.log_prob(grid).exp().sum(0) * 0.05
+    assert torch.allclose(mass, torch.ones(models.POINTS), atol=2e-3)
+
+
+def test_new_inputs_of_another_size():
+    x, y = models.data()
+    model, guide = models.sequential(), DVIGuide()
+    DeterministicELBO().loss(model, guide, x, y)
+    assert predict(model, guide, x[:3])["obs"].mean.shape == (3,)
+
+
+def test_every_observable_site_is_predicted():
+    def model(x, y=None):
+        w = pyro.sample("w", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
+        with pyro.plate("data", len(x)):
+            pyro.sample("first", dist.Normal(x @ w, 0.5), obs=y)
+            pyro.sample("second", dist.Normal(2 * (x @ w), 0.5), obs=y)
+
+    x, y = models.data()
+    guide = DVIGuide()
+    DeterministicELBO().loss(model, guide, x, y)
+    first, second = (predict(model, guide, x)[name] for name in ("first", "second"))
+    assert torch.allclose(second.mean, 2 * first.mean)
+    assert torch.allclose(second.epistemic_variance, 4 * first.epistemic_variance)
+
+
+def test_probabilities_of_classes_match_samples():
+    x, y = models.data()
+    classes = (y > 0).long() + (y > 1).long()
+    model, guide = models.Classifier(), DVIGuide()
+    train(model, guide, DeterministicELBO(), x, classes, steps=80)
+    prediction = predict(model, guide, x)["obs"]
+    draws = guide.sample_posterior(SAMPLES)
+    fns = [
+        poutine.trace(poutine.condition(model, data={k: v[i] for k, v in draws.items()}))
+        .get_trace(x)
+        .nodes["obs"]["fn"]
+        for i in range(0, SAMPLES, 4)
+    ]
+    probabilities = torch.stack([fn.probs for fn in fns])
+    mean = probabilities.mean(0)
+    assert torch.allclose(prediction.mean.sum(-1), torch.ones(models.POINTS))
+    assert torch.allclose(prediction.mean, mean, atol=0.03)
+    assert torch.allclose(prediction.variance, mean * (1 - mean), atol=0.03)
+    assert torch.allclose(prediction.epistemic_variance, probabilities.var(0), atol=0.04)
+    chosen = prediction.mean.gather(-1, classes[:, None])[:, 0]
+    assert torch.allclose(prediction.log_prob(classes), chosen.log(), atol=1e-5)
+
+
+def test_no_predictive_moments_names_the_candidates():
+    def model(x, y=None):
+        w = pyro.sample("w", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
+        with pyro.plate("data", len(x)):
+            df = torch.tensor(4.0)
+            pyro.sample("obs", dist.MultivariateStudentT(df, x * w, torch.eye(3)), obs=y)
+
+    x, _ = models.data()
+    candidates = r"'obs'.*MultivariateStudentT.*Categorical, .*Normal"
+    with pytest.raises(UnsupportedMoments, match=candidates) as refusal:
+        predict(model, DVIGuide(), x, x)
+    assert "@pyro_moments.predictive_moments" in str(refusal.value)
+
+
+def test_deterministic_sites_are_given_as_moments():
+    def model(x, y=None):
+        w = pyro.sample("w", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
+        mean = pyro.deterministic("mean", x @ w)
+        noise = pyro.sample("noise", dist.Gamma(2.0, 1.0))
+        with pyro.plate("data", len(x)):
+            pyro.sample("obs", dist.Normal(mean, noise), obs=y)
+
+    x, y = models.data()
+    guide = DVIGuide()
+    DeterministicELBO().loss(model, guide, x, y)
+    prediction = predict(model, guide, x)
+    assert set(prediction) == {"mean", "obs"}
+    assert torch.equal(prediction["mean"].mean, prediction["obs"].mean)
+    assert torch.equal(prediction["mean"].variance, prediction["obs"].epistemic_variance)
+
+
+def test_registered_predictive_moments_serve():
+    class Shifted(dist.MultivariateNormal):
+        """A distribution of a user's own."""
+
+    @predictive_moments(Shifted)
+    def shifted(fn):
+        mean = fn.loc.value.mean
+        return mean + 1, 2 * torch.ones_like(mean), 3 * torch.ones_like(mean), lambda value: value
+
+    def model(x, y=None):
+        w = pyro.sample("w", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
+        with pyro.plate("data", len(x)):
+            pyro.sample("obs", Shifted(x * w, torch.eye(3)), obs=y)
+
+    x, _ = models.data()
+    guide = DVIGuide()
+    try:
+        prediction = predict(model, guide, x, x)["obs"]
+    finally:
+        PREDICTIVES.pop(Shifted)
+    assert torch.allclose(prediction.mean, x * guide.median()["w"] + 1)
+    assert torch.allclose(prediction.variance, torch.tensor(5.0))
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda rate: dist.Gamma(2.0, rate),
+        lambda rate: dist.Exponential(rate),
+        lambda rate: dist.ZeroInflatedPoisson(rate, gate=torch.tensor(0.2)),
+        lambda rate: dist.Gumbel(0.0, rate),
+    ],
+    ids=["gamma", "exponential", "zero_inflated", "gumbel"],
+)
+@pytest.mark.filterwarnings("error")
+def test_a_confined_parameter_that_was_matched_by_a_gaussian_is_refused(fn):
+    """Its quadrature would go through negative rates, where 1/rate is any number."""
+
+    def model(y=None):
+        a, b = (pyro.sample(name, dist.LogNormal(0.0, 1.0)) for name in "ab")
+        with pyro.plate("data", 3):
+            pyro.sample("obs", fn((a * (1 + b)).expand(3)), obs=y)
+
+    guide = DVIGuide(init_scale=0.5)
+    with pytest.raises(UnsupportedMoments, match=r"Gaussian|sqrt|log of"):
+        DeterministicELBO().loss(model, guide, torch.ones(3))
+    with pytest.raises(UnsupportedMoments, match="is a Gaussian value"):
+        predict(model, guide)
