@@ -62,6 +62,14 @@ def test_no_block_escapes(document):
     assert [tag for tag in tags if re.match("py|ipy", tag, re.I) and tag != "python"] == []
 
 
+def test_named_files_exist():
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    rooms = "moment_calculus|pyro_moments|numpyro_moments|guides|tests|docs"
+    named = set(re.findall(rf"`((?:{rooms})/[\w/.]*)`", text))
+    assert len(named) > 20
+    assert [name for name in sorted(named) if not (ROOT / name).exists()] == []
+
+
 def test_readme_has_python_blocks():
     assert python_blocks(ROOT / "README.md")
 
