@@ -1,6 +1,9 @@
-"""The rule books, one file each. To add one: write its file, and list it below."""
+"""The rule books: a file each, which names its book ``BOOK``. To add one, write its file."""
 
 from __future__ import annotations
+
+import importlib
+import pkgutil
 
 from moment_calculus.numerics.rulebook import (
     EXACT,
@@ -9,12 +12,13 @@ from moment_calculus.numerics.rulebook import (
     check_choice,
     half_of_memory,
 )
-from moment_calculus.rulebooks.dvi import DVI
-from moment_calculus.rulebooks.first_order import FIRST_ORDER
 
 __all__ = ["RULEBOOKS", "propagation_of"]
 
-RULEBOOKS: dict[str, RuleBook] = {book.name: book for book in (EXACT, DVI, FIRST_ORDER)}
+_FILES = [
+    importlib.import_module(f"{__name__}.{file.name}") for file in pkgutil.iter_modules(__path__)
+]
+RULEBOOKS: dict[str, RuleBook] = {book.name: book for book in (EXACT, *(f.BOOK for f in _FILES))}
 
 
 def propagation_of(

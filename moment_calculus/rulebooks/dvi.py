@@ -57,4 +57,4 @@ class _DVI(RuleBook):
         return _ByDVI(function)
 
 
-DVI = _DVI("dvi")
+BOOK = _DVI("dvi")

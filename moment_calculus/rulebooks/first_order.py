@@ -82,4 +82,4 @@ class _FirstOrder(RuleBook):
         return _Linearised(function)
 
 
-FIRST_ORDER = _FirstOrder("first_order", operations={"product": _product, "linear": _linear})
+BOOK = _FirstOrder("first_order", operations={"product": _product, "linear": _linear})
