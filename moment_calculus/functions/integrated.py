@@ -10,7 +10,13 @@ from typing import Any
 
 from moment_calculus.functions.base import Activation, Array, normal_hermite
 from moment_calculus.numerics.quadrature import steps
-from moment_calculus.numerics.special import double, namespace, safe_scale, settled, stop_gradient
+from moment_calculus.numerics.special import (
+    double,
+    in_precision_of,
+    namespace,
+    safe_scale,
+    stop_gradient,
+)
 
 NARROW = 1e-3  # below this standard deviation, derivatives are those of the points
 
@@ -68,21 +74,21 @@ class Integrated(Activation):
         _, weights, rise, centre = self._values(mean, variance)
         shift = xp.sum(weights * rise, axis=0)
         spread = xp.sum(weights * (rise - shift) ** 2, axis=0)
-        return settled(centre + shift, mean), settled(spread, mean)
+        return in_precision_of(centre + shift, mean), in_precision_of(spread, mean)
 
     def hermite(self, mean: Array, variance: Array, order: int) -> list[Array]:
         """Hermite coefficients; see the class for the error."""
         z, weights, rise, _ = self._values(mean, variance)
         basis = normal_hermite(z, weights, order + 1)[1:]
         xp = namespace(mean)
-        return [settled(xp.sum(polynomial * rise, axis=0), mean) for polynomial in basis]
+        return [in_precision_of(xp.sum(polynomial * rise, axis=0), mean) for polynomial in basis]
 
     def gain(self, mean: Array, variance: Array) -> Array:
         """Expected derivative; see the class for the error."""
         xp = namespace(mean)
         z, weights, rise, _ = self._values(mean, variance)
         scale = safe_scale(double(variance))
-        return settled(xp.sum(z * weights * rise, axis=0) / scale, mean)
+        return in_precision_of(xp.sum(z * weights * rise, axis=0) / scale, mean)
 
 
 @dataclass(frozen=True)

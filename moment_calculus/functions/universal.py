@@ -21,9 +21,9 @@ from moment_calculus.numerics.special import (
     TINY_VARIANCE,
     double,
     elementwise,
+    in_precision_of,
     namespace,
     safe_scale,
-    settled,
 )
 
 CHUNK = 1024  # elements integrated together: about 2 MB for each array of nodes
@@ -89,7 +89,9 @@ def in_double(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def wide(*arrays: Array) -> tuple[Array, ...]:
-        return tuple(settled(result, arrays[0]) for result in function(*map(double, arrays)))
+        return tuple(
+            in_precision_of(result, arrays[0]) for result in function(*map(double, arrays))
+        )
 
     return wide
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from moment_calculus.likelihoods.drivers import Drivers, Grid, drivers_of
 from moment_calculus.numerics.arrays import Array
-from moment_calculus.numerics.special import logsumexp, namespace, settled, stop_gradient
+from moment_calculus.numerics.special import in_precision_of, logsumexp, namespace, stop_gradient
 from moment_calculus.operations.elementwise.arithmetic import is_value
 from moment_calculus.refusals.errors import UnsupportedMoments
 
@@ -68,7 +68,7 @@ def _mean(grid: Grid, values: Array, like: Array) -> Array:
     """Weighted mean over the nodes; where a weight underflows the value does not count."""
     xp = namespace(grid.weights)
     counted = xp.where(grid.weights > 0, values, 0 * grid.weights)
-    return settled(xp.sum(grid.weights * counted, axis=grid.axes), like)
+    return in_precision_of(xp.sum(grid.weights * counted, axis=grid.axes), like)
 
 
 def moments_of_observation(
@@ -99,7 +99,7 @@ def moments_of_observation(
     centre = _mean(grid, given, grid.weights)
     like = _like(drivers)
     spread = _mean(grid, (given - centre) ** 2, like)
-    return settled(centre, like), spread, _mean(grid, variance(*values) + 0 * given, like)
+    return in_precision_of(centre, like), spread, _mean(grid, variance(*values) + 0 * given, like)
 
 
 def log_expectation(
@@ -134,7 +134,7 @@ def log_expectation(
         if zoom < zooms:
             peak = _peak(grid, terms)
             knots = (*given, *((peak, width) for width in widths))
-    return settled(_log_sum(terms, len(grid.axes)), _like(drivers))
+    return in_precision_of(_log_sum(terms, len(grid.axes)), _like(drivers))
 
 
 def log_weights(weights: Array) -> Array:

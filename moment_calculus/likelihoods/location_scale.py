@@ -16,8 +16,8 @@ from moment_calculus.numerics.special import (
     constants,
     double,
     gammaln,
+    in_precision_of,
     namespace,
-    settled,
     stop_gradient,
 )
 from moment_calculus.values import Deferred, Gaussian
@@ -130,4 +130,4 @@ def _expected_log1p(mean: Array, variance: Array) -> Array:
     rate = xp.exp(start + step * ramp)
     blur = 1 + 2 * rate * spread
     damped = -0.5 * xp.log1p(2 * rate * spread) - rate * wide * wide / blur
-    return settled(xp.sum(-xp.expm1(damped) * xp.exp(-rate), axis=0) * step, mean)
+    return in_precision_of(xp.sum(-xp.expm1(damped) * xp.exp(-rate), axis=0) * step, mean)

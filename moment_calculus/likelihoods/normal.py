@@ -13,7 +13,7 @@ from moment_calculus.likelihoods.links import log
 from moment_calculus.likelihoods.residual import check_positive, difference, scaled_expectation
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.quadrature import nodes
-from moment_calculus.numerics.special import double, logsumexp, namespace, settled
+from moment_calculus.numerics.special import double, in_precision_of, logsumexp, namespace
 from moment_calculus.operations.elementwise.alignment import aligned
 from moment_calculus.operations.elementwise.arithmetic import is_value
 from moment_calculus.operations.shapes.reshaping import broadcast
@@ -185,7 +185,7 @@ def _log_over_scale(residual: Any, scale: Any) -> Array:
     if is_value(residual):
         mean, variance = conditional(broadcast(residual, shape), driver, points)
     terms = _log_normal_density(mean, variance + scale(points) ** 2) + log_weights(weights)
-    return settled(logsumexp(terms, axis=0), driver.mean)
+    return in_precision_of(logsumexp(terms, axis=0), driver.mean)
 
 
 def _log_normal_density(residual: Array, variance: Array) -> Array:

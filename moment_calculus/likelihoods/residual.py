@@ -9,7 +9,7 @@ from moment_calculus.likelihoods.drivers import NESTED, conditional
 from moment_calculus.likelihoods.expectations import expectation
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.quadrature import nodes
-from moment_calculus.numerics.special import double, namespace, settled
+from moment_calculus.numerics.special import double, in_precision_of, namespace
 from moment_calculus.operations.elementwise.arithmetic import is_value, subtract
 from moment_calculus.operations.shapes.reshaping import broadcast
 from moment_calculus.refusals.errors import UnsupportedMoments
@@ -94,4 +94,4 @@ def _over_scale(expected: Callable, residual: Any, scale: Any) -> Array:
     unit = scale(points)
     xp = namespace(points)
     given = expected(mean / unit, variance / (unit * unit))
-    return settled(xp.sum(weights * given, axis=0), driver.mean)
+    return in_precision_of(xp.sum(weights * given, axis=0), driver.mean)

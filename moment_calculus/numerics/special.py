@@ -110,7 +110,7 @@ def double(array: Array) -> Array:
     return xp.astype(array, xp.float64, copy=False) if has_double(array) else array
 
 
-def settled(array: Array, like: Array) -> Array:
+def in_precision_of(array: Array, like: Array) -> Array:
     """The same numbers in the precision of another array, held within its finite range.
 
     Args:

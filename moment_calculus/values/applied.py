@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from moment_calculus.functions.pairs import covariance as pairs
-from moment_calculus.functions.pairs.completion import Operand, alike, integrated
+from moment_calculus.functions.pairs.completion import Operand, alike, function_covariance
 from moment_calculus.numerics.arrays import Array, diagonal, transpose
 from moment_calculus.numerics.special import namespace, safe_scale
 from moment_calculus.values.gaussian import Gaussian
@@ -73,7 +73,7 @@ class Applied(Step):
         if cross is None:
             return None
         left, right = (_operand(*pair) for pair in functions)
-        return integrated(left, right, cross, self._order)
+        return function_covariance(left, right, cross, self._order)
 
     def each(self, value: Gaussian, other: Gaussian, query: Any) -> Array | None:
         """Two functions meet as functions."""
@@ -85,7 +85,7 @@ class Applied(Step):
         if cross is None:
             return None
         left, right = (_operand(*pair) for pair in functions)
-        known = integrated(left, right, diagonal(cross), self._order, alike)
+        known = function_covariance(left, right, diagonal(cross), self._order, alike)
         return from_features_last(known, value.axis)
 
     @property

@@ -10,7 +10,7 @@ import torch
 
 from moment_calculus.functions.pairs import common_factor
 from moment_calculus.functions.pairs import covariance as pairs
-from moment_calculus.functions.pairs.completion import Operand, alike, integrated
+from moment_calculus.functions.pairs.completion import Operand, alike, function_covariance
 from moment_calculus.functions.table import ELU, Integrated, LeakyReLU, Sigmoid
 from tests.cases.kinds import on_numpy
 from tests.oracles import quadrature as oracles
@@ -196,10 +196,10 @@ def test_cross_covariance_of_two_functions(rho):
     shared = np.array(rho * scale.prod())
     x = Operand(relu, mean[:1], scale[:1] ** 2)
     y = Operand(sigmoid, mean[1:], scale[1:] ** 2)
-    ours = integrated(x, y, shared[None, None], ORDER)
+    ours = function_covariance(x, y, shared[None, None], ORDER)
     assert ours.shape == (1, 1)
     assert ours[0, 0] == pytest.approx(true, rel=1e-6)
-    each = integrated(x, y, shared[None], ORDER, alike)
+    each = function_covariance(x, y, shared[None], ORDER, alike)
     assert each[0] == pytest.approx(true, rel=1e-6)
 
 
@@ -208,7 +208,7 @@ def test_cross_covariances_fit_together():
     variance = np.diagonal(covariance, axis1=-2, axis2=-1)
     one, two = Opaque(0.1), LeakyReLU(0.1)
     x, y = Operand(one, mean, variance), Operand(two, mean, variance)
-    matrix = integrated(x, y, covariance, ORDER)
+    matrix = function_covariance(x, y, covariance, ORDER)
     np.testing.assert_allclose(
         matrix[:, OFF], pairs.covariance(two, mean, covariance)[:, OFF], rtol=1e-6
     )
@@ -216,5 +216,5 @@ def test_cross_covariances_fit_together():
         np.diagonal(matrix, axis1=-2, axis2=-1), two.moments(mean, variance)[1], rtol=1e-6
     )
     start = Operand(two, mean[:, :2], variance[:, :2])
-    part = integrated(x, start, covariance[..., :2], ORDER)
+    part = function_covariance(x, start, covariance[..., :2], ORDER)
     np.testing.assert_allclose(part, matrix[..., :2], rtol=1e-12)

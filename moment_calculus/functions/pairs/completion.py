@@ -132,7 +132,7 @@ def _rest(
     return put(rest - known, doubtful, xp.zeros_like(rest[0]), symmetric=True)
 
 
-def integrated(
+def function_covariance(
     first: Operand, second: Operand, covariance: Array, order: int, meet: Meet = outer
 ) -> Array:
     """The series of as many terms as are needed, up to 2 · order, and quadrature beyond.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from moment_calculus.functions.base import Activation, correlation
-from moment_calculus.functions.pairs.completion import Operand, by_surrogate, integrated
+from moment_calculus.functions.pairs.completion import Operand, by_surrogate, function_covariance
 from moment_calculus.functions.pairs.mehler import series
 from moment_calculus.numerics.arrays import Array, diagonal, outer
 from moment_calculus.numerics.normal.bivariate import is_single
@@ -70,7 +70,7 @@ def covariance(
         surrogate = activation.surrogate(is_single(mean))
         if surrogate is None:
             operand = Operand(activation, mean, variance)
-            result = integrated(operand, operand, covariance, order)
+            result = function_covariance(operand, operand, covariance, order)
         else:
             result = by_surrogate(activation, surrogate, mean, covariance, exact, order)
     # the mask is built by hand because an array traced by jax.jit has no device to ask for

@@ -11,7 +11,7 @@ from typing import Any
 
 from moment_calculus.functions.base import Activation, Array, normal_hermite
 from moment_calculus.functions.chains import extremes
-from moment_calculus.functions.pairs.completion import Operand, alike, integrated
+from moment_calculus.functions.pairs.completion import Operand, alike, function_covariance
 from moment_calculus.functions.table import activation
 from moment_calculus.numerics.arrays import outer
 from moment_calculus.numerics.quadrature import nodes
@@ -183,7 +183,7 @@ def _variance(first: Gaussian, second: Gaussian) -> Array | None:
         for part, value in ((one, first), (two, second))
     ]
     plain, second_bent, first_bent, both = (
-        integrated(left, right, between, ORDER, alike)
+        function_covariance(left, right, between, ORDER, alike)
         for left, right in ((one, two), (one, bends[1]), (bends[0], two), (bends[0], bends[1]))
     )
     mean_x, mean_y = first.mean, second.mean

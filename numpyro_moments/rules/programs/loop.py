@@ -112,7 +112,7 @@ class Loop:
         if not _apart((*self.constants, *carried, *slices)):
             return None
         try:
-            return Plan.of(self, carried, slices, length).settled()
+            return Plan.of(self, carried, slices, length).complete()
         except (SeenThrough, UnsupportedMoments):
             return None  # which taking the steps one by one avoids, or explains
 

@@ -66,7 +66,7 @@ class Plan:
         """Whether some stacked result is random."""
         return any(form is not None for form, _ in self.stacks)
 
-    def settled(self) -> Plan | None:
+    def complete(self) -> Plan | None:
         """The plan with what an abstract evaluation of a step tells.
 
         Returns:
