@@ -34,6 +34,25 @@ def _fresh_pyro():
     pyro.set_rng_seed(0)
 
 
+def _state(generator):
+    numpy = hasattr(generator, "bit_generator")
+    return generator.bit_generator.state if numpy else generator.get_state()
+
+
+@pytest.fixture(autouse=True)
+def _module_generators_start_anew(request, _states={}):  # noqa: B006
+    """The numbers that a test draws from a generator of its module depend on no other test."""
+    for name in ("rng", "generator"):
+        generator = getattr(request.module, name, None)
+        if generator is None:
+            continue
+        state = _states.setdefault((request.module.__name__, name), _state(generator))
+        if hasattr(generator, "bit_generator"):
+            generator.bit_generator.state = state
+        else:
+            generator.set_state(state)
+
+
 @pytest.fixture
 def double_precision():
     torch.set_default_dtype(torch.float64)

@@ -12,7 +12,7 @@ COVARIANCES = ("full", "diagonal")
 CATEGORICAL = ("delta", "jensen", "sample")
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class RuleBook:
     """Rules by which moments are propagated; this one leaves every operation its own, exact ones.
 
@@ -30,7 +30,7 @@ class RuleBook:
 
     name: str = "exact"
     mehler_order: int = 16
-    operations: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+    operations: Mapping[str, Callable[..., Any]] = field(default_factory=dict, hash=False)
 
     def ruled(self, function: Any) -> Any:
         """The function as the book takes it: with the moments that it gives it.

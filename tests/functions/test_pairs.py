@@ -279,10 +279,12 @@ def test_gradient(name, method):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_no_pair_depends_on_the_batch(name):
+    """But for the length of a series, which the pair that needs most decides for all."""
     mean, covariance = gaussian(batch=(2, 3))
     together = pairs.covariance(activation(name), mean, covariance)
     alone = pairs.covariance(activation(name), mean[1, 2], covariance[1, 2])
-    np.testing.assert_allclose(together[1, 2], alone, rtol=1e-13)
+    rtol = 1e-8 if name in ("sigmoid", "tanh") else 1e-13
+    np.testing.assert_allclose(together[1, 2], alone, rtol=rtol)
 
 
 def test_unknown_names_list_the_candidates():
