@@ -279,7 +279,7 @@ LAYERS = [
     ),
 ]
 
-# Approximations: everything but the oracle is asked of them; tests/floor1/test_normalisation.py
+# Approximations: everything but the oracle is asked of them; tests/operations/test_normalisation.py
 # measures their errors.
 WIDE = Operand((2, 6), "correlated")
 APART = Operand((2, 6))
