@@ -22,11 +22,10 @@ from moment_calculus.operations.linear.reductions import (
 )
 from moment_calculus.operations.normalised.logits import logsumexp_value, softmax_value
 from moment_calculus.operations.normalised.normalisation import normalise
+from moment_calculus.operations.shapes import permute, reshape, swap_last
 from moment_calculus.operations.shapes.concatenation import concatenate, stack
 from moment_calculus.operations.shapes.gathering import gather
 from moment_calculus.operations.shapes.indexing import index, take, unstack
-from moment_calculus.operations.shapes.moves import permute, swap_last
-from moment_calculus.operations.shapes.reshaping import reshape
 from tests.cases import row_functions as functions
 from tests.cases.operand_kinds import LayerCase, Operand
 from tests.cases.row_functions import fixed

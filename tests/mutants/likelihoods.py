@@ -1,4 +1,4 @@
-"""Wrong likelihoods and divergences."""
+"""Wrong likelihoods and likelihoods.divergences."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from collections.abc import Callable
 import numpy as np
 
 from moment_calculus import likelihoods
-from moment_calculus.likelihoods import divergences
 from moment_calculus.likelihoods.categorical import _chosen as chosen_logit
 from moment_calculus.numerics.arrays import diagonal
 from moment_calculus.numerics.special import logsumexp
@@ -240,13 +239,13 @@ def wrong_function(mistake: str, check: Callable, name: str, function: Callable)
 
 def fixed_prior(m, s):
     """λ* as a constant, not differentiated through."""
-    best = detached(divergences.empirical_bayes_variance(m, s * s, ALPHA, BETA, SET))
+    best = detached(likelihoods.divergences.empirical_bayes_variance(m, s * s, ALPHA, BETA, SET))
     squared = (s * s + m * m) / best
     return (-0.5 * (math.log(2 * math.pi) + best.log() + squared)).sum(-1)
 
 
 def best_variance(m, s, alpha, beta):
-    return divergences.empirical_bayes_variance(m, s * s, alpha, beta, SET)[:, 0]
+    return likelihoods.divergences.empirical_bayes_variance(m, s * s, alpha, beta, SET)[:, 0]
 
 
 KL, EB, T = "gaussian_kl", "empirical_bayes_variance", "student_t"
@@ -258,7 +257,9 @@ DIVERGENCE_MUTANTS = [
         KL,
         lambda m, s, a, b: row(KL).function(a, b, m, s),
     ),
-    wrong_function("deviations for variances", check_oracle, KL, divergences.gaussian_kl),
+    wrong_function(
+        "deviations for variances", check_oracle, KL, likelihoods.divergences.gaussian_kl
+    ),
     wrong_function(
         "distance lost", check_oracle, KL, lambda m, s, a, b: row(KL).function(m, s, m, b)
     ),
@@ -269,7 +270,10 @@ DIVERGENCE_MUTANTS = [
         lambda m, s, a, b: row(KL).function(m, s, a, detached(b)),
     ),
     wrong_function(
-        "negated", check_oracle, "gaussian_entropy", lambda s: -divergences.gaussian_entropy(s * s)
+        "negated",
+        check_oracle,
+        "gaussian_entropy",
+        lambda s: -likelihoods.divergences.gaussian_entropy(s * s),
     ),
     wrong_function("β for 2β", check_oracle, EB, lambda m, s: best_variance(m, s, ALPHA, BETA / 2)),
     wrong_function("no hyperprior", check_oracle, EB, lambda m, s: best_variance(m, s, -1.0, 0.0)),
@@ -284,18 +288,18 @@ DIVERGENCE_MUTANTS = [
         "hyperprior swapped",
         check_oracle,
         T,
-        lambda q: divergences.student_t_log_prob(q, 4, BETA, ALPHA, math.lgamma),
+        lambda q: likelihoods.divergences.student_t_log_prob(q, 4, BETA, ALPHA, math.lgamma),
     ),
     wrong_function(
         "one weight too few",
         check_oracle,
         T,
-        lambda q: divergences.student_t_log_prob(q, 3, ALPHA, BETA, math.lgamma),
+        lambda q: likelihoods.divergences.student_t_log_prob(q, 3, ALPHA, BETA, math.lgamma),
     ),
     wrong_function(
         "norm for its square",
         check_oracle,
         T,
-        lambda q: divergences.student_t_log_prob(q**0.5, 4, ALPHA, BETA, math.lgamma),
+        lambda q: likelihoods.divergences.student_t_log_prob(q**0.5, 4, ALPHA, BETA, math.lgamma),
     ),
 ]

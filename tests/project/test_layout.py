@@ -1,0 +1,44 @@
+"""The house stays tidy: files of at most 300 lines, at most 14 entries in a room."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCE = ("moment_calculus", "guides", "pyro_moments", "numpyro_moments")
+LONGEST, FULLEST = 300, 14
+
+
+def rooms() -> list[Path]:
+    found = [folder for name in SOURCE for folder in (ROOT / name).rglob("*") if folder.is_dir()]
+    return [folder for folder in found if folder.name != "__pycache__"]
+
+
+@pytest.mark.parametrize("name", [*SOURCE, "tests", "benchmarks", "examples", "docs"])
+def test_files_are_short(name):
+    long = [
+        str(file.relative_to(ROOT))
+        for file in (ROOT / name).rglob("*.py")
+        if len(file.read_text(encoding="utf-8").splitlines()) > LONGEST
+    ]
+    assert long == []
+
+
+def test_rooms_are_not_crowded():
+    entries = {
+        str(room.relative_to(ROOT)): sum(entry.name != "__pycache__" for entry in room.iterdir())
+        for room in rooms()
+    }
+    assert len(entries) > 20
+    assert {room: count for room, count in entries.items() if count > FULLEST} == {}
+
+
+def test_rooms_say_what_they_are_for():
+    silent = [
+        str(room.relative_to(ROOT))
+        for room in rooms()
+        if not (room / "__init__.py").read_text(encoding="utf-8").startswith('"""')
+    ]
+    assert silent == []

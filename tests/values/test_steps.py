@@ -1,0 +1,118 @@
+"""A step that says nothing claims nothing, and no step keeps the value alive that it made."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from moment_calculus.functions.table import activation
+from moment_calculus.operations.elementwise.arithmetic import add, leaf, multiply, square, subtract
+from moment_calculus.operations.elementwise.unary import apply, scale_shift
+from moment_calculus.operations.linear.maps import linear
+from moment_calculus.operations.normalised.logits import softmax_value
+from moment_calculus.operations.normalised.normalisation import normalise
+from moment_calculus.operations.shapes import broadcast, permute, reshape
+from moment_calculus.operations.shapes.concatenation import concatenate
+from moment_calculus.operations.shapes.indexing import index
+from moment_calculus.refusals.errors import DependenceWarning, UnsupportedMoments
+from moment_calculus.rulebooks import propagation_of
+from moment_calculus.values import (
+    Gaussian,
+    Spread,
+    Step,
+    Ties,
+    cross_covariance,
+    elementwise_covariance,
+)
+from moment_calculus.values.lags import lag_covariance
+from moment_calculus.values.vectors import as_vector
+
+MEAN, VARIANCE = np.array([0.5, -1.0, 2.0]), np.array([0.3, 1.0, 0.7])
+FLOW = propagation_of("full", "exact")
+
+
+@dataclass(frozen=True, eq=False)
+class Silent(Step):
+    """Made from a value, in a way of which nothing is said."""
+
+    inputs: tuple = ()
+
+
+def site():
+    return leaf("z", MEAN, VARIANCE, FLOW)
+
+
+def silent(source, axis=-1):
+    return Gaussian(MEAN, Spread(VARIANCE), Silent((source,)), axis=axis, propagation=FLOW)
+
+
+def test_what_a_silent_step_made_is_tied_in_every_way():
+    z = site()
+    value = silent(z)
+    assert value.ties == Ties.ALL
+    assert not value.independent
+    assert not value.apart
+    assert value.support == z.support
+    assert value.origin is value
+    assert value.step.entries(value) is None
+
+
+def test_nothing_is_known_of_a_pair_with_what_a_silent_step_made():
+    z = site()
+    value = silent(z)
+    for pair in ((value, z), (z, value), (value, scale_shift(z, 2.0)), (value, silent(z))):
+        assert cross_covariance(*pair) is None
+        assert elementwise_covariance(*pair) is None
+    with pytest.raises(UnsupportedMoments, match="product"):
+        multiply(value, z)
+    with pytest.raises(UnsupportedMoments, match="difference"):
+        subtract(value, z)
+    with pytest.warns(DependenceWarning, match="taken as zero"):
+        add(value, z)
+
+
+def test_nothing_is_known_within_what_a_silent_step_made():
+    assert lag_covariance(silent(site()), (1,)) is None
+    assert as_vector(silent(site(), axis=None)) is None
+
+
+MADE = {
+    "affine": lambda z: scale_shift(z, 2.0, 1.0),
+    "function": lambda z: apply(activation("tanh"), z),
+    "square": square,
+    "product": lambda z: multiply(z, apply(activation("relu"), z)),
+    "sum": lambda z: add(z, apply(activation("relu"), z)),
+    "linear": lambda z: linear(z, np.ones((2, 3))),
+    "index": lambda z: index(z, slice(0, 2)),
+    "reshape": lambda z: reshape(z, (1, 3)),
+    "permute": lambda z: permute(reshape(z, (1, 3)), (1, 0)),
+    "broadcast": lambda z: broadcast(z, (2, 3)),
+    "concatenate": lambda z: concatenate([z, scale_shift(z, 2.0)], -1),
+    "softmax": softmax_value,
+    "normalise": lambda z: normalise(z, eps=0.1),
+    "vector": lambda z: as_vector(leaf("v", MEAN, VARIANCE, FLOW, event_dim=0)),
+}
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_no_cycle_keeps_a_value_alive(name):
+    z = site()
+    gc.disable()
+    try:
+        value = MADE[name](z).gaussian()
+        value.joint_covariance()
+        cross_covariance(value, z)
+        alive = weakref.ref(value)
+        del value
+        assert alive() is None
+    finally:
+        gc.enable()
+
+
+def test_values_are_small():
+    """What one more operation knows of a value is no one more field of every value."""
+    assert len(Gaussian.__slots__) <= 10
