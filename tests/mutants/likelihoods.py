@@ -1,4 +1,4 @@
-"""Wrong likelihoods and likelihoods.divergences."""
+"""Wrong likelihoods and divergences."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from collections.abc import Callable
 import numpy as np
 
 from moment_calculus import likelihoods
+from moment_calculus.likelihoods import divergences
 from moment_calculus.likelihoods.categorical import _chosen as chosen_logit
-from moment_calculus.numerics.arrays import diagonal
 from moment_calculus.numerics.special import logsumexp
 from moment_calculus.operations.elementwise.unary import scale_shift
 from moment_calculus.operations.shapes.indexing import index
@@ -71,9 +71,12 @@ def curvature_scaled(by):
     return wrong
 
 
+def student_t(norm, count, alpha, beta):
+    return divergences.student_t_log_prob(norm, count, alpha, beta, math.lgamma)
+
+
 def diagonal_curvature(scores, f):
-    spread = Spread(diagonal(f.covariance))
-    alone = Gaussian(f.mean, spread, support=f.support, propagation=f.propagation)
+    alone = Gaussian(f.mean, Spread(f.variance), support=f.support, propagation=f.propagation)
     return likelihoods.categorical(scores.argmax(-1), alone)
 
 
@@ -239,13 +242,13 @@ def wrong_function(mistake: str, check: Callable, name: str, function: Callable)
 
 def fixed_prior(m, s):
     """λ* as a constant, not differentiated through."""
-    best = detached(likelihoods.divergences.empirical_bayes_variance(m, s * s, ALPHA, BETA, SET))
+    best = detached(divergences.empirical_bayes_variance(m, s * s, ALPHA, BETA, SET))
     squared = (s * s + m * m) / best
     return (-0.5 * (math.log(2 * math.pi) + best.log() + squared)).sum(-1)
 
 
 def best_variance(m, s, alpha, beta):
-    return likelihoods.divergences.empirical_bayes_variance(m, s * s, alpha, beta, SET)[:, 0]
+    return divergences.empirical_bayes_variance(m, s * s, alpha, beta, SET)[:, 0]
 
 
 KL, EB, T = "gaussian_kl", "empirical_bayes_variance", "student_t"
@@ -257,9 +260,7 @@ DIVERGENCE_MUTANTS = [
         KL,
         lambda m, s, a, b: row(KL).function(a, b, m, s),
     ),
-    wrong_function(
-        "deviations for variances", check_oracle, KL, likelihoods.divergences.gaussian_kl
-    ),
+    wrong_function("deviations for variances", check_oracle, KL, divergences.gaussian_kl),
     wrong_function(
         "distance lost", check_oracle, KL, lambda m, s, a, b: row(KL).function(m, s, m, b)
     ),
@@ -273,7 +274,7 @@ DIVERGENCE_MUTANTS = [
         "negated",
         check_oracle,
         "gaussian_entropy",
-        lambda s: -likelihoods.divergences.gaussian_entropy(s * s),
+        lambda s: -divergences.gaussian_entropy(s * s),
     ),
     wrong_function("β for 2β", check_oracle, EB, lambda m, s: best_variance(m, s, ALPHA, BETA / 2)),
     wrong_function("no hyperprior", check_oracle, EB, lambda m, s: best_variance(m, s, -1.0, 0.0)),
@@ -284,22 +285,9 @@ DIVERGENCE_MUTANTS = [
         lambda m, s: best_variance(s, 0 * m, ALPHA, BETA),
     ),
     wrong_function("λ* as a constant", check_gradients, "empirical_bayes_log_prior", fixed_prior),
+    wrong_function("hyperprior swapped", check_oracle, T, lambda q: student_t(q, 4, BETA, ALPHA)),
+    wrong_function("one weight too few", check_oracle, T, lambda q: student_t(q, 3, ALPHA, BETA)),
     wrong_function(
-        "hyperprior swapped",
-        check_oracle,
-        T,
-        lambda q: likelihoods.divergences.student_t_log_prob(q, 4, BETA, ALPHA, math.lgamma),
-    ),
-    wrong_function(
-        "one weight too few",
-        check_oracle,
-        T,
-        lambda q: likelihoods.divergences.student_t_log_prob(q, 3, ALPHA, BETA, math.lgamma),
-    ),
-    wrong_function(
-        "norm for its square",
-        check_oracle,
-        T,
-        lambda q: likelihoods.divergences.student_t_log_prob(q**0.5, 4, ALPHA, BETA, math.lgamma),
+        "norm for its square", check_oracle, T, lambda q: student_t(q**0.5, 4, ALPHA, BETA)
     ),
 ]
