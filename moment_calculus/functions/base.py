@@ -153,6 +153,48 @@ class Activation(ABC):
         return None
 
 
+class Delegating(Activation):
+    """A function that is another one in all that a subclass does not change.
+
+    Args:
+        function: the other one.
+    """
+
+    def __init__(self, function: Any) -> None:
+        self.function = function
+        self.name, self.fast = function.name, function.fast
+        self.bounds, self.open_ended = function.bounds, function.open_ended
+
+    @property
+    def knots(self) -> tuple[Any, ...]:  # type: ignore[override]
+        """Those of the function."""
+        return self.function.knots
+
+    def __call__(self, x: Array) -> Array:
+        """Evaluate the plain function."""
+        return self.function(x)
+
+    def moments(self, mean: Array, variance: Array) -> tuple[Array, Array]:
+        """As of the function."""
+        return self.function.moments(mean, variance)
+
+    def hermite(self, mean: Array, variance: Array, order: int) -> list[Array]:
+        """As of the function."""
+        return self.function.hermite(mean, variance, order)
+
+    def gain(self, mean: Array, variance: Array) -> Array:
+        """As of the function."""
+        return self.function.gain(mean, variance)
+
+    def pair_covariance(self, mean: Array, variance: Array, covariance: Array) -> Array:
+        """As of the function."""
+        return self.function.pair_covariance(mean, variance, covariance)
+
+    def surrogate(self, single: bool) -> Surrogate | None:
+        """As of the function."""
+        return self.function.surrogate(single)
+
+
 def inverse_at(
     level: Any, bounds: tuple[float, float], inverse: Callable, slope: Callable
 ) -> tuple[tuple[Any, Any], ...]:

@@ -10,6 +10,7 @@ from typing import Any
 
 COVARIANCES = ("full", "diagonal")
 CATEGORICAL = ("delta", "jensen", "sample")
+OPERATIONS = ("product", "linear")
 
 
 @dataclass(frozen=True)
@@ -32,11 +33,23 @@ class RuleBook:
     mehler_order: int = 16
     operations: Mapping[str, Callable[..., Any]] = field(default_factory=dict, hash=False)
 
+    def __post_init__(self) -> None:
+        """Check the names of the operations.
+
+        Raises:
+            ValueError: if there is no such operation.
+        """
+        for name in self.operations:
+            check_choice("operation", name, OPERATIONS)
+
     def ruled(self, function: Any) -> Any:
         """The function as the book takes it: with the moments that it gives it.
 
         Args:
-            function: an activation, with its exact moments.
+            function: an activation, with its exact moments; of a chain the whole.
+
+        Returns:
+            Another activation, such as a :class:`moment_calculus.functions.base.Delegating` one.
         """
         return function
 

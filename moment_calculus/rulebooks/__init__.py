@@ -42,7 +42,7 @@ def propagation_of(
             not positive, or there are no draws.
     """
     if not isinstance(rules, RuleBook):
-        check_choice("rules", rules, RULEBOOKS)
+        check_choice("rules", rules, tuple(RULEBOOKS))
         rules = RULEBOOKS[rules]
     limit = half_of_memory() if memory_limit is None else memory_limit
     return Propagation(covariance, rules, categorical, limit, categorical_draws)

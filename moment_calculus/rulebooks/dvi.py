@@ -7,48 +7,19 @@ Source: Wu et al. 2019, Table 1, mended; see :mod:`moment_calculus.functions.pai
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
-from moment_calculus.functions.base import Activation, Surrogate
+from moment_calculus.functions.base import Delegating
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.rulebook import RuleBook
 
 
-@dataclass(frozen=True)
-class _ByDVI(Activation):
-    """A function with the paper's covariances.
-
-    Args:
-        function: the function.
-    """
-
-    function: Activation
-    name = "by DVI"
-
-    def __call__(self, x: Array) -> Array:
-        """Evaluate the plain function."""
-        return self.function(x)
-
-    def moments(self, mean: Array, variance: Array) -> tuple[Array, Array]:
-        """Exact."""
-        return self.function.moments(mean, variance)
-
-    def hermite(self, mean: Array, variance: Array, order: int) -> list[Array]:
-        """Exact."""
-        return self.function.hermite(mean, variance, order)
-
-    def gain(self, mean: Array, variance: Array) -> Array:
-        """Exact."""
-        return self.function.gain(mean, variance)
+class _ByDVI(Delegating):
+    """A function with the paper's covariances, where it has one."""
 
     def pair_covariance(self, mean: Array, variance: Array, covariance: Array) -> Array:
-        """The paper's, where it has one."""
+        """The paper's."""
         return self.function.dvi_covariance(mean, variance, covariance)
-
-    def surrogate(self, single: bool) -> Surrogate | None:
-        """As of the function."""
-        return self.function.surrogate(single)
 
 
 class _DVI(RuleBook):

@@ -12,10 +12,9 @@ softplus and exp are 1.33, 1.34, 1.14, 1.01 and 0.46 times the exact ones, and t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
-from moment_calculus.functions.base import Activation
+from moment_calculus.functions.base import Delegating
 from moment_calculus.functions.integrated import Integrated
 from moment_calculus.numerics.arrays import Array, outer
 from moment_calculus.numerics.rulebook import RuleBook
@@ -28,20 +27,8 @@ from moment_calculus.values import Gaussian, Value
 NARROW = 1e-4  # standard deviation, beside the mean, at which a function of no table has its slope
 
 
-@dataclass(frozen=True)
-class _Linearised(Activation):
-    """f(μ) + f′(μ) (x − μ).
-
-    Args:
-        function: f.
-    """
-
-    function: Any
-    name = "linearised"
-
-    def __call__(self, x: Array) -> Array:
-        """Evaluate the plain function."""
-        return self.function(x)
+class _Linearised(Delegating):
+    """f(μ) + f′(μ) (x − μ)."""
 
     def gain(self, mean: Array, variance: Array) -> Array:
         """f′(μ)."""

@@ -63,12 +63,14 @@ class Affine(Step):
             return cross if self.identity else cross * self.scale
         return rows_scaled(cross, self.gain, self.source.axis)
 
-    def spread(self, covariance: Array) -> Array:
-        """The covariance of x, scaled on both sides.
-
-        Args:
-            covariance: ``batch + [d, d]``.
-        """
+    def covariance(self) -> Array:
+        """Covariance over the feature axis, from the first of the line on: it may be long."""
+        line = [self.source]
+        while line[-1].step.affine is not None and line[-1].spread.is_pending:
+            line.append(line[-1].step.affine[0])
+        covariance: Array = None
+        for value in reversed(line):
+            covariance = value.joint_covariance()
         if isinstance(self.scale, int | float):
             return covariance * self.scale**2
         last = features_last(self.gain, self.source.axis)
@@ -113,11 +115,11 @@ def affine(value: Gaussian, scale: Array | float, shift: Array | float) -> Gauss
 
 
 def _shifted(value: Gaussian, shift: Array | float) -> Gaussian:
-    covariance = (lambda: value.covariance) if value.has_covariance else None
+    step = Affine(value, 1.0, shift)
     return Gaussian(
         value.mean + shift,
-        Spread(value.variance, covariance, value.joint_covariance),
-        Affine(value, 1.0, shift),
+        value.spread,
+        step,
         axis=value.axis,
         ties=value.ties,
         propagation=value.propagation,
@@ -127,13 +129,12 @@ def _shifted(value: Gaussian, shift: Array | float) -> Gaussian:
 def _scaled(value: Gaussian, scale: Array | float) -> Gaussian:
     step = Affine(value, scale, 0.0)
     mirrored = isinstance(scale, int | float) and scale == -1
-    covariance = (lambda: step.spread(value.covariance)) if value.has_covariance else None
     return Gaussian(
         value.mean * scale,
         Spread(
             value.variance if mirrored else value.variance * (step.gain * step.gain),
-            covariance,
-            lambda: step.spread(value.joint_covariance()),
+            step.covariance if value.has_covariance else None,
+            step.covariance,
         ),
         step,
         axis=value.axis,

@@ -43,41 +43,57 @@ def cross_covariances() -> Callable[[Gaussian, Gaussian], Array | None]:
     return Query().cross
 
 
+class _Answers:
+    """What one question found so far, for pairs of serials."""
+
+    __slots__ = ("__weakref__", "crossed", "lineages", "quadratic")
+
+    def __init__(self) -> None:
+        self.crossed: dict[tuple[int, int, bool], Array | None] = {}
+        self.quadratic: dict[tuple[int, int], Array | float | None] = {}
+        self.lineages: dict[int, set[int]] = {}
+
+
 class Query:
     """One question about pairs of values; every pair is visited once.
 
     Args:
-        plain: the same question before features entered a map as independent (diagonal mode);
-            by default this one.
+        answers: what was found so far; by default nothing.
+        is_mixed: whether features entered a map as independent on the way (diagonal mode), so that
+            a value meets itself by its variances alone.
     """
 
-    def __init__(self, plain: Query | None = None) -> None:
-        self.plain = self if plain is None else plain
-        self.known: dict[tuple[int, int], Array | None] = {}
-        self.quadratic: dict[tuple[int, int], Array | float | None] = {}
-        self.lineages: dict[int, set[int]] = {}
-        self._mixed: Query | None = None
+    __slots__ = ("answers", "is_mixed")
+
+    def __init__(self, answers: _Answers | None = None, is_mixed: bool = False) -> None:
+        self.answers = _Answers() if answers is None else answers
+        self.is_mixed = is_mixed
 
     @property
     def mixed(self) -> Query:
-        """The question once features entered a map as independent."""
-        if self.plain is not self:
-            return self
-        if self._mixed is None:
-            self._mixed = Query(self)
-        return self._mixed
+        """The same question once features entered a map as independent."""
+        return self if self.is_mixed else Query(self.answers, True)
 
     def cross(self, left: Gaussian, right: Gaussian) -> Array | None:
-        """Covariance of two values; None if it is not known."""
+        """Covariance of two values.
+
+        Args:
+            left: with features d.
+            right: with features e.
+
+        Returns:
+            ``batch + [d, e]``, or what broadcasts to it; None if it is not known.
+        """
         if left is right:
-            return left.joint_covariance() if self.plain is self else _marginal(left)
+            return _marginal(left) if self.is_mixed else left.joint_covariance()
         if left.serial < right.serial:
             swapped = self.cross(right, left)
             return None if swapped is None else transpose(swapped)
-        key = (left.serial, right.serial)
-        if key not in self.known:
-            self.known[key] = self._found(left, right)
-        return self.known[key]
+        key = (left.serial, right.serial, self.is_mixed)
+        crossed = self.answers.crossed
+        if key not in crossed:
+            crossed[key] = self._found(left, right)
+        return crossed[key]
 
     def _found(self, newer: Gaussian, older: Gaussian) -> Array | None:
         if not overlap(newer, older):
@@ -89,7 +105,15 @@ class Query:
         return self.by_inputs(newer, older) if known is NotImplemented else known
 
     def by_inputs(self, value: Gaussian, other: Gaussian) -> Array | None:
-        """Covariance of a value, expanded into its inputs, with another one."""
+        """Covariance of a value, expanded into its inputs, with another one.
+
+        Args:
+            value: with features d.
+            other: with features e.
+
+        Returns:
+            As :meth:`cross`; None also of a value that was made from no other.
+        """
         step = value.step
         if not step.inputs:
             return None
@@ -106,12 +130,21 @@ class Query:
         return total
 
     def second_order(self, product: Gaussian, other: Gaussian) -> Array | float | None:
-        """Covariance of (x − E x)(y − E y), for a product x·y, with another value."""
-        plain, key = self.plain, (product.serial, other.serial)
-        if key not in plain.quadratic:
-            known = plain.precedes(other, product)
-            plain.quadratic[key] = 0.0 if known else plain._pairs(product, other)
-        return plain.quadratic[key]
+        """Covariance of (x − E x)(y − E y), for a product x·y, with another value.
+
+        Args:
+            product: with features d.
+            other: with features e.
+
+        Returns:
+            As :meth:`cross`; 0.0 where there is none.
+        """
+        quadratic, key = self.answers.quadratic, (product.serial, other.serial)
+        if key not in quadratic:
+            known = self.precedes(other, product)
+            plain = Query(self.answers)
+            quadratic[key] = 0.0 if known else plain._pairs(product, other)
+        return quadratic[key]
 
     def _pairs(self, left: Gaussian, right: Gaussian) -> Array | float | None:
         step = right.step
@@ -137,8 +170,13 @@ class Query:
         return xu * yv + xv * yu
 
     def precedes(self, value: Gaussian, later: Gaussian) -> bool:
-        """Whether a value is an ancestor of a later one, so jointly Gaussian with its inputs."""
-        lineages = self.plain.lineages
+        """Whether a value is an ancestor of a later one, so jointly Gaussian with its inputs.
+
+        Args:
+            value: the value.
+            later: the other one.
+        """
+        lineages = self.answers.lineages
         if later.serial not in lineages:
             lineages[later.serial] = {ancestor.serial for ancestor in ancestors(later)}
         return value.serial in lineages[later.serial]

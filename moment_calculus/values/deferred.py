@@ -125,8 +125,12 @@ class Deferred:
     def gaussian(self) -> Gaussian:
         """Match the moments once; every later use shares the result, and so its identity."""
         if self._gaussian is None:
-            self._gaussian = self._match()
-        return self._gaussian
+            line = [self]  # of those that it was moved or scaled from: it may be long
+            while (made := line[-1]._made) is not None and made[0]._gaussian is None:
+                line.append(made[0])
+            for value in reversed(line):
+                value._gaussian = value._match()
+        return self._gaussian  # type: ignore[return-value]
 
     def _match(self) -> Gaussian:
         if self._made is not None:

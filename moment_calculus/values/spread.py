@@ -34,6 +34,11 @@ class Spread:
         """Whether the variance is all there is."""
         return self.covariance is None and self.joint is None
 
+    @property
+    def is_pending(self) -> bool:
+        """Whether a covariance is still to be computed."""
+        return callable(self.covariance) or callable(self.joint)
+
     def computed(self, kind: str, check: Callable[[], Any]) -> Array | None:
         """The covariance or the joint covariance; None if there is none.
 

@@ -81,5 +81,10 @@ def selected(value: Any, key: Any) -> Support | None:
         chosen = range(*key.indices(size))
     else:
         return None
-    mask = sum(1 << place for place in chosen)
-    return dict.fromkeys(source.sites, mask)
+    return dict.fromkeys(source.sites, _mask(chosen))
+
+
+def _mask(places: Iterable[int]) -> int:
+    if isinstance(places, range) and abs(places.step) == 1 and places:
+        return ((1 << len(places)) - 1) << min(places[0], places[-1])
+    return sum(1 << place for place in places)

@@ -199,7 +199,7 @@ WINDOWS = [
     ),
 ]
 
-# Their oracle is a sample: tests/numpyro/test_convolutional_networks.py.
+# Their oracle is a sample: tests/numpyro/elbo/test_convolutional_networks.py.
 EXTREMES = [
     LayerCase(
         "window_maximum",

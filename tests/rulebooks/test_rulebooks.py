@@ -7,7 +7,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from moment_calculus.functions.base import Activation
+from moment_calculus.functions.base import Delegating
+from moment_calculus.functions.families.logistic import Sigmoid
 from moment_calculus.functions.table import activation
 from moment_calculus.hosts.moments import as_value
 from moment_calculus.numerics.rulebook import RuleBook
@@ -72,6 +73,15 @@ def test_moments_are_those_that_the_book_stands_for(book, program):
     assert ((result.covariance - spread).abs() <= tolerance * size).all()
 
 
+def test_scalar_products_and_products_along_an_axis_are_linearised():
+    rows, vector = (Moments(torch.ones(s), variance=torch.ones(s)) for s in ((2, 3), (3,)))
+    product = propagate(torch.matmul, rows, vector, rules="first_order", covariance="full")
+    torch.testing.assert_close(product.variance, torch.full((2,), 6.0))
+    for covariance in ("full", "diagonal"):
+        whole = propagate(lambda x: x.prod(0), rows, rules="first_order", covariance=covariance)
+        torch.testing.assert_close(whole.variance, torch.full((3,), 2.0))
+
+
 def test_weights_and_inputs_are_linearised_together():
     """The first order of x @ W leaves the product of both deviations out."""
     weight = Moments(WEIGHT, variance=torch.full_like(WEIGHT, 0.3))
@@ -83,13 +93,8 @@ def test_weights_and_inputs_are_linearised_together():
     torch.testing.assert_close(result.covariance, expected)
 
 
-class Halved(Activation):
+class Halved(Delegating):
     """A function of which half is taken."""
-
-    name = "halved"
-
-    def __init__(self, function):
-        self.function = function
 
     def __call__(self, x):
         return self.function(x) / 2
@@ -104,6 +109,9 @@ class Halved(Activation):
     def gain(self, mean, variance):
         return self.function.gain(mean, variance) / 2
 
+    def pair_covariance(self, mean, variance, covariance):
+        return self.function.pair_covariance(mean, variance, covariance) / 4
+
 
 class Halves(RuleBook):
     def ruled(self, function):
@@ -116,6 +124,26 @@ def test_a_book_of_the_users_own_serves_everywhere():
     plain = propagate(lambda x: x + F.relu(x) / 2, inputs, covariance="full")
     torch.testing.assert_close(halved.mean, plain.mean)
     torch.testing.assert_close(halved.covariance, plain.covariance, rtol=1e-6, atol=1e-9)
+
+
+def test_a_product_of_functions_takes_them_from_the_book():
+    class Swapped(RuleBook):
+        def ruled(self, function):
+            return activation("relu") if type(function) is Sigmoid else function
+
+    def gate(inner):
+        return lambda x: torch.tanh(F.linear(x, WEIGHT)) * inner(F.linear(x, -WEIGHT))
+
+    inputs = Moments(MEAN, covariance=ROOT @ ROOT.T)
+    ours = propagate(gate(torch.sigmoid), inputs, rules=Swapped("swapped"), covariance="full")
+    plain = propagate(gate(torch.relu), inputs, covariance="full")
+    torch.testing.assert_close(ours.mean, plain.mean)
+    torch.testing.assert_close(ours.covariance, plain.covariance)
+
+
+def test_unknown_operations_are_refused_with_the_candidates():
+    with pytest.raises(ValueError, match=r"'products' is not one of product, linear"):
+        RuleBook("mine", operations={"products": torch.mul})
 
 
 def test_unknown_names_are_refused_with_the_candidates():

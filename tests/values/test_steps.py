@@ -28,6 +28,7 @@ from moment_calculus.values import (
     cross_covariance,
     elementwise_covariance,
 )
+from moment_calculus.values.covariances import Query
 from moment_calculus.values.lags import lag_covariance
 from moment_calculus.values.vectors import as_vector
 
@@ -111,6 +112,35 @@ def test_no_cycle_keeps_a_value_alive(name):
         assert alive() is None
     finally:
         gc.enable()
+
+
+def test_no_question_outlives_its_answer():
+    z = site()
+    gc.disable()
+    try:
+        query = Query()
+        query.mixed.cross(apply(activation("tanh"), z).gaussian(), z)
+        answers = weakref.ref(query.answers)
+        del query
+        assert answers() is None
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize("look", ["covariance", "joint_covariance"])
+def test_long_lines_of_affine_maps(look):
+    value = linear(site(), np.eye(3))
+    for _ in range(1500):
+        value = scale_shift(value, 0.999, 0.01)
+    found = value.covariance if look == "covariance" else value.joint_covariance()
+    np.testing.assert_allclose(found, np.diag(VARIANCE) * 0.999**3000)
+
+
+def test_long_lines_of_moves_of_a_function():
+    value = apply(activation("tanh"), broadcast(site(), (2, 3)))
+    for _ in range(1500):
+        value = permute(value, (1, 0))
+    assert value.gaussian().shape == (2, 3)
 
 
 def test_values_are_small():

@@ -54,11 +54,11 @@ def where(mask: Array, chosen: Any, other: Any) -> Value:
 
 
 def choose(select: Callable[..., Array], alternatives: Sequence[Any]) -> Value:
-    """One of several values of one shape, or of each component one, by a certain choice: exact.
+    """One of several values of one shape, by a certain choice: exact.
 
     Args:
-        select: picks from as many arrays of shapes that broadcast, everywhere by the same choice
-            for the components of a value and their covariances.
+        select: picks one of as many arrays of shapes that broadcast, the same of means, variances
+            and covariances.
         alternatives: values and arrays, at least one of them random.
 
     Warns:

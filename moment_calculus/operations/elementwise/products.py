@@ -17,6 +17,7 @@ from moment_calculus.numerics.arrays import outer
 from moment_calculus.numerics.quadrature import nodes
 from moment_calculus.numerics.special import TINY_VARIANCE, namespace, safe_scale
 from moment_calculus.values.ancestry import ancestors
+from moment_calculus.values.applied import ruled
 from moment_calculus.values.covariances import elementwise_covariance
 from moment_calculus.values.gaussian import Gaussian
 from moment_calculus.values.layout import features_last, rows_scaled
@@ -168,7 +169,11 @@ def _alike(first: Gaussian, second: Gaussian) -> bool:
 
 
 def _function(value: Gaussian) -> tuple[Gaussian, Activation]:
-    return value.step.function or (value, activation("identity"))
+    """What a factor is a function of, and the function as the rule book takes it."""
+    if value.step.function is None:
+        return value, activation("identity")
+    base, function = value.step.function
+    return base, ruled(base, function)
 
 
 def _variance(first: Gaussian, second: Gaussian) -> Array | None:

@@ -263,7 +263,10 @@ def _times_vector(x: Any, vector: Any) -> Value:
         return reshape(linear(x, vector[None, :]), x.shape[:-1])
     if _is_input(vector) and (not isinstance(x, Gaussian) or x.independent):
         return linear(vector, x)
-    _check(x, reshape(vector, (1, *vector.shape)), None)
+    weight = reshape(vector, (1, *vector.shape))
+    _check(x, weight, None)
+    if isinstance(x, Gaussian) and "linear" in x.propagation.rulebook.operations:
+        return reshape(linear(x, weight), x.shape[:-1])
     return _scalar_products(x, vector)
 
 

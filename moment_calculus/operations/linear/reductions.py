@@ -263,7 +263,8 @@ def product(value: Any, axis: int) -> Value:
             sites=gaussian.sites,
             remedy=DEPENDENCE_REMEDY,
         )
-    if gaussian.axis is None or axis != len(gaussian.shape) + gaussian.axis:
+    along_batch = gaussian.axis is None or axis != len(gaussian.shape) + gaussian.axis
+    if along_batch and "product" not in gaussian.propagation.rulebook.operations:
         return _product_over_batch(gaussian, axis)
     return reduce(multiply, unstack(gaussian, axis))
 

@@ -154,26 +154,26 @@ class Form:
         sites: frozenset[str],
         propagation: Propagation,
         *,
-        parents: tuple[Gaussian, ...] = (),
+        inputs: tuple[Gaussian, ...] = (),
         joint: Callable[[], Any] | None = None,
     ) -> Any:
-        """The value again, as a root of the graph unless parents are given.
+        """The value again, as a root of the graph unless inputs are given.
 
         Args:
             arrays: of :meth:`pack`; of independent components the first two suffice.
             sites: names of what it depends on.
             propagation: how randomness flows.
-            parents: values that it was made from, in an unknown way.
+            inputs: values that it was made from, in an unknown way.
             joint: computes the joint covariance, where one is known that is not among the arrays.
         """
         mean, variance, *rest = arrays
         covariance = rest[0] if rest else lambda: self._diagonal(variance)
-        behind = union(parents)
+        behind = union(inputs)
         known = self._joint(rest, joint or (lambda: _missing(sites)))
         gaussian = Gaussian(
             mean,
             Spread(variance, covariance if self.dense else None, known),
-            Opaque(parents, self.weight) if parents else Root(self.weight),
+            Opaque(inputs, self.weight) if inputs else Root(self.weight),
             axis=self.axis,
             support={site: behind.get(site, ALL) for site in sites},
             ties=self.ties,

@@ -183,8 +183,8 @@ class Plan:
         if form is None:
             return arrays
         roots = [*self.loop.constants, *self.carried, *self.slices]
-        parents = [root.gaussian() for root in roots if _sites(root) & sites]
-        return form.unpack(arrays, sites, self._propagation, parents=tuple(parents), joint=joint)
+        inputs = [root.gaussian() for root in roots if _sites(root) & sites]
+        return form.unpack(arrays, sites, self._propagation, inputs=tuple(inputs), joint=joint)
 
     def _joint_of_carried(self, place: int) -> Any:
         """The joint covariance, where it is asked for after the loop: by another run."""

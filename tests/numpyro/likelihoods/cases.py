@@ -1,6 +1,6 @@
 """Likelihoods as users write them in NumPyro, of a random f and three observations.
 
-Those that the Pyro front end serves, too, have the names of ``tests/pyro/likelihood_cases.py``.
+Those that the Pyro front end serves, too, have the names of ``tests/pyro/likelihoods/cases.py``.
 """
 
 from __future__ import annotations
