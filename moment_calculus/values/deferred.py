@@ -26,23 +26,23 @@ class Deferred:
     Args:
         base: the Gaussian.
         function: the function, with its exact moments.
-        known: computes the value from the base, where more is known of it than the moments of
+        closed_form: computes the value from the base, where more is known of it than the moments of
             any function tell.
         otherwise: computes the value where the function is not recognised as one of the table.
     """
 
-    __slots__ = ("_gaussian", "_made", "_settled", "base", "function", "known", "otherwise")
+    __slots__ = ("_gaussian", "_made", "_settled", "base", "closed_form", "function", "otherwise")
 
     def __init__(
         self,
         base: Gaussian,
         function: Any,
         *,
-        known: Callable[[Gaussian], Gaussian] | None = None,
+        closed_form: Callable[[Gaussian], Gaussian] | None = None,
         otherwise: Callable[[], Gaussian] | None = None,
     ) -> None:
         self.base, self.function = base, function
-        self.known, self.otherwise = known, otherwise
+        self.closed_form, self.otherwise = closed_form, otherwise
         self._gaussian: Gaussian | None = None
         self._settled: Any = None
         self._made: tuple[Deferred, Callable[[Any], Any]] | None = None
@@ -99,7 +99,7 @@ class Deferred:
         :mod:`moment_calculus.functions.recognition`.
         """
         if self._settled is None:
-            seen = self.known is None
+            seen = self.closed_form is None
             self._settled = self.look.settled(self.function) if seen else self.function
         return self._settled
 
@@ -112,7 +112,7 @@ class Deferred:
     def is_plain(self) -> bool:
         """Whether its function is all there is: no chain or combination, and nothing else known."""
         made = isinstance(self.function, Scaled | Composed | Fused)
-        return not made and self.known is None
+        return not made and self.closed_form is None
 
     def of(self, function: Any) -> Deferred:
         """Another function of the same Gaussian.
@@ -141,7 +141,7 @@ class Deferred:
             return affine(inner, self.function.scale, self.function.shift)
         if self.otherwise is not None and not self.is_recognised:
             return self.otherwise()
-        return image(self.base, self.settled, self.known)
+        return image(self.base, self.settled, self.closed_form)
 
     def moved(self, move: Callable[[Any], Any]) -> Deferred:
         """The function of the moved base; its moments are the moved moments of this one.
@@ -151,7 +151,9 @@ class Deferred:
         """
         function = moved(self.function, move, self.shape)
         plain = not isinstance(function, Fused)
-        result = Deferred(move(self.base), function, known=self.known if plain else None)
+        result = Deferred(
+            move(self.base), function, closed_form=self.closed_form if plain else None
+        )
         result._made = self, move
         return result
 
@@ -187,7 +189,7 @@ def fuse(
         combine: elementwise function of as many arrays.
         parts: Deferreds f(x), g(x), … of the same base, or x itself.
         told: finds the bounds of the result, where they are known.
-        **how: ``known`` and ``otherwise`` as of :class:`Deferred`.
+        **how: ``closed_form`` and ``otherwise`` as of :class:`Deferred`.
     """
     base = base_of(parts[0])
     functions = tuple(p.function if isinstance(p, Deferred) else Itself() for p in parts)

@@ -34,16 +34,16 @@ class Root(Step):
 
     Args:
         weight: as of :class:`Step`.
-        known: of which entries it is made, where not of its own.
+        made_of: of which entries it is made, where not of its own.
     """
 
     weight: bool = False
-    known: Entries | None = None
+    made_of: Entries | None = None
 
     def entries(self, value: Gaussian) -> Entries | None:
         """Its own, if they are independent."""
-        if self.known is not None:
-            return self.known
+        if self.made_of is not None:
+            return self.made_of
         return Entries.of(value) if value.independent else None
 
     def meet(self, value: Gaussian, other: Gaussian, query: Any) -> Array | None:

@@ -40,7 +40,7 @@ def _made(value: Gaussian) -> Gaussian | None:
         return value if value.axis == -1 else None
     entries = entries_of(value)
     if value.independent and (entries is not None or value.step.affine is None):
-        root = Root(known=entries)
+        root = Root(made_of=entries)
         spread, flow = Spread(value.variance), value.propagation
         return Gaussian(value.mean, spread, root, support=value.support, propagation=flow)
     return value.step.as_vector(value)

@@ -125,7 +125,7 @@ def multiply(left: Any, right: Any) -> Value:
     if of_one_gaussian(left, right, product=True):
         gaussian = isinstance(left, Gaussian) and isinstance(right, Gaussian)
         known = (lambda _: product_of(left, right)) if gaussian else None
-        return fused(operator.mul, left, right, known=known)
+        return fused(operator.mul, left, right, closed_form=known)
     exponential = _product_of_exponentials(left, right)
     return product_of(left.gaussian(), right.gaussian()) if exponential is None else exponential
 
@@ -154,7 +154,7 @@ def square(value: Value) -> Value:
     """
     if isinstance(value, Deferred):
         return power(value, 2.0)
-    return Deferred(value, activation("power", 2), known=lambda base: product_of(base, base))
+    return Deferred(value, activation("power", 2), closed_form=lambda base: product_of(base, base))
 
 
 def divide(left: Any, right: Any) -> Value:

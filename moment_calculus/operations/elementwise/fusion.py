@@ -24,7 +24,7 @@ Value = Gaussian | Deferred
 def fused(
     combine: Callable,
     *parts: Value,
-    known: Callable[[Gaussian], Gaussian] | None = None,
+    closed_form: Callable[[Gaussian], Gaussian] | None = None,
     otherwise: Callable[[], Gaussian] | None = None,
     bounds: Callable[[], Bounds] = Bounds,
 ) -> Deferred:
@@ -33,7 +33,7 @@ def fused(
     Args:
         combine: elementwise function of as many arrays.
         *parts: values that :func:`of_one_gaussian` finds to be functions of the same Gaussian.
-        known: computes the moments of the result, where there is a closed form.
+        closed_form: computes the moments of the result, where there is a closed form.
         otherwise: likewise, where the result is not recognised as a function of the table.
         bounds: finds those of the result, where they are known.
     """
@@ -41,7 +41,7 @@ def fused(
     if any(base is not bases[0] for base in bases):
         variable = _variable(bases)
         parts = tuple(_in_terms_of(part, variable) for part in parts)
-    return fuse(combine, parts, bounds, known=known, otherwise=otherwise)
+    return fuse(combine, parts, bounds, closed_form=closed_form, otherwise=otherwise)
 
 
 def of_one_gaussian(left: Value, right: Value, *, product: bool = False) -> bool:

@@ -82,7 +82,7 @@ def gather(value: Any, chosen: Array, axis: int) -> Any:
     if value.axis is not None and axis == len(value.shape) + value.axis:
         full, ties = value.propagation.full, max(value.ties, Ties.FEATURES)
         step = GatheredFeatures(value, chosen, axis)
-        return moved(step, value.axis, dense=full, known=True, ties=ties)
+        return moved(step, value.axis, dense=full, joint=True, ties=ties)
     if value.axis is not None and may_lose_dependence(value):
         warn_dropped(value, "a choice of elements of the batch for every feature")
     return moved(Gathered(value, chosen, axis), value.axis)

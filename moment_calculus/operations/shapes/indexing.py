@@ -221,7 +221,7 @@ def index_batch(value: Gaussian, keys: tuple, *, distinct: bool = False) -> Gaus
         Indexed(value, keys),
         value.axis,
         dense=value.has_covariance,
-        known=value.axis is not None,
+        joint=value.axis is not None,
         ties=value.ties if distinct else Ties.ALL,
         support=selected(value, keys[0]) if leading else None,
     )
@@ -244,7 +244,7 @@ def index_features(value: Gaussian, key: Any, *, distinct: bool = False) -> Gaus
         IndexedFeatures(value, key),
         -1,
         dense=value.has_covariance or repeats,
-        known=True,
+        joint=True,
         ties=value.ties if distinct else max(value.ties, Ties.FEATURES),
         support=support,
     )

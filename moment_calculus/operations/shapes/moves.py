@@ -73,7 +73,7 @@ def moved(
     axis: int | None,
     *,
     dense: bool = False,
-    known: bool = False,
+    joint: bool = False,
     ties: Ties = Ties.ALL,
     support: Support | None = None,
 ) -> Gaussian:
@@ -83,7 +83,7 @@ def moved(
         step: the move.
         axis: feature axis of the result.
         dense: whether its covariance is propagated.
-        known: whether its covariance is known, as the joint one.
+        joint: whether its joint covariance is known.
         ties: as of :class:`Gaussian`.
         support: likewise.
     """
@@ -92,7 +92,7 @@ def moved(
     return Gaussian(
         step.move(value.mean),
         Spread(
-            step.move(value.variance), covariance if dense else None, covariance if known else None
+            step.move(value.variance), covariance if dense else None, covariance if joint else None
         ),
         step,
         axis=axis,
@@ -170,7 +170,7 @@ def with_batch(step: Moved, axis: int | None) -> Gaussian:
     """
     value = step.source
     dense = value.has_covariance and axis is not None
-    return moved(step, axis, dense=dense, known=value.axis is not None, ties=value.ties)
+    return moved(step, axis, dense=dense, joint=value.axis is not None, ties=value.ties)
 
 
 def swap_last(value: Any) -> Any:
@@ -236,7 +236,7 @@ def converted(value: Any, convert: Callable[[Array], Array]) -> Any:
     if not isinstance(value, Gaussian):
         return convert(value)
     step, dense = Converted(value, convert), value.has_covariance
-    return moved(step, value.axis, dense=dense, known=True, ties=value.ties)
+    return moved(step, value.axis, dense=dense, joint=True, ties=value.ties)
 
 
 @dataclass(frozen=True, eq=False)

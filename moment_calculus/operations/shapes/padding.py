@@ -94,6 +94,6 @@ def pad(value: Value, kernel: PadKernel, config: Config, fill: Any = 0.0) -> Gau
     config = tuple((int(low), int(high), int(between)) for low, high, between in config)
     step, known = Padded(value, kernel, config), value.axis is not None
     ties = none_or_all(value.independent)
-    result = moved(step, value.axis, dense=value.has_covariance, known=known, ties=ties)
+    result = moved(step, value.axis, dense=value.has_covariance, joint=known, ties=ties)
     result.mean = kernel(value.mean, config, fill)
     return result

@@ -236,7 +236,7 @@ def _expanded(value: Gaussian, shape: tuple[int, ...], axis: int | None) -> Gaus
         step,
         axis,
         dense=value.has_covariance if step.identity else value.propagation.full,
-        known=not step.identity or axis is not None,
+        joint=not step.identity or axis is not None,
         ties=ties if len(set(sizes)) == 1 else Ties.ALL,
     )
 
@@ -265,7 +265,7 @@ def reshape(value: Any, shape: Sequence[int]) -> Any:
     ties = none_or_all(value.independent)
     if axis is KEEP and _is_split(value, shape):
         dense = value.has_covariance and not value.independent
-        return moved(Split(value, shape), -1, dense=dense, known=True, ties=ties)
+        return moved(Split(value, shape), -1, dense=dense, joint=True, ties=ties)
     if axis is KEEP:
         if may_lose_dependence(value):
             warn_dropped(value, f"a reshape from {value.shape} to {shape}")

@@ -106,31 +106,31 @@ class WindowSums(Step):
         source: the value.
         windows: over its axes.
         kernel: sums an array over windows.
-        known: how the sums come from it, where that is a linear map of its features.
+        mapped: how the sums come from it, where that is a linear map of its features.
     """
 
     source: Gaussian
     windows: Windows
     kernel: WindowKernel
-    known: Step
+    mapped: Step
 
     @property
     def inputs(self) -> tuple[Gaussian, ...]:  # type: ignore[override]
         """The value, or what its map is applied to."""
-        return self.known.inputs
+        return self.mapped.inputs
 
     @property
     def mixes(self) -> bool:  # type: ignore[override]
         """As the map does."""
-        return self.known.mixes
+        return self.mapped.mixes
 
     def follows(self, place: int) -> bool:
         """As the map does."""
-        return self.known.follows(place)
+        return self.mapped.follows(place)
 
     def through(self, place: int, cross: Array) -> Array | None:
         """As the map does."""
-        return self.known.through(place, cross)
+        return self.mapped.through(place, cross)
 
     def lag(self, value: Gaussian, offset: tuple[int, ...]) -> Array | None:
         """From the lags of the source."""
