@@ -44,7 +44,7 @@ def main() -> None:
     x = random.normal(size=(BATCH, INPUTS)).astype(np.float32)
     y = np.sin(x[:, 0])
     svi = SVI(model, DVIGuide(init_scale=0.2), DeterministicELBO())
-    state = svi.init(jax.random.key(0), x, y)
+    state = jax.jit(lambda key: svi.init(key, x, y))(jax.random.key(0))
 
     @jax.jit
     def step(state, x, y):

@@ -34,7 +34,9 @@ def loss(head):
             numpyro.sample("y", head(x @ weight), obs=classes)
 
     svi = SVI(model, DVIGuide(model))
-    return svi.evaluate(svi.init(jax.random.key(0), X, CLASSES), X, CLASSES)
+    return jax.jit(lambda key: svi.evaluate(svi.init(key, X, CLASSES), X, CLASSES))(
+        jax.random.key(0)
+    )
 
 
 @pytest.fixture(scope="module")

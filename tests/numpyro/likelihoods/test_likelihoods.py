@@ -123,11 +123,17 @@ def test_predictive_moments_and_density(name):
 def test_predicted_classes():
     make, value = CASES["OrderedLogistic"]
     mean, epistemic, aleatoric, log_prob = predictive("obs", distribution(make, latent()))
-    centre = averaged(lambda f: make(f).probs, MEAN, VARIANCE)
+
+    @functools.partial(jax.jit, compiler_options=FAST)
+    def exact(mean, variance):
+        centre = averaged(lambda f: make(f).probs, mean, variance)
+        return centre, averaged(lambda f: (make(f).probs - centre) ** 2, mean, variance)
+
+    centre, spread = exact(MEAN, VARIANCE)
     close(mean, centre)
-    close(epistemic, averaged(lambda f: (make(f).probs - centre) ** 2, MEAN, VARIANCE))
+    close(epistemic, spread)
     close(epistemic + aleatoric, centre * (1 - centre))
-    close(log_prob(value), jnp.log(jnp.diag(centre)))
+    close(log_prob(value), np.log(np.diag(centre)))
 
 
 def test_single_precision_stays_close_to_double():
@@ -146,4 +152,5 @@ def test_a_batch_by_vmap():
     def one(mean):
         return evaluate("obs", distribution(make, latent("f", mean)), value)
 
-    close(jax.vmap(one)(means), [one(mean) for mean in means])
+    single = jax.jit(one)
+    close(jax.vmap(one)(means), [single(mean) for mean in means])

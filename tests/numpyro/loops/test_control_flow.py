@@ -26,6 +26,7 @@ from tests.numpyro.loops.helpers import (
     uncertain,
     walk,
 )
+from tests.numpyro.one_program import EVALUATIONS, propagate_compiled
 
 pytestmark = pytest.mark.usefixtures("double_precision_in_jax")
 
@@ -81,8 +82,8 @@ def test_scanned_layers_of_flax_equal_the_python_loop():
 
     options = {"variable_axes": {"params": 0}, "split_rngs": {"params": True}, "length": STEPS}
     network = linen.scan(Block, **options)()
-    parameters = network.init(jax.random.key(0), X, None)["params"]
-    random = jax.tree.map(lambda a: Moments(a, variance=0.01 * jnp.ones_like(a)), parameters)
+    parameters = jax.jit(network.init)(jax.random.key(0), X, None)["params"]
+    random = jax.tree.map(lambda a: Moments(a, variance=np.full(a.shape, 0.01)), parameters)
 
     def plain(layers):
         hidden = X
@@ -91,8 +92,8 @@ def test_scanned_layers_of_flax_equal_the_python_loop():
             hidden = jax.nn.relu(hidden @ dense["kernel"][i] + dense["bias"][i])
         return hidden
 
-    found = propagate(lambda p: network.apply({"params": p}, X, None)[0], random)
-    same(found, propagate(plain, random))
+    found = propagate_compiled(lambda p: network.apply({"params": p}, X, None)[0], random)
+    same(found, propagate_compiled(plain, random))
 
 
 def test_reversed_loop_begins_with_the_last_element():
@@ -113,20 +114,26 @@ def test_results_are_stacked_in_the_order_of_the_elements():
 @pytest.mark.parametrize("covariance", ["full", "diagonal"])
 def test_walk_with_a_random_scale_equals_the_python_loop(covariance):
     inputs = Moments(jnp.asarray(0.2), variance=jnp.asarray(0.05)), uncertain(4)
+    evaluate = EVALUATIONS[covariance]
     same(
-        propagate(walk, *inputs, covariance=covariance),
-        propagate(plain_walk, *inputs, covariance=covariance),
+        evaluate(walk, *inputs, covariance=covariance),
+        evaluate(plain_walk, *inputs, covariance=covariance),
     )
 
 
 def test_walk_against_samples():
     scale, noise = Moments(jnp.asarray(0.2), variance=jnp.asarray(0.05)), uncertain(4)
-    found = propagate(walk, scale, noise, covariance="full")
+    found = propagate_compiled(walk, scale, noise, covariance="full")
     draws = 100_000
     keys = jax.random.split(jax.random.key(0))
-    scales = scale.mean + jnp.sqrt(scale.variance) * jax.random.normal(keys[0], (draws,))
-    noises = noise.mean + jnp.sqrt(noise.variance) * jax.random.normal(keys[1], (draws, 4))
-    paths = np.asarray(jax.vmap(walk)(scales, noises))
+
+    @jax.jit
+    def sampled(keys):
+        scales = scale.mean + jnp.sqrt(scale.variance) * jax.random.normal(keys[0], (draws,))
+        noises = noise.mean + jnp.sqrt(noise.variance) * jax.random.normal(keys[1], (draws, 4))
+        return jax.vmap(walk)(scales, noises)
+
+    paths = np.asarray(sampled(keys))
     error = paths.std(axis=0) / np.sqrt(draws)
     assert np.all(np.abs(paths.mean(axis=0) - found.mean) < 5 * error)
     assert np.all(np.abs(paths.var(axis=0) / found.variance - 1) < 5 * np.sqrt(4 / draws))

@@ -109,7 +109,7 @@ def test_every_spelling_equals_the_closed_form(name, covariance):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         found = jax.jit(jax.value_and_grad(ours, argnums=(0, 1)))(LOC, SCALE, Y)
-    expected = jax.value_and_grad(closed_form, argnums=(0, 1))(LOC, SCALE, Y)
+    expected = jax.jit(jax.value_and_grad(closed_form, argnums=(0, 1)))(LOC, SCALE, Y)
     for left, right in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(left, right, rtol=1e-5, atol=1e-5)
 
@@ -164,7 +164,7 @@ MODELS = [second_order, random_gain, random_drift, vector_states]
 def sampled(model):
     """Parameters, and the mean of Trace_ELBO with its standard error."""
     svi = SVI(model, DVIGuide(model, init_scale=0.4), DeterministicELBO())
-    params = svi.get_params(svi.init(jax.random.key(0), Y))
+    params = jax.jit(lambda key: svi.get_params(svi.init(key, Y)))(jax.random.key(0))
     loss = jax.vmap(lambda key: Trace_ELBO().loss(key, params, model, svi.guide, Y))
     draws = np.asarray(jax.jit(loss)(jax.random.split(jax.random.key(1), DRAWS)), float)
     return svi.guide, params, draws.mean(), draws.std() / DRAWS**0.5
@@ -190,6 +190,6 @@ def test_a_long_chain_compiles_to_few_operations():
     long = np.zeros(100)
     guide = DVIGuide(scanned)
     svi = SVI(scanned, guide, DeterministicELBO())
-    state = svi.init(jax.random.key(0), long)
+    state = jax.jit(lambda key: svi.init(key, long))(jax.random.key(0))
     program = jax.make_jaxpr(lambda state: svi.evaluate(state, long))(state)
     assert len(program.jaxpr.eqns) < 25 * len(long)

@@ -13,6 +13,7 @@ from numpy.testing import assert_allclose
 
 import numpyro_moments
 import pyro_moments
+from tests.numpyro.one_program import propagate_compiled
 from tests.numpyro.rules.spelled_out import FEATURES, SHAPE
 
 _random = np.random.default_rng(3)
@@ -28,12 +29,14 @@ def samples(count: int = 40_000) -> np.ndarray:
     return np.stack([random.multivariate_normal(*row, size=count) for row in rows], axis=1)
 
 
-def in_jax(function: Callable, covariance: str, dtype: Any = float) -> numpyro_moments.Moments:
+def in_jax(
+    function: Callable, covariance: str, evaluate: Callable = numpyro_moments.propagate
+) -> numpyro_moments.Moments:
     """Moments of a function of the shared input."""
     moments = numpyro_moments.Moments(
-        jnp.asarray(MEAN, dtype), covariance=jnp.asarray(COVARIANCE, dtype)
+        jnp.asarray(MEAN, float), covariance=jnp.asarray(COVARIANCE, float)
     )
-    return numpyro_moments.propagate(function, moments, covariance=covariance)
+    return evaluate(function, moments, covariance=covariance)
 
 
 def agree(spelled: Callable, reference: Callable, covariance: str) -> None:
@@ -41,7 +44,7 @@ def agree(spelled: Callable, reference: Callable, covariance: str) -> None:
     moments = pyro_moments.Moments(torch.tensor(MEAN), covariance=torch.tensor(COVARIANCE))
     expected = pyro_moments.propagate(reference, moments, covariance=covariance)
     with jax.enable_x64(True):
-        found = in_jax(spelled, covariance)
+        found = in_jax(spelled, covariance, propagate_compiled)
     for part in ("mean", "variance", "covariance"):
         left, right = getattr(found, part), getattr(expected, part)
         if right is None or left is None:
@@ -59,7 +62,7 @@ def check_single_precision(
         given = numpyro_moments.Moments(
             jnp.asarray(mean, dtype), covariance=jnp.asarray(covariance, dtype)
         )
-        found = numpyro_moments.propagate(function, given, covariance="full")
+        found = propagate_compiled(function, given, covariance="full")
         return np.asarray(found.mean), np.asarray(found.variance)
 
     single = moments(jnp.float32)

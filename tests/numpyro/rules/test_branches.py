@@ -9,6 +9,7 @@ import pytest
 from jax import lax
 
 from numpyro_moments import Moments, UnsupportedMoments, propagate
+from tests.numpyro.one_program import propagate_compiled
 
 WIDTH = 3
 
@@ -30,7 +31,7 @@ def branch(choice, x):
 @pytest.mark.parametrize("choice", [0, 1, 2])
 def test_branch_chosen_under_tracing_has_the_moments_of_the_branch(choice):
     x = uncertain(WIDTH)
-    expected = propagate(lambda x: branch(choice, x), x)
+    expected = propagate_compiled(lambda x: branch(choice, x), x)
     traced = jax.jit(lambda c: vars_of(propagate(lambda x: branch(c, x), x)))
     found = traced(choice)
     np.testing.assert_allclose(found[0], expected.mean)

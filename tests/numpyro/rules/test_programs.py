@@ -16,9 +16,9 @@ from numpyro_moments import (
     DependenceWarning,
     Moments,
     UnsupportedMoments,
-    propagate,
 )
 from tests.cases import programs
+from tests.numpyro.one_program import EVALUATIONS
 from tests.pyro.rules import test_programs
 
 MODES = ("full", "diagonal")
@@ -40,7 +40,7 @@ def run(function, inputs: list[pyro_moments.Moments], mode: str):
     """The result for inputs that torch tensors describe, and the warnings of the library."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        result = propagate(function, *map(_in_jax, inputs), covariance=mode)
+        result = EVALUATIONS[mode](function, *map(_in_jax, inputs), covariance=mode)
     ours = (DependenceWarning, CovarianceDroppedWarning)
     return result, [w for w in caught if issubclass(w.category, ours)]
 

@@ -200,8 +200,8 @@ def test_pool_over_features_has_its_covariance():
     m, v = normal(2, 5), spread(2, 5)
     pool = lambda x: lax.reduce_window(x, 0.0, lax.add, (1, 2), (1, 1), "VALID")  # noqa: E731
     result = propagate(pool, Moments(m, variance=v), covariance="full")
-    matrix = jax.jacobian(lambda x: pool(x[None])[0])(m[0])
-    expected = jnp.einsum("ik,bk,jk->bij", matrix, v, matrix)
+    matrix = np.eye(4, 5) + np.eye(4, 5, 1)
+    expected = np.einsum("ik,bk,jk->bij", matrix, v, matrix)
     np.testing.assert_allclose(result.covariance, expected, rtol=1e-10, atol=1e-12)
 
 
