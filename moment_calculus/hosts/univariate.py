@@ -16,6 +16,9 @@ def check_univariate(fn: Any, arguments: Sequence[Value]) -> None:
     Args:
         fn: the distribution.
         arguments: its random parameters.
+
+    Raises:
+        UnsupportedMoments: if a parameter does not broadcast to the batch, or draws are vectors.
     """
     fits = all(broadcasts_to(fn.batch_shape, argument.shape) for argument in arguments)
     if fn.event_dim or not fits:
@@ -38,6 +41,9 @@ def check_confined(
         parameters: name, value and constraint of its random parameters.
         is_real: whether a constraint is none.
         links: the host's spelling of functions whose values are confined.
+
+    Raises:
+        UnsupportedMoments: if a Gaussian parameter has a constraint.
     """
     for name, value, constraint in parameters:
         if isinstance(value, Gaussian) and not is_real(constraint):

@@ -14,11 +14,9 @@ from moment_calculus.functions.chains import Bounds
 from moment_calculus.functions.table import activation
 from moment_calculus.numerics.special import is_traced_once
 from moment_calculus.operations.elementwise.unary import scale_shift
+from moment_calculus.values import Deferred, Gaussian, Value
 from moment_calculus.values.ancestry import affine_line
-from moment_calculus.values.deferred import Deferred, base_of, fuse, unscaled
-from moment_calculus.values.gaussian import Gaussian
-
-Value = Gaussian | Deferred
+from moment_calculus.values.deferred import base_of, fuse, unscaled
 
 
 def fused(
