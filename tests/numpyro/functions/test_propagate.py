@@ -32,10 +32,13 @@ def test_full_covariance_through_a_linear_map_is_exact():
 def test_network_against_monte_carlo():
     noisy = moments()
     result = propagate(network, noisy, covariance="full")
-    draws = jax.random.multivariate_normal(
-        jax.random.key(0), noisy.mean, noisy.covariance, (100_000, 4)
-    )
-    samples = np.asarray(network(draws), np.float64)
+
+    @jax.jit
+    def sampled(key):
+        shape = (100_000, 4)
+        return network(jax.random.multivariate_normal(key, noisy.mean, noisy.covariance, shape))
+
+    samples = np.asarray(sampled(jax.random.key(0)), np.float64)
     error = samples.std(0) / np.sqrt(len(samples))
     assert (np.abs(result.mean - samples.mean(0)) < 5 * error).all()
     np.testing.assert_allclose(result.variance, samples.var(0), rtol=0.04)
@@ -55,7 +58,7 @@ def test_diagonal_is_the_default_and_compiled_moments_are_the_same():
 
 def test_vmap_over_moments():
     noisy = moments()
-    rows = jax.vmap(lambda row: propagate(network, row, covariance="full"))(noisy)
+    rows = jax.jit(jax.vmap(lambda row: propagate(network, row, covariance="full")))(noisy)
     together = propagate(network, noisy, covariance="full")
     np.testing.assert_allclose(rows.covariance, together.covariance, rtol=2e-5, atol=1e-5)
 
@@ -96,6 +99,6 @@ def test_gradients_reach_the_inputs():
     def spread(mean):
         return propagate(jnp.tanh, Moments(mean, variance=jnp.ones(3))).variance.sum()
 
-    gradient = jax.grad(spread)(jnp.ones(3))
+    gradient = jax.jit(jax.grad(spread))(jnp.ones(3))
     assert jnp.isfinite(gradient).all()
     assert (gradient != 0).all()
