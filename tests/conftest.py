@@ -14,6 +14,7 @@ os.environ.setdefault(
     "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1",
 )
 
+import numpy as np
 import pyro
 import pytest
 import torch
@@ -34,23 +35,19 @@ def _fresh_pyro():
     pyro.set_rng_seed(0)
 
 
-def _state(generator):
-    numpy = hasattr(generator, "bit_generator")
-    return generator.bit_generator.state if numpy else generator.get_state()
+_STATES = {}
 
 
 @pytest.fixture(autouse=True)
-def _module_generators_start_anew(request, _states={}):  # noqa: B006
+def _module_generators_start_anew(request):
     """The numbers that a test draws from a generator of its module depend on no other test."""
     for name in ("rng", "generator"):
-        generator = getattr(request.module, name, None)
-        if generator is None:
-            continue
-        state = _states.setdefault((request.module.__name__, name), _state(generator))
-        if hasattr(generator, "bit_generator"):
-            generator.bit_generator.state = state
-        else:
-            generator.set_state(state)
+        generator, key = getattr(request.module, name, None), (request.module.__name__, name)
+        if isinstance(generator, np.random.Generator):
+            bits = generator.bit_generator
+            bits.state = _STATES.setdefault(key, bits.state)
+        elif isinstance(generator, torch.Generator):
+            generator.set_state(_STATES.setdefault(key, generator.get_state()))
 
 
 @pytest.fixture
