@@ -12,6 +12,7 @@ import numpy as np
 from numpyro import handlers
 from numpyro.distributions import biject_to, constraints
 from numpyro.infer import Trace_ELBO
+from numpyro.infer.autoguide import AutoGuide
 from numpyro.optim import Adam
 
 from numpyro_moments import SVI, DeterministicELBO
@@ -52,6 +53,8 @@ def train(
 
 def perturbed(guide: Callable, *args: Any, spread: float = 0.2) -> dict[str, Any]:
     """The guide's initial parameters, moved to nowhere special on the unconstrained space."""
+    if isinstance(guide, AutoGuide):  # it keeps what it computes when it is first called
+        return _perturbed(guide, args, spread)
     return jax.jit(lambda: _perturbed(guide, args, spread))()
 
 
