@@ -15,42 +15,8 @@ from moment_calculus.numerics.arrays import Array, outer
 from moment_calculus.numerics.normal.bivariate import LIMIT
 from moment_calculus.numerics.special import namespace, safe_scale
 
-
-class Surrogate(ABC):
-    """A function near an activation, of which the pairs are known: its series ends like theirs."""
-
-    # whether a truncation below 5e-9 (double) or 1e-12 (single precision) passes, however small
-    # the variance is; else only a share of the variance does
-    absolute = True
-
-    @abstractmethod
-    def hermite(self, mean: Array, variance: Array, order: int) -> list[Array]:
-        """As :meth:`Activation.hermite`.
-
-        Args:
-            mean: mean of x.
-            variance: variance of x, of the same shape.
-            order: how many.
-        """
-
-    @abstractmethod
-    def features(self, mean: Array, variance: Array) -> tuple[Array, ...]:
-        """What :meth:`pairs` needs of each variable, every array with a new trailing axis.
-
-        Args:
-            mean: mean of x.
-            variance: variance of x, of the same shape.
-        """
-
-    @abstractmethod
-    def pairs(self, first: tuple[Array, ...], second: tuple[Array, ...], rho: Array) -> Array:
-        """Exact covariance of f(x) and f(y).
-
-        Args:
-            first: features of x.
-            second: features of y.
-            rho: correlations, of the shape of the features without the trailing axis.
-        """
+Moments = tuple[Array, Array]
+Meet = Callable[[Array, Array], Array]
 
 
 class Activation(ABC):
@@ -121,6 +87,23 @@ class Activation(ABC):
         """
         return NotImplemented
 
+    def cross_covariance(
+        self, other: Activation, first: Moments, second: Moments, covariance: Array, meet: Meet
+    ) -> Array:
+        """Exact covariance of f(x) and g(y) for two functions.
+
+        Args:
+            other: g.
+            first: mean and variance of x, [..., d].
+            second: mean and variance of y, [..., e].
+            covariance: Cov(x, y), [..., d, e].
+            meet: how arrays of x and y meet, such as the outer product.
+
+        Returns:
+            Of the shape of the covariance, or NotImplemented if there is no closed form.
+        """
+        return NotImplemented
+
     def preimages(self, level: Any) -> tuple[tuple[Any, Any], ...]:
         """Where f takes a value, as far as it is known, and |dx/df| there.
 
@@ -143,14 +126,6 @@ class Activation(ABC):
             As :meth:`pair_covariance`.
         """
         return self.pair_covariance(mean, variance, covariance)
-
-    def surrogate(self, single: bool) -> Surrogate | None:
-        """What to take the end of the Mehler series from, where it converges slowly.
-
-        Args:
-            single: whether single precision will do.
-        """
-        return None
 
 
 class Delegating(Activation):
@@ -189,10 +164,6 @@ class Delegating(Activation):
     def pair_covariance(self, mean: Array, variance: Array, covariance: Array) -> Array:
         """As of the function."""
         return self.function.pair_covariance(mean, variance, covariance)
-
-    def surrogate(self, single: bool) -> Surrogate | None:
-        """As of the function."""
-        return self.function.surrogate(single)
 
 
 def inverse_at(

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from moment_calculus.functions.base import Activation, Array, Surrogate
-from moment_calculus.functions.pairs.rescaled import RescaledSurrogate
+from moment_calculus.functions.base import Activation, Array
 
 
 @dataclass(frozen=True)
@@ -84,11 +83,6 @@ class Rescaled(Activation):
     def pair_covariance(self, mean: Array, variance: Array, covariance: Array) -> Array:
         """Covariance of every pair, as f gives it."""
         return self._pairs(self.activation.pair_covariance, mean, variance, covariance)
-
-    def surrogate(self, single: bool) -> Surrogate | None:
-        """That of f, rescaled alike."""
-        found = self.activation.surrogate(single)
-        return found and RescaledSurrogate(found, self.inner, self.outer)
 
     def dvi_covariance(self, mean: Array, variance: Array, covariance: Array) -> Array:
         """Approximate covariance of every pair, as f gives it."""

@@ -66,24 +66,3 @@ def summed(term: Callable[..., Array], nodes: Sequence[tuple[float, float]], lik
         jax.numpy.zeros_like(like),
         unroll=UNROLLED,
     )
-
-
-def recomputed(function: Callable[..., Array]) -> Callable[..., Array]:
-    """Let a function be evaluated once more in the backward pass, instead of storing its steps.
-
-    Args:
-        function: of arrays, to one array; what else it depends on gets its gradient too.
-    """
-
-    def wrapped(*arrays: Array) -> Array:
-        if array_api_compat.is_torch_array(arrays[0]):
-            from torch.utils.checkpoint import checkpoint
-
-            return checkpoint(function, *arrays, use_reentrant=False, preserve_rng_state=False)
-        if array_api_compat.is_jax_array(arrays[0]):
-            import jax
-
-            return jax.jit(jax.checkpoint(function))(*arrays)
-        return function(*arrays)
-
-    return wrapped

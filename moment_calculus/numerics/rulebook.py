@@ -30,7 +30,7 @@ class RuleBook:
     """
 
     name: str = "exact"
-    mehler_order: int = 16
+    mehler_order: int = 32
     operations: Mapping[str, Callable[..., Any]] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:

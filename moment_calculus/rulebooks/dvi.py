@@ -21,6 +21,10 @@ class _ByDVI(Delegating):
         """The paper's."""
         return self.function.dvi_covariance(mean, variance, covariance)
 
+    def cross_covariance(self, other: Any, *rest: Any) -> Array:
+        """As of the functions themselves."""
+        return self.function.cross_covariance(other.function, *rest)
+
 
 class _DVI(RuleBook):
     def ruled(self, function: Any) -> Any:

@@ -8,8 +8,8 @@ from functools import cached_property
 from typing import Any
 
 from moment_calculus.functions.pairs import covariance as pairs
-from moment_calculus.functions.pairs.completion import Operand, alike, function_covariance
-from moment_calculus.numerics.arrays import Array, diagonal, transpose
+from moment_calculus.functions.pairs.mehler import Meet, Operand, alike, function_covariance
+from moment_calculus.numerics.arrays import Array, diagonal, outer, transpose
 from moment_calculus.numerics.special import namespace, safe_scale
 from moment_calculus.values.gaussian import Gaussian
 from moment_calculus.values.lags import along_features, lag_covariance, shifted
@@ -18,7 +18,7 @@ from moment_calculus.values.spread import Spread
 from moment_calculus.values.step import Step
 from moment_calculus.values.vectors import of_parts
 
-ORDER = 8  # terms of the series for lags
+LAG_ORDER = 8  # terms of the series for lags
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,37 +60,29 @@ class Applied(Step):
         if query.precedes(other, value):
             return NotImplemented
         if other.step.function is not None:
-            return self._integrated(other.step.function, query)
+            return self._crossed(other.step.function, query, outer)
         if other.step.inputs and other.step.entries(other) is None:
             swapped = query.by_inputs(other, value)
             return None if swapped is None else transpose(swapped)
         return NotImplemented
-
-    def _integrated(self, other: tuple[Gaussian, Any], query: Any) -> Array | None:
-        """Cov(f(x), g(y)) for Gaussian x and y."""
-        functions = self.function, other
-        cross = query.cross(*(base for base, _ in functions))
-        if cross is None:
-            return None
-        left, right = (_operand(*pair) for pair in functions)
-        return function_covariance(left, right, cross, self._order)
 
     def each(self, value: Gaussian, other: Gaussian, query: Any) -> Array | None:
         """Two functions meet as functions."""
         newer, older = (value, other) if value.serial > other.serial else (other, value)
         if other.step.function is None or query.precedes(older, newer):
             return None
-        functions = self.function, other.step.function
-        cross = query.cross(*(base for base, _ in functions))
+        known = self._crossed(other.step.function, query, alike)
+        return None if known is None else from_features_last(known, value.axis)
+
+    def _crossed(self, other: tuple[Gaussian, Any], query: Any, meet: Meet) -> Array | None:
+        """Cov(f(x), g(y)) for Gaussian x and y."""
+        base = self.function[0]
+        cross = query.cross(base, other[0])
         if cross is None:
             return None
-        left, right = (_operand(*pair) for pair in functions)
-        known = function_covariance(left, right, diagonal(cross), self._order, alike)
-        return from_features_last(known, value.axis)
-
-    @property
-    def _order(self) -> int:
-        return self.function[0].propagation.rulebook.mehler_order
+        known = diagonal(cross) if meet is alike else cross
+        order = base.propagation.rulebook.mehler_order
+        return function_covariance(_operand(*self.function), _operand(*other), known, order, meet)
 
     def lag(self, value: Gaussian, offset: tuple[int, ...]) -> Array | None:
         """Cov(f(x), f(y)) of Gaussian x and y, by Mehler's series and what it leaves."""
@@ -107,8 +99,9 @@ class Applied(Step):
         scales = shifted(safe_scale(base.variance), offset)
         xp = namespace(known)
         rho = xp.clip(known / (scales[0] * scales[1]), min=-1.0, max=1.0)
-        total = xp.clip(rho, min=0.0) * left[ORDER] * right[ORDER]  # of signs unknown for ρ < 0
-        for n in reversed(range(ORDER)):
+        # the rest has unknown signs where ρ < 0
+        total = xp.clip(rho, min=0.0) * left[LAG_ORDER] * right[LAG_ORDER]
+        for n in reversed(range(LAG_ORDER)):
             total = rho * (total + left[n] * right[n])
         return total
 
@@ -120,7 +113,7 @@ class Applied(Step):
     def _coefficients(self, value: Gaussian) -> Array:
         """Hermite coefficients of the function, and the root of the variance that they leave."""
         base, activation = self.function
-        coefficients = ruled(base, activation).hermite(base.mean, base.variance, ORDER)
+        coefficients = ruled(base, activation).hermite(base.mean, base.variance, LAG_ORDER)
         rest = value.variance
         for coefficient in coefficients:
             rest = rest - coefficient * coefficient

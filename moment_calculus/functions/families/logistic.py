@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from moment_calculus.functions.base import Activation, Array, Surrogate, inverse_at
-from moment_calculus.functions.pairs.mixture import LOGISTIC, logistic_surrogate
+from moment_calculus.functions.base import Activation, Array, inverse_at
+from moment_calculus.functions.pairs.mixture import LOGISTIC
 from moment_calculus.functions.series.half_line import half_line_expectations, leading
 from moment_calculus.numerics.special import (
     TINY_VARIANCE,
@@ -195,10 +195,6 @@ class Sigmoid(Activation):
         """Hermite coefficients by the normal mixture."""
         return _hermite(mean, variance, order)
 
-    def surrogate(self, single: bool) -> Surrogate:
-        """A mixture of few steps."""
-        return logistic_surrogate(single)
-
 
 @dataclass(frozen=True)
 class Tanh(Activation):
@@ -230,7 +226,3 @@ class Tanh(Activation):
     def hermite(self, mean: Array, variance: Array, order: int) -> list[Array]:
         """Hermite coefficients by the normal mixture."""
         return [2 * term for term in _hermite(2 * mean, 4 * variance, order)]
-
-    def surrogate(self, single: bool) -> Surrogate:
-        """A mixture of few steps."""
-        return logistic_surrogate(single, 2.0)

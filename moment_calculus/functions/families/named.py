@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from moment_calculus.functions.base import Array, Surrogate, inverse_at
+from moment_calculus.functions.base import Array, inverse_at
 from moment_calculus.functions.families.smooth_rectifier import SmoothRectifier
-from moment_calculus.functions.pairs.gated import silu_surrogate
-from moment_calculus.functions.pairs.rectifier import softplus_surrogate
 from moment_calculus.functions.universal import Smooth
 from moment_calculus.numerics.special import expit, namespace
 
@@ -110,10 +108,6 @@ class Softplus(SmoothRectifier):
             lambda xp, y: -1 / xp.expm1(-y),
         )
 
-    def surrogate(self, single: bool) -> Surrogate:
-        """A mixture of few rectifiers."""
-        return softplus_surrogate(single)
-
     def derivative(self, x: Array) -> Array:
         """The logistic function."""
         return expit(x)
@@ -128,10 +122,6 @@ class SiLU(SmoothRectifier):
     def __call__(self, x: Array) -> Array:
         """Evaluate the plain function."""
         return x * expit(x)
-
-    def surrogate(self, single: bool) -> Surrogate:
-        """A mixture of few gates."""
-        return silu_surrogate(single)
 
     def derivative(self, x: Array) -> Array:
         """S (1 + x (1 − S))."""

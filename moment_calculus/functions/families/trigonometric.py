@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from moment_calculus.functions.base import Activation, Array
+from moment_calculus.functions.base import Activation, Array, Meet, Moments
 from moment_calculus.numerics.arrays import outer
 from moment_calculus.numerics.special import namespace, safe_scale
 
@@ -52,17 +52,26 @@ class Sin(Activation):
         ]
 
     def pair_covariance(self, mean: Array, variance: Array, covariance: Array) -> Array:
-        """Exact: e^{−(v_x+v_y)/2} (f f (cosh C − 1) + f′ f′ sinh C), with f and f′ at the means."""
-        xp = namespace(mean)
+        """Exact covariance of every pair."""
+        alone = mean, variance
+        return self.cross_covariance(self, alone, alone, covariance, outer)
+
+    def cross_covariance(
+        self, other: Activation, first: Moments, second: Moments, covariance: Array, meet: Meet
+    ) -> Array:
+        """Exact: e^{−(v_x+v_y)/2} (f g (cosh C − 1) + f′ g′ sinh C), with f to g′ at the means."""
+        if not isinstance(other, Sin):
+            return NotImplemented
+        xp, (x, spread), (y, wide) = namespace(covariance), first, second
         negative = covariance < 0
         size = xp.where(negative, -covariance, covariance)
-        total = (variance[..., :, None] + variance[..., None, :]) / 2
+        total = (meet(spread, xp.ones_like(wide)) + meet(xp.ones_like(spread), wide)) / 2
         # |C| is at most the mean variance: nothing overflows, and no difference cancels
         grown, lost = xp.exp(xp.clip(size - total, max=0.0)), -xp.expm1(-size)
         even, odd = grown * lost * lost / 2, -grown * xp.expm1(-2 * size) / 2
         odd = xp.where(negative, -odd, odd)
-        level, slope = self(mean), self._turned(mean, 1)
-        return outer(level, level) * even + outer(slope, slope) * odd
+        slopes = meet(self._turned(x, 1), other._turned(y, 1))
+        return meet(self(x), other(y)) * even + slopes * odd
 
 
 @dataclass(frozen=True)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 from dataclasses import dataclass
 
 from moment_calculus.functions.base import Array
-from moment_calculus.functions.pairs.mixture import LOGISTIC, Mixture, StepMixture
+from moment_calculus.functions.pairs.mixture import Mixture, StepMixture
 from moment_calculus.numerics.normal.bivariate import (
     bivariate_pdf,
     cdf,
@@ -23,10 +22,16 @@ from moment_calculus.numerics.special import constants, namespace, safe_scale
 class GatedMixture(Mixture):
     """Σ p x Φ(s x) = Σ p E[x; x > z/s] with standard normal z."""
 
-    absolute = False
-
     def hermite(self, mean: Array, variance: Array, order: int) -> list[Array]:
-        """μ c_n + σ (√(n+1) c_{n+1} + √n c_{n−1}) of the coefficients c_n of Σ p Φ(s x)."""
+        """Hermite coefficients of Σ p x Φ(s x), from those c_n of Σ p Φ(s x).
+
+        They are μ c_n + σ (√(n+1) c_{n+1} + √n c_{n−1}).
+
+        Args:
+            mean: mean of x.
+            variance: variance of x, of the same shape.
+            order: how many.
+        """
         scale = safe_scale(variance)
         threshold, _ = self.terms(mean, variance)
         reach = namespace(mean).sum(constants(self.weights, mean) * cdf(threshold), axis=-1)
@@ -71,18 +76,3 @@ class GatedMixture(Mixture):
 
 
 GATE = GatedMixture((1.0,), (1.0,))
-# SiLU to 2e-9 |x|: its pairs are so accurate only where |μ| is below 10 or σ is not small.
-SILU = GatedMixture(LOGISTIC.weights, LOGISTIC.slopes)
-
-
-@functools.cache
-def silu_surrogate(single: bool) -> GatedMixture:
-    """A mixture of few gates near x S(x), for the end of its series.
-
-    With the first 32 terms of the series exact, the rest of it is off by less than 1e-9 or 1e-7 of
-    the covariance in double precision (six terms), 1e-4 of the deviations in single (four).
-
-    Args:
-        single: whether single precision will do.
-    """
-    return SILU.compressed(4 if single else 6, 4.0)

@@ -1,34 +1,51 @@
-"""Mehler's series of the covariance of two activations, and the pairs it is too short for."""
+"""Mehler's series of the covariance of activations, and what it leaves out."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
-import numpy as np
-
-from moment_calculus.numerics.arrays import Array, outer
-from moment_calculus.numerics.normal.bivariate import is_single
-from moment_calculus.numerics.special import TINY_VARIANCE, constants, namespace, stop_gradient
-
-# Truncation that the completed series of sigmoid and tanh lets pass: of a pair, the geometric mean
-# of what its two members tolerate, the larger of a number and a share of the variance. Last, the
-# relative rounding of the variance.
-TOLERANCE = {"double": (5e-9, 5e-9, 0.0), "single": (1e-12, 5e-6, 5e-5)}
-# Truncation that is integrated away: a share of the covariance, and one of the deviations.
-RESIDUE = {"double": (3e-7, 1e-13), "single": (1e-6, 1e-6)}
+from moment_calculus.functions.base import Activation, Meet, Moments, correlation
+from moment_calculus.numerics.arrays import Array, diagonal, outer
+from moment_calculus.numerics.special import namespace, safe_scale
 
 
-def precision(array: Array) -> str:
-    """Key of the tables of tolerances.
+class Operand(NamedTuple):
+    """A function of Gaussians.
 
     Args:
-        array: any floating-point array.
+        activation: f.
+        mean: means of x, in the layout in which f takes x.
+        variance: variances of x, of the same shape.
+        arranged: brings arrays of that layout to [..., d].
     """
-    return "single" if is_single(array) else "double"
+
+    activation: Activation
+    mean: Array
+    variance: Array
+    arranged: Callable[[Array], Array] = lambda array: array
+
+    def moments(self) -> Moments:
+        """Mean and variance of x, arranged."""
+        return self.arranged(self.mean), self.arranged(self.variance)
+
+    def hermite(self, order: int) -> list[Array]:
+        """Hermite coefficients, arranged."""
+        found = self.activation.hermite(self.mean, self.variance, order)
+        return [self.arranged(coefficient) for coefficient in found]
 
 
-def series(left: Sequence[Array], right: Sequence[Array], rho: Array, meet: Any) -> Array:
+def alike(left: Array, right: Array) -> Array:
+    """How components meet of which each has one partner, beside :func:`outer`.
+
+    Args:
+        left: [..., d].
+        right: [..., d].
+    """
+    return left * right
+
+
+def series(left: Sequence[Array], right: Sequence[Array], rho: Array, meet: Meet = outer) -> Array:
     """The sum of ρⁿ g_n h_n, n ≥ 1, over all coefficients given.
 
     Args:
@@ -43,74 +60,73 @@ def series(left: Sequence[Array], right: Sequence[Array], rho: Array, meet: Any)
     return total
 
 
-def truth(array: Array) -> bool | None:
-    """The value of a Boolean; None if it is traced, and has no value yet.
-
-    Args:
-        array: a single Boolean.
-    """
-    try:
-        return bool(array)
-    except (RuntimeError, TypeError):  # of torch and of JAX
-        return None
-
-
-def above_diagonal(array: Array) -> Array:
-    """The mask [d, d] of the pairs i < j.
-
-    Args:
-        array: [..., d].
-    """
-    return constants(np.triu(np.ones((array.shape[-1],) * 2), 1), array) > 0
-
-
-def gaps(spread: Array, coefficients: Sequence[Array]) -> Array:
-    """Var f − Σ g_n², of which rounding alone is judged by the last terms, which it follows then.
-
-    Args:
-        spread: Var f.
-        coefficients: g_n.
-    """
-    rounding = TOLERANCE[precision(spread)][2]
-    squares = [stop_gradient(coefficient) ** 2 for coefficient in coefficients]
-    gap, ending = spread - sum(squares), sum(squares[-4:])
-    xp = namespace(spread)
-    gap = xp.where(gap < rounding * spread, xp.minimum(gap, ending), gap)
-    return xp.clip(gap, min=0.0)
-
-
-def beyond_tolerance(
-    spread: Array, coefficients: Sequence[Array], rho: Array, *, absolute: bool
+def function_covariance(
+    first: Operand, second: Operand, covariance: Array, order: int, meet: Meet = outer
 ) -> Array:
-    """Pairs i < j of which the certificate exceeds TOLERANCE [..., d, d]; or one False for all.
+    """Covariance of functions of Gaussians, in closed form or by the series.
+
+    The error of the series is that of the one for pairs of the same function.
 
     Args:
-        spread: variances of f(x), [..., d].
-        coefficients: Hermite coefficients, each [..., d].
-        rho: correlations [..., d, d].
-        absolute: whether the number in TOLERANCE passes too, or only the share.
+        first: f of x, [..., d].
+        second: g of y, [..., e].
+        covariance: Cov(x, y), [..., d, e].
+        order: number of terms.
+        meet: how x and y meet: :func:`outer`, or :func:`alike` for x_i with y_i alone; the
+            covariance and the result then are [..., d].
+
+    Returns:
+        Of the shape of the covariance.
+
+    Source: Mehler's formula.
     """
-    xp = namespace(spread)
-    least, share, _ = TOLERANCE[precision(spread)]
-    excess = gaps(spread, coefficients) / xp.clip(
-        share * spread, min=least if absolute else TINY_VARIANCE
-    )
-    negligible = xp.all(excess <= 1)
-    if truth(negligible):
-        return ~negligible
-    # |ρ|^(order+1) √(excess_i excess_j) > 1, with powers of vectors only
-    reach = excess ** (0.5 / (len(coefficients) + 1))
-    return above_diagonal(spread) & (xp.abs(stop_gradient(rho)) * outer(reach, reach) > 1)
+    ends = first.moments(), second.moments()
+    exact = first.activation.cross_covariance(second.activation, *ends, covariance, meet)
+    if exact is not NotImplemented:
+        return exact
+    size = meet(*(safe_scale(variance) for _, variance in ends))
+    rho = namespace(covariance).clip(covariance / size, min=-1.0, max=1.0)
+    return series(first.hermite(order), second.hermite(order), rho, meet)
 
 
-def beyond_residue(total: Array, bound: Array, size: Array) -> Array:
-    """Pairs of which the certificate exceeds RESIDUE.
+def mehler(activation: Activation, mean: Array, covariance: Array, *, order: int) -> Array:
+    """Truncated Mehler series Σ ρⁿ g_n(x_i) g_n(x_j), n = 1 … order.
 
     Args:
-        total: the series.
-        bound: the certificate.
-        size: product of the standard deviations.
+        activation: f.
+        mean: [..., d].
+        covariance: symmetric, [..., d, d].
+        order: number of terms.
+
+    Returns:
+        Positive semi-definite matrices [..., d, d], the diagonal truncated like the rest.
+
+    Source: Mehler's formula.
     """
-    xp = namespace(total)
-    share, least = RESIDUE[precision(total)]
-    return bound > xp.maximum(share * xp.abs(stop_gradient(total)), least * size)
+    variance = diagonal(covariance)
+    coefficients = activation.hermite(mean, variance, order)
+    return series(coefficients, coefficients, correlation(variance, covariance))
+
+
+def mehler_certificate(activation: Activation, mean: Array, covariance: Array, order: int) -> Array:
+    """Bound on the absolute truncation error of :func:`mehler`, up to rounding.
+
+    Args:
+        activation: f.
+        mean: [..., d].
+        covariance: symmetric, [..., d, d].
+        order: number of terms of the series.
+
+    Returns:
+        |ρ|^(order+1) √(gap_i gap_j) in [..., d, d], with gap = Var f − Σ g_n², at least 0.
+
+    Source: Cauchy–Schwarz on the terms that are left out.
+    """
+    xp = namespace(mean)
+    variance = diagonal(covariance)
+    rho = correlation(variance, covariance)
+    gap = activation.moments(mean, variance)[1]
+    for coefficient in activation.hermite(mean, variance, order):
+        gap = gap - coefficient * coefficient
+    root = xp.clip(gap, min=0.0) ** 0.5
+    return xp.abs(rho) ** (order + 1) * outer(root, root)

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 import math
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Self
-
-import numpy as np
 
 from moment_calculus.functions.base import (
     Array,
-    Surrogate,
     correlation,
     normal_hermite,
     over_pairs,
@@ -22,7 +17,7 @@ from moment_calculus.numerics.special import constants, namespace, safe_scale
 
 
 @dataclass(frozen=True)
-class Mixture(Surrogate):
+class Mixture(ABC):
     """Σ p k(x; s) for a kernel k with known pairs, which a subclass provides.
 
     Args:
@@ -45,6 +40,15 @@ class Mixture(Surrogate):
         return mean[..., None] * damped, damped
 
     @abstractmethod
+    def features(self, mean: Array, variance: Array) -> tuple[Array, ...]:
+        """What :meth:`between` needs of each variable, on a new trailing axis of mixture terms.
+
+        Args:
+            mean: mean of x.
+            variance: variance of x, of the same shape.
+        """
+
+    @abstractmethod
     def between(self, first: tuple[Array, ...], second: tuple[Array, ...], rho: Array) -> Array:
         """Covariance of k(x; s) and k(y; s′).
 
@@ -54,7 +58,7 @@ class Mixture(Surrogate):
             rho: correlation of x and y, of a shape that broadcasts with the features'.
         """
 
-    def pairs(self, first: tuple[Array, ...], second: tuple[Array, ...], rho: Array) -> Array:
+    def _pairs(self, first: tuple[Array, ...], second: tuple[Array, ...], rho: Array) -> Array:
         """Σ p p′ Cov(k(x; s), k(y; s′))."""
         xp = namespace(rho)
         weights = constants(self.weights, rho)
@@ -83,34 +87,9 @@ class Mixture(Surrogate):
             left, right = (
                 tuple(xp.moveaxis(part, 0, -1) for part in parts) for parts in (first, second)
             )
-            return self.pairs(left, right, rho)
+            return self._pairs(left, right, rho)
 
         return over_pairs(function, features, correlation(variance, covariance))
-
-    def compressed(self, count: int, offset: float) -> Self:
-        """The mixture of fewer terms with the same moments of 1 / (s⁻² + offset).
-
-        Args:
-            count: number of terms.
-            offset: the variance of x for which the covariances are to be nearest.
-
-        Source: Gauss quadrature of the discrete measure p, by Lanczos.
-        """
-        slopes = np.asarray(self.slopes)
-        nodes, weights = _gauss(1 / (slopes**-2 + offset), np.asarray(self.weights), count)
-        found = (1 / nodes - offset) ** -0.5
-        return type(self)(tuple(weights.tolist()), tuple(found.tolist()))
-
-    def scaled(self, factor: float, weight: float = 1.0) -> Self:
-        """The mixture with all slopes and weights multiplied.
-
-        Args:
-            factor: of the slopes.
-            weight: of the weights.
-        """
-        return type(self)(
-            tuple(weight * p for p in self.weights), tuple(factor * s for s in self.slopes)
-        )
 
 
 @dataclass(frozen=True)
@@ -118,7 +97,13 @@ class StepMixture(Mixture):
     """Σ p Φ(s x) = Σ p P(x > z/s) with standard normal z: a mixture of steps seen through noise."""
 
     def hermite(self, mean: Array, variance: Array, order: int) -> list[Array]:
-        """Σ p (σd)ⁿ (−1)ⁿ⁻¹ He_{n−1}(h) φ(h) / √n!, n = 1 … order."""
+        """Hermite coefficients Σ p (σd)ⁿ (−1)ⁿ⁻¹ He_{n−1}(h) φ(h) / √n!, n = 1 … order.
+
+        Args:
+            mean: mean of x.
+            variance: variance of x, of the same shape.
+            order: how many.
+        """
         xp = namespace(mean)
         threshold, damped = self.terms(mean, variance)
         step = safe_scale(variance)[..., None] * damped
@@ -138,20 +123,6 @@ class StepMixture(Mixture):
         """Cov(1{x > z/s}, 1{y > z′/s′}), by bivariate normal probabilities."""
         (threshold, step), (other, steps) = first, second
         return step_covariance(threshold, other, rho * step * steps)
-
-
-def _gauss(points: np.ndarray, masses: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Nodes and weights of the Gauss quadrature of a discrete measure."""
-    current, previous = np.sqrt(masses / masses.sum()), np.zeros_like(masses)
-    coupling, matrix = 0.0, np.zeros((count + 1, count + 1))
-    for k in range(count):
-        following = points * current - coupling * previous
-        matrix[k, k] = current @ following
-        following = following - matrix[k, k] * current
-        coupling = matrix[k, k + 1] = matrix[k + 1, k] = float(np.linalg.norm(following))
-        current, previous = following / coupling, current
-    nodes, vectors = np.linalg.eigh(matrix[:count, :count])
-    return nodes, masses.sum() * vectors[0] ** 2
 
 
 # S(x) = Σ p Φ(s x) to 2.1e-9 for all x. Source: Monahan & Stefanski (1992), 8 terms.
@@ -177,18 +148,3 @@ LOGISTIC = StepMixture(
         0.238212616409306,
     ),
 )
-# Terms of the surrogate. With the first 32 terms of the series exact, the rest of it is off by
-# 1e-8 + 4e-7 of the covariance for 5 and by 2e-5 of the standard deviations for 4.
-SURROGATE_TERMS = {True: 4, False: 5}
-OFFSET = 4.0  # where the rest of the series first matters
-
-
-@functools.cache
-def logistic_surrogate(single: bool, factor: float = 1.0) -> StepMixture:
-    """A mixture of few steps near c S(c x).
-
-    Args:
-        single: whether single precision will do.
-        factor: c.
-    """
-    return LOGISTIC.compressed(SURROGATE_TERMS[single], OFFSET).scaled(factor, factor)

@@ -11,7 +11,7 @@ from typing import Any
 
 from moment_calculus.functions.base import Activation, Array, normal_hermite
 from moment_calculus.functions.chains import extremes
-from moment_calculus.functions.pairs.completion import Operand, alike, function_covariance
+from moment_calculus.functions.pairs.mehler import Operand, alike, function_covariance
 from moment_calculus.functions.table import activation
 from moment_calculus.numerics.arrays import outer
 from moment_calculus.numerics.quadrature import nodes
@@ -25,7 +25,7 @@ from moment_calculus.values.spread import Spread
 from moment_calculus.values.step import Step
 from moment_calculus.values.support import overlap
 
-ORDER = 8  # terms of the series to begin with
+ORDER = 16  # terms of the series
 
 
 @dataclass(frozen=True, eq=False)

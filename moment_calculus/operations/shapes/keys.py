@@ -8,7 +8,6 @@ from functools import reduce
 from operator import and_
 from typing import Any
 
-from moment_calculus.functions.pairs.mehler import truth
 from moment_calculus.numerics.arrays import Array, transpose
 from moment_calculus.numerics.special import namespace
 from moment_calculus.operations.shapes.moves import Moved
@@ -96,7 +95,10 @@ def _is_alike(first: Any, second: Any) -> bool:
         return type(first) is type(second) and not _is_array(first) and first == second
     if tuple(first.shape) != tuple(second.shape) or first.dtype != second.dtype:
         return False
-    return truth(namespace(first).all(first == second)) is True
+    try:
+        return bool(namespace(first).all(first == second))
+    except (RuntimeError, TypeError):  # of torch and of JAX: traced, without values yet
+        return False
 
 
 def same_element(first: tuple, second: tuple) -> Array | None:
