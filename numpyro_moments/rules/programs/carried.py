@@ -20,18 +20,6 @@ class SeenThrough(Exception):
     """A step uses more of a value than the moments that cross the boundary."""
 
 
-class JointNeeded(Exception):
-    """A step uses the joint covariance of a value whose variances alone were to be carried.
-
-    Args:
-        name: the label of the value.
-    """
-
-    def __init__(self, name: str) -> None:
-        super().__init__(name)
-        self.name = name
-
-
 class Matched(Deferred):
     """Moments that stand for a function of a Gaussian; nobody may ask for the function.
 
@@ -42,11 +30,18 @@ class Matched(Deferred):
     __slots__ = ()
 
     def __init__(self, gaussian: Gaussian) -> None:
-        self._gaussian = gaussian  # the other fields stay unset
+        self._gaussian = gaussian
+        self._settled = self._made = self.closed_form = self.otherwise = None
 
-    def __getattr__(self, name: str) -> Any:
-        """Refuse what only the function knows."""
-        raise SeenThrough(name)
+    @property
+    def base(self) -> Any:  # type: ignore[override]
+        """Not known."""
+        raise SeenThrough("base")
+
+    @property
+    def function(self) -> Any:
+        """Not known."""
+        raise SeenThrough("function")
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -134,6 +129,12 @@ class Form:
             not gaussian.has_covariance and not gaussian.independent and gaussian.axis is not None,
         )
 
+    @property
+    def joint_shape(self) -> tuple[int, ...]:
+        """Shape of the covariance matrices over the feature axis."""
+        size = 1 if self.axis is None else self.shape[self.axis]
+        return (*batch_shape(self.shape, self.axis), size, size)
+
     def pack(self, value: Any) -> tuple[Any, ...]:
         """Arrays of a value of this form: mean, variance and, if it has one, covariance.
 
@@ -143,9 +144,7 @@ class Form:
         gaussian = value.gaussian()
         arrays = [jnp.broadcast_to(part, self.shape) for part in (gaussian.mean, gaussian.variance)]
         if self.dense or self.joint:
-            size = 1 if self.axis is None else self.shape[self.axis]
-            shape = (*batch_shape(self.shape, self.axis), size, size)
-            arrays.append(jnp.broadcast_to(gaussian.joint_covariance(), shape))
+            arrays.append(jnp.broadcast_to(gaussian.joint_covariance(), self.joint_shape))
         return tuple(jnp.asarray(array, self.dtype) for array in arrays)
 
     def unpack(
@@ -169,7 +168,7 @@ class Form:
         mean, variance, *rest = arrays
         covariance = rest[0] if rest else lambda: self._diagonal(variance)
         behind = union(inputs)
-        known = self._joint(rest, joint or (lambda: _missing(sites)))
+        known = self._joint(rest, joint or _missing)
         gaussian = Gaussian(
             mean,
             Spread(variance, covariance if self.dense else None, known),
@@ -190,5 +189,5 @@ class Form:
         return (lambda: rest[0]) if rest else missing
 
 
-def _missing(sites: frozenset[str]) -> Any:
-    raise JointNeeded(min(sites))
+def _missing() -> Any:
+    raise SeenThrough("joint covariance")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 import warnings
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import jax
@@ -14,10 +15,8 @@ import jax.numpy as jnp
 from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.operations.shapes.indexing import index
 from moment_calculus.values import Ties
-from numpyro_moments.rules.programs.carried import Form, JointNeeded
+from numpyro_moments.rules.programs.carried import Form
 from numpyro_moments.rules.table import is_random
-
-ATTEMPTS = 8  # at finding out which joint covariances have to be carried
 
 
 @dataclass(frozen=True)
@@ -73,26 +72,28 @@ class Plan:
             None if a step does not hand on what it gets: values of the same form, independent of
             each other and of the constants.
         """
-        plan = self
-        for _ in range(ATTEMPTS):
-            try:
-                return plan._probed()
-            except JointNeeded as need:
-                plan = plan._with_joint(need.name)
-        return None
+        needed: set[int] = set()
+        found = self._probed(needed)
+        return self._with_joint(needed).complete() if needed else found
 
-    def _with_joint(self, name: str) -> Plan:
+    def _with_joint(self, places: Collection[int]) -> Plan:
+        """The plan that carries joint covariances of these values as well."""
         forms = tuple(
-            replace(form, joint=True) if form and _label(place) == name else form
+            replace(form, joint=True) if form and place in places else form
             for place, form in enumerate(self.forms)
         )
         return replace(self, forms=forms)
 
-    def _probed(self) -> Plan | None:
+    def _probed(self, needed: set[int]) -> Plan | None:
+        """What a step does; adds the values whose joint covariance it would need, and has not."""
         found: dict[str, Any] = {}
 
+        def missing(place: int, form: Form) -> Any:
+            needed.add(place)
+            return jnp.zeros(form.joint_shape, form.dtype)
+
         def probe(carried: Any, sliced: Any) -> None:
-            handed, results = self._step(carried, sliced)
+            handed, results = self._step(carried, sliced, missing)
             found["forms"] = tuple(map(_form, handed))
             found["handed"] = tuple(map(_sites, handed))
             found["stacks"] = tuple((_form(value), _sites(value)) for value in results)
@@ -122,14 +123,23 @@ class Plan:
     def _sliced(self) -> list[Any]:
         return [(part.mean, part.variance) if is_random(part) else part for part in self.slices]
 
-    def _step(self, carried: list[Any], sliced: list[Any]) -> tuple[list[Any], list[Any]]:
+    def _step(
+        self, carried: list[Any], sliced: list[Any], missing: Any = None
+    ) -> tuple[list[Any], list[Any]]:
         """One step on arrays; results are values."""
         constants = [
             form.unpack(arrays, value.sites, value.propagation) if form else arrays
             for (form, arrays), value in zip(self.constants, self.loop.constants, strict=True)
         ]
         values = [
-            form.unpack(arrays, frozenset([_label(place)]), self._propagation) if form else arrays
+            form.unpack(
+                arrays,
+                frozenset([_label(place)]),
+                self._propagation,
+                joint=missing and partial(missing, place, form),
+            )
+            if form
+            else arrays
             for place, (form, arrays) in enumerate(zip(self.forms, carried, strict=True))
         ]
         rows = [
@@ -188,7 +198,7 @@ class Plan:
 
     def _joint_of_carried(self, place: int) -> Any:
         """The joint covariance, where it is asked for after the loop: by another run."""
-        return lambda: self._with_joint(_label(place))._arrays()[0][place][2]
+        return lambda: self._with_joint([place])._arrays()[0][place][2]
 
     def _joint_of_stacked(self, place: int) -> Any:
         stacks = [

@@ -8,7 +8,7 @@ import pytest
 from jax import lax
 
 from numpyro_moments import DependenceWarning, Moments, UnsupportedMoments, propagate
-from tests.numpyro.loops.helpers import STEPS, WIDTH, X, uncertain
+from tests.numpyro.loops.helpers import STEPS, WIDTH, X, same, uncertain
 
 pytestmark = pytest.mark.usefixtures("double_precision_in_jax")
 
@@ -83,3 +83,22 @@ def test_warnings_point_to_the_line_inside_the_loop():
         propagate(run, coefficient, uncertain(4))
     assert {warning.filename for warning in caught} == {__file__}
     assert len({warning.lineno for warning in caught}) == 1
+
+
+def test_a_loop_carries_the_joint_covariance_that_its_steps_use():
+    """h + its mirror image needs what diagonal covariances do not propagate."""
+    mix = jnp.asarray(0.4 * np.random.default_rng(1).normal(size=(WIDTH, WIDTH)))
+
+    def looped(weights, noise):
+        step = lambda h, e: (h @ mix + e, h + h[:, ::-1])  # noqa: E731
+        return lax.scan(step, X @ weights @ mix, noise)[1]
+
+    def plain(weights, noise):
+        hidden, rows = X @ weights @ mix, []
+        for i in range(STEPS):
+            rows.append(hidden + hidden[:, ::-1])
+            hidden = hidden @ mix + noise[i]
+        return jnp.stack(rows)
+
+    inputs = uncertain(WIDTH, WIDTH), uncertain(STEPS, len(X), WIDTH)
+    same(*(propagate(run, *inputs, covariance="diagonal") for run in (looped, plain)))
