@@ -58,8 +58,10 @@ activations are matched by Gaussians, which is the approximation of the source p
 OBJECTIVE_OPTIONS = """
 covariance: ``"full"`` carries the covariance over the feature axis, ``"diagonal"`` the
     variances only (O(d) instead of O(d²) memory for each element of the batch).
-rules: rule book: ``"exact"``, ``"dvi"`` for the source paper's approximate covariances,
-    ``"first_order"`` for the delta method, or a rule book of your own.
+rules: rule book: ``"exact"`` (covariances of activations without closed pairs by 32 terms of
+    a series, see :func:`moment_calculus.functions.pairs.covariance.covariance`), ``"dvi"`` for
+    the source paper's approximate covariances, ``"first_order"`` for the delta method, or a
+    rule book of your own.
 categorical: expected log-likelihood of classes, ``"delta"`` (second order, the source
     papers'), ``"jensen"`` (keeps the ELBO a lower bound) or ``"sample"`` (unbiased: the
     logits alone are drawn, with their joint covariance, behind the analytic layers).

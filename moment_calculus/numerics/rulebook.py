@@ -105,6 +105,14 @@ class Propagation:
         """Whether covariances over the feature axis are carried."""
         return self.covariance == "full"
 
+    def replacement(self, operation: str) -> Callable[..., Any] | None:
+        """The rule book's rule in the place of an operation's own; None if it has none.
+
+        Args:
+            operation: its name, one of :data:`OPERATIONS`.
+        """
+        return self.rulebook.operations.get(operation)
+
 
 def check_choice(option: str, choice: Any, candidates: Collection[str]) -> None:
     """Check a name that a user gives.

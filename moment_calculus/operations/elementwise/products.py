@@ -68,7 +68,7 @@ class _SquaredDeviation(Activation):
 
 
 @dataclass(frozen=True, eq=False)
-class Rescaled(Step):
+class Proportional(Step):
     """A product with deviations in proportion to those of jointly Gaussian factors.
 
     Args:
@@ -128,7 +128,7 @@ def matched_product(product: Gaussian, first: Gaussian, second: Gaussian) -> Gau
     xp = namespace(variance)
     ratio = safe_scale(variance) / safe_scale(product.variance)
     ratio = xp.where(product.variance > TINY_VARIANCE, ratio, xp.ones_like(ratio))
-    step = Rescaled(product, ratio)
+    step = Proportional(product, ratio)
     covariance = (lambda: step.spread(product.covariance)) if product.has_covariance else None
     return Gaussian(
         product.mean,

@@ -193,7 +193,7 @@ def product_of(left: Gaussian, right: Gaussian) -> Gaussian:
         DependenceWarning: if one is multiplied again by what it is a product of.
     """
     first, second, axis = aligned(left, right)
-    if (rule := first.propagation.rulebook.operations.get("product")) is not None:
+    if (rule := first.propagation.replacement("product")) is not None:
         return rule(first, second).gaussian()
     cross = elementwise_covariance(first, second)
     if cross is None:

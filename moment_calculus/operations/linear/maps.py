@@ -54,7 +54,7 @@ def linear(inputs: Any, weight: Any, bias: Any = None) -> Value:
     if isinstance(b, Gaussian) and not _is_plain_bias(b, w):
         return add(linear(x, w), b)
     if isinstance(x, Gaussian) and isinstance(w, Gaussian):
-        rule = x.propagation.rulebook.operations.get("linear")
+        rule = x.propagation.replacement("linear")
         if rule is not None:
             return rule(x, w, b)
     mean = affine(_mean(x), _mean(w), _mean(b))
@@ -265,7 +265,7 @@ def _times_vector(x: Any, vector: Any) -> Value:
         return linear(vector, x)
     weight = reshape(vector, (1, *vector.shape))
     _check(x, weight, None)
-    if isinstance(x, Gaussian) and "linear" in x.propagation.rulebook.operations:
+    if isinstance(x, Gaussian) and x.propagation.replacement("linear") is not None:
         return reshape(linear(x, weight), x.shape[:-1])
     return _scalar_products(x, vector)
 
