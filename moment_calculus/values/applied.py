@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -43,6 +44,14 @@ class Applied(Step):
         """E f′, the Jacobian by Stein's lemma."""
         base, activation = self.function
         return ruled(base, activation).gain(base.mean, base.variance)
+
+    @cached_property
+    def quadratic(self) -> tuple[Gaussian, Gaussian, Array]:  # type: ignore[override]
+        """½ E f″ for x with itself."""
+        base, activation = self.function
+        scale = safe_scale(base.variance)
+        second = ruled(base, activation).hermite(base.mean, base.variance, 2)[1]
+        return base, base, math.sqrt(0.5) * second / scale / scale
 
     def follows(self, place: int) -> bool:
         """Always."""

@@ -1,8 +1,9 @@
 """Dependence between live values: their cross-covariance, by the steps that made them.
 
 The newer of two values is expanded into its inputs until a common ancestor is reached, unless its
-step knows more. A product adds the covariance of its second-order term with the products that are
-not among its ancestors.
+step knows more. A product adds the covariance of its second-order term with those of the products
+and functions that are not among its ancestors: that of (x − E x)(y − E y) and f(u) is
+C_xu C_yu E f″ for jointly Gaussian x, y and u, and the orders beyond meet nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from moment_calculus.numerics.special import namespace, safe_scale
 from moment_calculus.values.ancestry import ancestors
 from moment_calculus.values.entries import covariance_of_entries, variance_of_common
 from moment_calculus.values.gaussian import Gaussian
-from moment_calculus.values.layout import features_last, from_features_last
+from moment_calculus.values.layout import features_last, from_features_last, rows_scaled
 from moment_calculus.values.support import overlap
 
 
@@ -24,7 +25,7 @@ def cross_covariance(left: Gaussian, right: Gaussian) -> Array | None:
 
     Exact, for jointly Gaussian inputs of every step, where the steps between the values are linear,
     products of Gaussians, one activation (Stein's lemma), or one activation on either side
-    (:mod:`moment_calculus.functions.pairs.completion`). In diagonal mode the inputs of a linear map
+    (:mod:`moment_calculus.functions.pairs.mehler`). In diagonal mode the inputs of a linear map
     enter as independent, as in its variance.
 
     Args:
@@ -92,7 +93,7 @@ class Query:
         key = (left.serial, right.serial, self.is_mixed)
         crossed = self.answers.crossed
         if key not in crossed:
-            crossed[key] = self._found(left, right)
+            crossed[key] = _fitted(self._found(left, right), left, right)
         return crossed[key]
 
     def _found(self, newer: Gaussian, older: Gaussian) -> Array | None:
@@ -133,7 +134,7 @@ class Query:
         """Covariance of (x − E x)(y − E y), for a product x·y, with another value.
 
         Args:
-            product: with features d.
+            product: a value with a part of second order, with features d.
             other: with features e.
 
         Returns:
@@ -148,7 +149,9 @@ class Query:
 
     def _pairs(self, left: Gaussian, right: Gaussian) -> Array | float | None:
         step = right.step
-        total: Any = self._isserlis(left.step.factors, step.factors) if step.factors else 0.0
+        # a product of functions is one of Gaussians with their moments, and bends with none of them
+        bends = step.quadratic and (step.function is None or not _has_curved_factors(left))
+        total: Any = self._isserlis(left, right) if bends else 0.0
         for place, source in enumerate(step.inputs if total is not None else ()):
             if not overlap(source, left):
                 continue
@@ -161,13 +164,16 @@ class Query:
             total = total + transpose(term)
         return total
 
-    def _isserlis(self, left: Any, right: Any) -> Array | None:
-        """C_xu C_yv + C_xv C_yu for the factors x, y and u, v of two products."""
-        (x, y), (u, v) = left, right
-        xu, yv, xv, yu = (self.cross(a, b) for a, b in ((x, u), (y, v), (x, v), (y, u)))
+    def _isserlis(self, left: Gaussian, right: Gaussian) -> Array | None:
+        """a b (C_xu C_yv + C_xv C_yu) for the parts a (x, y) and b (u, v) of second order."""
+        parts: Any = left.step.quadratic, right.step.quadratic
+        (x, y, a), (u, v, b) = parts
+        xu, yv, xv, yu = (self.cross(f, g) for f, g in ((x, u), (y, v), (x, v), (y, u)))
         if xu is None or yv is None or xv is None or yu is None:
             return None
-        return xu * yv + xv * yu
+        total = xu * yv + xv * yu
+        total = total if a is None else rows_scaled(total, a, left.axis)
+        return total if b is None else transpose(rows_scaled(transpose(total), b, right.axis))
 
     def precedes(self, value: Gaussian, later: Gaussian) -> bool:
         """Whether a value is an ancestor of a later one, so jointly Gaussian with its inputs.
@@ -182,8 +188,21 @@ class Query:
         return value.serial in lineages[later.serial]
 
 
+def _has_curved_factors(product: Gaussian) -> bool:
+    return any(part.step.curved for part in ancestors(product) if part is not product)
+
+
 def _marginal(value: Gaussian) -> Array:
     return diagonal_matrix(features_last(value.variance, value.axis))
+
+
+def _fitted(cross: Array | None, left: Gaussian, right: Gaussian) -> Array | None:
+    """Without the leading axes of size one that a reshape on the way dropped of the values."""
+    ranks = (len(value.shape) - (value.axis is not None) for value in (left, right))
+    rank = 2 + max(ranks)
+    if cross is None or cross.ndim <= rank:
+        return cross
+    return namespace(cross).reshape(cross, cross.shape[cross.ndim - rank :])
 
 
 def elementwise_covariance(left: Gaussian, right: Gaussian) -> Array | float | None:

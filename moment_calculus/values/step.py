@@ -32,6 +32,8 @@ class Step:
         curved: whether it is a function or a product, known by its moments alone.
         function: the Gaussian and the function of which it is the image, as a pair.
         factors: the two values of which it is the product.
+        quadratic: values x and y and a weight, an array of the value's shape or None for one, if
+            its part of second order is weight · ((x − E x)(y − E y) − Cov(x, y)).
         weight: whether it is a latent matrix as a whole, not a batch of latent vectors; a product
             with certain columns then has its rows as features.
     """
@@ -44,6 +46,7 @@ class Step:
     curved: bool = False
     function: tuple[Any, Any] | None = None
     factors: tuple[Any, Any] | None = None
+    quadratic: tuple[Any, Any, Array | None] | None = None
     weight: bool = False
 
     def follows(self, place: int) -> bool:

@@ -10,6 +10,7 @@ from moment_calculus.functions.table import ReLU, Sigmoid, Tanh
 from moment_calculus.operations.elementwise.arithmetic import add, multiply, subtract
 from moment_calculus.operations.elementwise.unary import apply, leaf, scale_shift
 from moment_calculus.operations.linear.maps import linear
+from moment_calculus.operations.shapes.indexing import index
 from moment_calculus.rulebooks import propagation_of
 
 SAMPLES = 400_000
@@ -128,3 +129,31 @@ def test_differences_of_products_keep_a_positive_variance():
     result = subtract(multiply(rectified, gate), multiply(rectified, other)).gaussian()
     assert result.variance.min() > 0
     assert np.linalg.eigvalsh(result.joint_covariance().numpy())[0] > -1e-12
+
+
+RHO = 0.9
+NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(60)
+FIRST = torch.as_tensor(np.repeat(NODES, 60))
+SECOND = RHO * FIRST + np.sqrt(1 - RHO**2) * torch.as_tensor(np.tile(NODES, 60))
+MASSES = torch.as_tensor(np.outer(WEIGHTS, WEIGHTS).ravel() / WEIGHTS.sum() ** 2)
+BENT = {
+    "function after the product": lambda u, v: plus(times(u, v), sigmoid(doubled(u))),
+    "function before the product": lambda u, v: (lambda f: plus(times(u, v), f))(tanh(v)),
+    "difference": lambda u, v: minus(sigmoid(u), times(v, u)),
+    "square": lambda u, v: plus(times(u, u), tanh(v)),
+    "through sums": lambda u, v: minus(plus(times(u, v), u), plus(v, tanh(plus(u, v)))),
+}
+
+
+@pytest.mark.parametrize("name", BENT)
+def test_a_product_meets_the_curvature_of_a_function(name):
+    """Exact for Gaussians: what is of second order in the one meets what is so in the other."""
+    samples = BENT[name](FIRST, SECOND)
+    mean = MASSES @ samples
+    zero, one = torch.zeros(2, dtype=torch.double), torch.ones(2, dtype=torch.double)
+    noise = leaf("w", zero, one, propagation_of("full", "exact"))
+    first, second = index(noise, 0), index(noise, 1)
+    mixed = add(scale_shift(first, RHO, 0.0), scale_shift(second, (1 - RHO**2) ** 0.5, 0.0))
+    ours = BENT[name](first, mixed).gaussian()
+    torch.testing.assert_close(ours.mean, mean, rtol=1e-6, atol=1e-7)
+    torch.testing.assert_close(ours.variance, MASSES @ (samples - mean) ** 2, rtol=1e-6, atol=1e-7)

@@ -76,6 +76,11 @@ class Product(Step):
         """Both."""
         return self.inputs
 
+    @property
+    def quadratic(self) -> tuple[Gaussian, Gaussian, None]:  # type: ignore[override]
+        """The product of the deviations."""
+        return *self.inputs, None
+
     def covariance(self) -> Array:
         """Covariance over the feature axis, of jointly Gaussian factors (Isserlis' theorem)."""
         first, second = self.inputs

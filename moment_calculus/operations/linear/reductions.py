@@ -264,7 +264,8 @@ def product(value: Any, axis: int) -> Value:
             remedy=DEPENDENCE_REMEDY,
         )
     along_batch = gaussian.axis is None or axis != len(gaussian.shape) + gaussian.axis
-    if along_batch and gaussian.propagation.replacement("product") is None:
+    long = gaussian.shape[axis] > 1  # of one factor all is known
+    if long and along_batch and gaussian.propagation.replacement("product") is None:
         return _product_over_batch(gaussian, axis)
     return reduce(multiply, unstack(gaussian, axis))
 

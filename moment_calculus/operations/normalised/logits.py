@@ -44,13 +44,14 @@ def softmax_value(logits: Gaussian) -> Gaussian:
         UnsupportedMoments: if the trailing axis is not the feature axis and its components are
             dependent.
     """
-    x = _bounded(trailing_features(logits, "a softmax"))
+    trailing = trailing_features(logits, "a softmax")
+    x = _bounded(trailing)
     mean, variance = softmax_moments(x)
     slope = _slope(mean)
     covariance = _softmax_covariance(slope @ _matrix(x) @ slope, variance)
     jacobian = slope - covariance
     spread = Spread(positive_part(diagonal(covariance)), covariance)
-    return Gaussian(mean, spread, OfLogits((logits,), jacobian), propagation=x.propagation)
+    return Gaussian(mean, spread, OfLogits((trailing,), jacobian), propagation=x.propagation)
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,7 +125,8 @@ def logsumexp_value(logits: Gaussian) -> Gaussian:
         UnsupportedMoments: if the trailing axis is not the feature axis and its components are
             dependent.
     """
-    x = _bounded(trailing_features(logits, "a logsumexp"))
+    trailing = trailing_features(logits, "a logsumexp")
+    x = _bounded(trailing)
     xp = namespace(x.mean)
     covariance = _matrix(x)
     shares = xp.exp(log_softmax(x.mean))
@@ -135,7 +137,7 @@ def logsumexp_value(logits: Gaussian) -> Gaussian:
     linear = xp.sum((covariance @ expected[..., None])[..., 0] * expected, axis=-1)
     variance = xp.clip(linear, min=0.0) + second / (1 + second)
     lifted = logsumexp(x.mean) + curvature / (1 + SATURATION * curvature) ** 0.5
-    step = OfLogits((logits,), expected[..., None, :])
+    step = OfLogits((trailing,), expected[..., None, :])
     return Gaussian(lifted[..., None], Spread(variance[..., None]), step, propagation=x.propagation)
 
 

@@ -141,7 +141,7 @@ def _rearranged(input: Value, move: Any) -> Value:
     """Rows chosen along one axis after another, as torch moves a line of integers."""
     for axis, size in enumerate(input.shape):
         line = torch.arange(size).reshape([-1 if i == axis else 1 for i in range(len(input.shape))])
-        chosen = move(line).movedim(axis, 0).flatten(1)[:, 0]
+        chosen = move(line).movedim(axis, 0).reshape(size, -1)[:, 0]
         if chosen.tolist() != list(range(size)):
             input = indexing.take(input, chosen, axis)
     return input

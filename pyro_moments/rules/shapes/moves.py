@@ -56,10 +56,13 @@ def unsqueeze(input: Value, dim: int) -> Value:
 @moment_rule(*named("expand", "broadcast_to"), takes=(LogSoftmax,), view=True)
 def expand(input: Any, *sizes: Any, size: Sequence[int] | None = None) -> Any:
     """Serve ``expand``."""
-    if isinstance(input, LogSoftmax):
-        return LogSoftmax(expand(input.source, *sizes))
     wanted = tuple(size) if size is not None else _sizes(sizes)
-    return shapes.broadcast(input, tuple(meta(input).expand(wanted).shape))
+    shape = tuple(meta(input).expand(wanted).shape)
+    if isinstance(input, LogSoftmax):
+        if shape[-1] == input.shape[-1]:
+            return input.moved(lambda value: shapes.broadcast(value, shape))
+        input = input.gaussian()  # copies of one class are no classes
+    return shapes.broadcast(input, shape)
 
 
 @moment_rule(*named("expand_as"), view=True)
