@@ -8,57 +8,41 @@ has to be what it was, or the program is captured anew.
 from __future__ import annotations
 
 import functools
-import sys
 import types
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import numpy as np
 import pyro
 import torch
 from pyro.nn import PyroModule
 
+from pyro_moments.compiled.places import (
+    Attributes,
+    Cell,
+    Digest,
+    Length,
+    ParameterStore,
+    is_foreign,
+    of_library,
+    slots_of,
+)
+
 PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.Size)
+WATCHED = 2**20  # bytes of the largest array whose contents are compared
 CROWD = 1000  # longer lists are compared by identity and length alone
-_LIBRARIES = frozenset("guides moment_calculus numpy pyro pyro_moments scipy torch".split())
-_STANDARD = sys.stdlib_module_names - {"__main__"}
 _BOOKKEEPING = (vars(torch.nn.Module()).keys() | vars(PyroModule()).keys()) - {"training"}
 
 Slot = tuple[Any, Any]  # a container and a key
 
 
-class _Cell:
-    """A closure's variable as a container."""
-
-    def __init__(self, cell: types.CellType) -> None:
-        self.cell = cell
-
-    def __getitem__(self, key: Any) -> Any:
-        return self.cell.cell_contents
-
-
-class _Length:
-    """The length of a list or dictionary as an item of its own."""
-
-    def __init__(self, items: Any) -> None:
-        self.items = items
-
-    def __getitem__(self, key: Any) -> int:
-        return len(self.items)
-
-
-class _ParameterStore:
-    """Pyro's store of unconstrained parameters, whichever dictionary it uses by now."""
-
-    def __getitem__(self, name: str) -> Any:
-        return pyro.get_param_store()._params[name]
-
-
 class Surroundings:
     """Places from which programs can read, and what was there.
 
-    Modules, functions with their closures and globals, methods, handlers, and the lists,
-    dictionaries and objects they hold are searched. Attributes of Python modules, the contents of
-    NumPy arrays, and objects of other packages are not.
+    Modules, functions with their closures, defaults and globals, methods, handlers, classes, the
+    user's own Python modules, and the lists, dictionaries, sets, NumPy arrays and objects they hold
+    are searched. The contents of NumPy arrays of more than a mebibyte, and objects of other
+    packages, are not.
 
     Args:
         roots: the model and the guide.
@@ -69,7 +53,7 @@ class Surroundings:
         self.fixed: list[tuple[Any, Any, Any, bool]] = []
         self.tensors: dict[int, list[Slot]] = {}
         self._seen: dict[int, Any] = {}  # keeps the objects alive, so that no id is used twice
-        store = _ParameterStore()
+        store = ParameterStore()
         for name in parameters:
             if name in pyro.get_param_store():
                 self._note(store, name, True)
@@ -125,27 +109,35 @@ class Surroundings:
         self._visit(value, own)
 
     def _visit(self, item: Any, own: bool) -> None:
-        if isinstance(item, (*PLAIN, torch.Tensor, type, types.ModuleType)):
+        if isinstance(item, (*PLAIN, torch.Tensor, types.ModuleType)) or id(item) in self._seen:
             return
-        if id(item) in self._seen:
-            return
+        if isinstance(item, type):
+            return self._classes(item)
         self._seen[id(item)] = item
         for kind, visit in _VISITS:
             if isinstance(item, kind):
                 return visit(self, item, own)
-        if hasattr(item, "__dict__") and not _is_foreign(type(item)):
-            self._attributes(item, vars(item).keys())
+        if not is_foreign(type(item)):
+            self._object(item)
 
     def _function(self, function: types.FunctionType, own: bool) -> None:
-        own, cells = not _of_library(function), function.__closure__ or ()
+        own, cells = not of_library(function), function.__closure__ or ()
         for name, cell in zip(function.__code__.co_freevars, cells, strict=True):
             if _filled(cell):
-                self._note(_Cell(cell), name, own)
-        self._visit(function.__defaults__, own)
-        self._visit(function.__kwdefaults__, own)
-        for name in _names(function.__code__) if own else ():
-            if name in function.__globals__:
-                self._note(function.__globals__, name, own)
+                self._note(Cell(cell), name, own)
+        for part in ("__defaults__", "__kwdefaults__", "__code__") if own else ():
+            self._note(Attributes(function), part, own)
+        names = set(_names(function.__code__)) if own else set()
+        for name in names & function.__globals__.keys():
+            self._note(function.__globals__, name, own)
+            module = function.__globals__[name]
+            if isinstance(module, types.ModuleType) and not is_foreign(module):
+                self._module_globals(module, names)
+
+    def _module_globals(self, module: types.ModuleType, names: set[str]) -> None:
+        if not of_library(module):
+            for name in names & vars(module).keys():
+                self._note(vars(module), name, True)
 
     def _method(self, method: types.MethodType, own: bool) -> None:
         self._visit(method.__func__, own)
@@ -158,32 +150,65 @@ class Surroundings:
     def _module(self, module: torch.nn.Module, own: bool) -> None:
         state = vars(module)
         for part in ("_parameters", "_buffers", "_modules", "_pyro_samples"):
-            self._visit(state.get(part), not _of_library(type(module)))
+            self._visit(state.get(part), not of_library(type(module)))
         keys = [key for key in state if key not in _BOOKKEEPING]
-        if _of_library(type(module)):
+        if of_library(type(module)):
             keys = [key for key in keys if isinstance(state[key], PLAIN)]
         self._attributes(module, keys)
 
+    def _object(self, item: Any) -> None:
+        if hasattr(item, "__dict__"):
+            self._attributes(item, vars(item).keys())
+            self._later(item)
+        own = not of_library(type(item))
+        for key in slots_of(type(item)):
+            if hasattr(item, key):
+                self._note(Attributes(item), key, own)
+        self._classes(type(item))
+
     def _attributes(self, item: Any, keys: Any) -> None:
-        kind = type(item)
         for key in list(keys):
-            self._note(vars(item), key, not _of_library(kind))
+            self._note(vars(item), key, not of_library(type(item)))
+        self._classes(type(item))
+
+    def _classes(self, kind: type) -> None:
         for base in kind.__mro__:
-            if not _of_library(base):
+            if not (of_library(base) or is_foreign(base) or id(base) in self._seen):
+                self._seen[id(base)] = base
                 self._class(base)
 
     def _class(self, kind: type) -> None:
-        if id(kind) in self._seen:
-            return
-        self._seen[id(kind)] = kind
-        for key, value in vars(kind).items():
-            if isinstance(value, types.FunctionType):
-                self._visit(value, True)
-            elif not key.startswith("__") and isinstance(value, (*PLAIN, torch.Tensor)):
+        slots = slots_of(kind)
+        self._later(kind)
+        for key in [
+            key
+            for key, value in vars(kind).items()
+            if not key.startswith("__") or isinstance(value, types.FunctionType)
+        ]:
+            if key not in slots:
                 self._note(vars(kind), key, True)
 
+    def _later(self, item: Any) -> None:
+        """An attribute that comes later hides that of a class or a base."""
+        self.fixed.append((Length(vars(item)), "number of attributes", len(vars(item)), False))
+
+    def _property(self, item: property, own: bool) -> None:
+        self._visit(item.fget, own)
+
+    def _wrapped(self, item: Any, own: bool) -> None:
+        self._visit(item.__func__, own)
+
+    def _array(self, array: np.ndarray, own: bool) -> None:
+        if array.nbytes <= WATCHED and array.dtype != object:
+            digest = Digest(array)
+            self.fixed.append((digest, "the contents of a NumPy array", digest[None], own))
+
+    def _set(self, items: set, own: bool) -> None:
+        digest = Digest(items)
+        self.fixed.append((digest, "the contents of a set", digest[None], own))
+
     def _entries(self, items: Any, own: bool) -> None:
-        self.fixed.append((_Length(items), "the length of a list or dictionary", len(items), own))
+        self.fixed.append((Length(items), "the length of a list or dictionary", len(items), own))
         if len(items) <= CROWD:
             for key in list(items) if isinstance(items, Mapping) else range(len(items)):
                 self._note(items, key, own)
@@ -198,6 +223,10 @@ _VISITS: tuple[tuple[Any, Callable], ...] = (
     (types.FunctionType, Surroundings._function),
     (types.MethodType, Surroundings._method),
     (functools.partial, Surroundings._partial),
+    (property, Surroundings._property),
+    ((staticmethod, classmethod), Surroundings._wrapped),
+    (np.ndarray, Surroundings._array),
+    (set, Surroundings._set),
     ((dict, list), Surroundings._entries),
     (tuple, Surroundings._members),
 )
@@ -212,25 +241,6 @@ def _filled(cell: types.CellType) -> bool:
         return cell.cell_contents is not cell
     except ValueError:
         return False
-
-
-def _of_library(item: Any) -> bool:
-    """Whether a function or class belongs to this library, its hosts or Python itself."""
-    package = _package(item)
-    return package in _LIBRARIES or package in _STANDARD
-
-
-def _is_foreign(kind: type) -> bool:
-    """Whether a class is neither the user's own nor a part of the hosts, such as a data frame."""
-    package = _package(kind)
-    if package in _LIBRARIES or package in _STANDARD:
-        return package in _STANDARD
-    file = getattr(sys.modules.get(kind.__module__), "__file__", None) or ""
-    return "site-packages" in file or "dist-packages" in file
-
-
-def _package(item: Any) -> str:
-    return (getattr(item, "__module__", None) or "").partition(".")[0]
 
 
 def _names(code: types.CodeType) -> Iterator[str]:
