@@ -198,6 +198,25 @@ def not_in_guide(name: str) -> UnsupportedMoments:
     )
 
 
+def drawn_in_silence(operation: str, location: str, *, host: str) -> UnsupportedMoments:
+    """A model that draws random numbers which are no site.
+
+    Args:
+        operation: what draws them, as the user calls it.
+        location: the user's line.
+        host: see the module.
+    """
+    sample = f"{host.lower()}.sample"
+    return UnsupportedMoments(
+        "the model draws random numbers that belong to no site: its ELBO would be random, and "
+        "nothing would say so",
+        remedy="switch dropout and the like to evaluation (.eval(), deterministic=True), pass what "
+        f"is random as an argument, or draw it by {sample} and name it in sample_sites=",
+        operation=operation,
+        location=location,
+    )
+
+
 def unknown_sample_sites(unknown: Iterable[str], latent: list[str]) -> UnsupportedMoments:
     """Names in ``sample_sites`` that are not those of latent sites.
 

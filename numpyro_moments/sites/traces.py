@@ -23,6 +23,7 @@ from moment_calculus.refusals.errors import UnsupportedMoments
 from numpyro_moments.evaluation.interpreter import Interpreter
 from numpyro_moments.likelihoods.derived import stripped
 from numpyro_moments.rules.table import is_random
+from numpyro_moments.sites.draws import Declared, refuse_silent_draws
 from numpyro_moments.sites.latent_vector import drawn_density
 from numpyro_moments.sites.messenger import MomentMessenger, latent_rule, model_site
 from numpyro_moments.sites.posteriors import without_wrappers
@@ -93,15 +94,19 @@ def moment_traces(
     def traced(part: Callable) -> dict:
         return handlers.trace(part).get_trace(*args, **kwargs)
 
-    def program() -> Any:
+    def program(key: Any) -> Any:
         messengers = partial(MomentMessenger, sample_sites=sample_sites), _observing(predicting)
         traces = _host_traces(model, guide, traced, parameters, key, *messengers)
         details.update(zip(("guide", "model"), traces, strict=True))
         return [{name: _dynamic(site) for name, site in trace.items()} for trace in traces]
 
-    jaxpr, shapes = jax.make_jaxpr(program, return_shape=True)()
+    jaxpr, shapes = jax.make_jaxpr(program, return_shape=True)(key)
+    if not predicting:  # the sites of a loop that is predicted are drawn inside of it
+        refuse_silent_draws(jaxpr.jaxpr, _of_sites(shapes, details["model"]))
     interpreter = Interpreter({"latent": latent_rule(propagation)}, outputs=_names(shapes))
-    parts = jax.tree.unflatten(jax.tree.structure(shapes), interpreter.run(jaxpr, ()))
+    parts = jax.tree.unflatten(
+        jax.tree.structure(shapes), interpreter.run(jaxpr, jax.tree.leaves(key))
+    )
     guide_sites, model_sites = (
         {name: {**details[kind][name], **part} for name, part in sites.items()}
         for kind, sites in zip(("guide", "model"), parts, strict=True)
@@ -131,11 +136,11 @@ def _host_traces(
     """The guide's and the model's trace, as NumPyro's ``Trace_ELBO`` makes them."""
     model_key, guide_key = jax.random.split(key)
     seeded = handlers.substitute(handlers.seed(guide, guide_key), data=parameters)
-    guide_trace = traced(guide_messenger(seeded))
+    guide_trace = traced(guide_messenger(Declared(seeded)))
     mutable = {n: site["value"] for n, site in guide_trace.items() if site["type"] == "mutable"}
     replayed = handlers.replay(handlers.seed(model, model_key), guide_trace)
     substituted = handlers.substitute(replayed, data={**parameters, **mutable})
-    model_trace = traced(model_messenger(substituted))
+    model_trace = traced(model_messenger(Declared(substituted)))
     check_model_guide_match(model_trace, guide_trace)
     _validate_model(model_trace, plate_warning="loose")
     return _kept(guide_trace), _kept(model_trace)
@@ -165,6 +170,18 @@ def _names(shapes: Any) -> Sequence[str]:
     for name in sorted(model):  # the order in which JAX flattens dictionaries
         names += [name] * len(jax.tree.leaves(model[name]))
     return names
+
+
+def _of_sites(shapes: Any, model: dict[str, dict]) -> set[int]:
+    """Places of the outputs that are of the model's random variables."""
+    guide, sites = shapes
+    place, found = len(jax.tree.leaves(guide)), set()
+    for name in sorted(sites):
+        size = len(jax.tree.leaves(sites[name]))
+        if model[name]["type"] == "sample":
+            found |= set(range(place, place + size))
+        place += size
+    return found
 
 
 def _check_known(sample_sites: Collection[str], guide: dict[str, dict]) -> None:

@@ -95,7 +95,7 @@ class MomentTensor(torch.Tensor):
             sites=self.value.sites,
             remedy="use torch.relu or torch.where with a certain condition, or draw the sites by "
             "naming them in DeterministicELBO(sample_sites=...)",
-            operation=_name(torch.Tensor.__bool__),
+            operation=name_of(torch.Tensor.__bool__),
             location=user_line(),
         )
 
@@ -193,7 +193,7 @@ def _call_rule(func: Callable, args: tuple, kwargs: dict) -> Any:
             return _overwrite(args[0], result)
     except UnsupportedMoments as refusal:
         sites = _sites((*args, *kwargs.values()))
-        raise refusal.located(_name(func), user_line(), sites) from None
+        raise refusal.located(name_of(func), user_line(), sites) from None
     view = func in VIEWS and args and type(args[0]) is MomentTensor
     return wrap(result, args[0].storage_ if view else None)
 
@@ -212,7 +212,12 @@ def _overwrite(target: Any, result: Any) -> MomentTensor:
     return target
 
 
-def _name(func: Callable) -> str:
+def name_of(func: Callable) -> str:
+    """The name by which users call a function of torch.
+
+    Args:
+        func: the function.
+    """
     try:
         name = torch.overrides.resolve_name(func)
     except Exception:  # resolve_name raises on functions it does not know, such as aten overloads
@@ -235,6 +240,6 @@ def _no_rule(func: Callable, args: tuple) -> UnsupportedMoments:
         remedy="use operations of the supported table, register one with "
         "@pyro_moments.moment_rule, or draw the sites by naming them in "
         "DeterministicELBO(sample_sites=...)",
-        operation=_name(func),
+        operation=name_of(func),
         location=user_line(),
     )

@@ -14,6 +14,7 @@ from moment_calculus.hosts.wording import MEAN_FIELD_GUIDES, not_reparameterised
 from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.refusals.errors import UnsupportedMoments
 from pyro_moments.evaluation.tensor import MomentTensor
+from pyro_moments.sites.draws import Draws
 from pyro_moments.sites.latent_vector import LatentVector, Part, modules_of, parts_of
 from pyro_moments.sites.posteriors import posterior_value, without_wrappers
 from pyro_moments.sites.transformed import gaussian_base
@@ -38,11 +39,13 @@ class MomentMessenger(Messenger):
     ) -> None:
         super().__init__()
         self.propagation, self.sample_sites = propagation, frozenset(sample_sites)
-        self.guide = guide
+        self.guide, self.draws = guide, Draws()
 
     def _pyro_sample(self, msg: Any) -> None:
-        if msg["is_observed"] or msg["done"] or msg["value"] is not None or site_is_subsample(msg):
+        if msg["is_observed"] or msg["done"] or msg["value"] is not None:
             return
+        if site_is_subsample(msg):
+            return self.draws.before(msg)
         name, fn = model_site(msg), msg["fn"]
         if isinstance(without_wrappers(fn), dist.Delta):
             return
@@ -51,11 +54,18 @@ class MomentMessenger(Messenger):
         if self._is_drawn(msg["name"], name, parts):
             if not fn.has_rsample:
                 raise not_reparameterised(name, without_wrappers(fn), host="Pyro")
-            return
+            return self.draws.before(msg)
         if auxiliary:
             _check_structure(self.guide, name)
         msg["value"] = self._vector(name, fn, parts) if parts else self._tensor(name, fn)
         msg["done"] = True
+
+    def _pyro_post_sample(self, msg: Any) -> None:
+        if msg is self.draws.site:
+            self.draws.after()
+
+    def _pyro_post_param(self, msg: Any) -> None:
+        self.draws.after()  # its initial value may be drawn anew in every run
 
     def _is_drawn(self, own: str, name: str, parts: tuple[Part, ...]) -> bool:
         if not self.sample_sites:

@@ -1,0 +1,90 @@
+"""Random numbers that a model draws besides its sites: the ELBO would be random in silence.
+
+The key of every site that is drawn bears a mark. Cut there, no key may lead to an output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Any
+
+from jax.ad_checkpoint import checkpoint_name
+from jax.extend import core
+from jax.interpreters.partial_eval import dce_jaxpr
+from numpyro.primitives import Messenger
+
+from moment_calculus.hosts.wording import drawn_in_silence
+from numpyro_moments.evaluation.user_line import line_of
+
+_MARK = "key of a site"
+
+
+class Declared(Messenger):
+    """Marks the keys with which sites and subsamples are drawn."""
+
+    def process_message(self, msg: Any) -> None:
+        """Mark the key of a message."""
+        key = msg["kwargs"].get("rng_key") if msg["type"] in ("sample", "plate") else None
+        if key is not None:
+            msg["kwargs"]["rng_key"] = checkpoint_name(key, _MARK)
+
+
+def refuse_silent_draws(program: Any, outputs: Collection[int], key: int = 0) -> None:
+    """Refuse a program whose outputs depend on a key other than through drawn sites.
+
+    Args:
+        program: open jaxpr.
+        outputs: places of the outputs that have to be certain, given the sites.
+        key: place of the key among the inputs.
+
+    Raises:
+        UnsupportedMoments: naming the function that draws and the user's line.
+    """
+    wanted = [place in outputs for place in range(len(program.outvars))]
+    live, used = dce_jaxpr(_cut(program), wanted)
+    if used[key]:
+        culprit = _first_draw(live, live.invars[sum(used[:key])])
+        place = line_of(culprit)
+        name = str(culprit.params.get("name", culprit.primitive.name)).strip("_")
+        where = f"{place[0]}:{place[1]}" if place else "unknown"
+        raise drawn_in_silence(f"jax.random.{name}", where, host="NumPyro")
+
+
+def _cut(program: core.Jaxpr) -> core.Jaxpr:
+    return program.replace(eqns=[_cut_equation(equation) for equation in program.eqns])
+
+
+def _cut_equation(equation: Any) -> Any:
+    if equation.primitive.name == "name" and equation.params["name"] == _MARK:
+        return equation.replace(invars=[])
+    if not any(core.jaxprs_in_params(equation.params)):
+        return equation
+    return equation.replace(params={k: _inside(v, _cut) for k, v in equation.params.items()})
+
+
+def _inside(part: Any, change: Callable[[core.Jaxpr], core.Jaxpr]) -> Any:
+    if isinstance(part, core.Jaxpr):
+        return change(part)
+    if isinstance(part, core.ClosedJaxpr):
+        return part.replace(jaxpr=change(part.jaxpr))
+    if isinstance(part, tuple | list):
+        return type(part)(_inside(item, change) for item in part)
+    return part
+
+
+def _first_draw(program: core.Jaxpr, key: Any) -> Any:
+    """The first equation that draws with what comes from a key."""
+    reached = {key}
+    for equation in program.eqns:
+        if any(not isinstance(v, core.Literal) and v in reached for v in equation.invars):
+            reached.update(equation.outvars)
+            if _draws(equation):
+                return equation
+    return program.eqns[-1]
+
+
+def _draws(equation: Any) -> bool:
+    inner = core.jaxprs_in_params(equation.params)
+    return "bits" in equation.primitive.name or any(
+        _draws(e) for jaxpr in inner for e in jaxpr.eqns
+    )

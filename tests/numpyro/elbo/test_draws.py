@@ -1,0 +1,99 @@
+"""A model that draws random numbers which are no site is refused."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+import numpyro
+import numpyro.distributions as dist
+import pytest
+from flax import linen
+from jax import random
+from numpyro.contrib.module import flax_module
+
+from numpyro_moments import SVI, DeterministicELBO, DVIGuide, UnsupportedMoments
+
+X, Y = jnp.linspace(-1, 1, 30).reshape(10, 3), jnp.linspace(0, 1, 10)
+
+
+def regression(change, **plate):
+    """A linear regression on inputs that are changed by a function."""
+
+    def model():
+        weights = numpyro.sample("weights", dist.Normal(jnp.zeros(3), 1.0).to_event(1))
+        with numpyro.plate("data", 10, **plate) as rows:
+            numpyro.sample("obs", dist.Normal(change(X[rows]) @ weights, 1.0), obs=Y[rows])
+
+    return model
+
+
+class Network(linen.Module):
+    rate: float
+    deterministic: bool = False
+
+    @linen.compact
+    def __call__(self, x):
+        return linen.Dropout(self.rate, deterministic=self.deterministic)(linen.Dense(3)(x))
+
+
+def network(**options):
+    def change(x):
+        network = flax_module("net", Network(0.5, **options), input_shape=x.shape)
+        return network(x, rngs={"dropout": numpyro.prng_key()})
+
+    return change
+
+
+def recorded(x):
+    numpyro.deterministic("noise", random.normal(numpyro.prng_key()))
+    return x
+
+
+def with_parameter(x):
+    return x + numpyro.param("shift", lambda key: random.normal(key))
+
+
+SILENT = {
+    "normal": lambda x: x + random.normal(numpyro.prng_key(), x.shape),
+    "bernoulli": network(),
+    "uniform": lambda x: jnp.where(random.uniform(numpyro.prng_key()) < 0.5, x, -x),
+    "normal of a distribution": lambda x: x + dist.Normal(0, 1).sample(numpyro.prng_key()),
+    "shuffle": lambda x: random.permutation(numpyro.prng_key(), x),
+}
+SERVED = {
+    "dropout at evaluation": network(deterministic=True),
+    "a key of its own": lambda x: x + random.normal(random.key(3), x.shape),
+    "recorded alone": recorded,
+    "parameter": with_parameter,
+}
+
+
+def losses(model, keys=(1, 2), **options):
+    svi = SVI(model, DVIGuide(), DeterministicELBO(**options))
+    state = svi.init(random.key(0))
+    return [float(svi.evaluate(state._replace(rng_key=random.key(key)))) for key in keys]
+
+
+@pytest.mark.parametrize("plate", [{}, {"subsample_size": 4}])
+@pytest.mark.parametrize("name", SILENT)
+def test_silent_draws_are_refused(name, plate):
+    with pytest.raises(UnsupportedMoments, match="belong to no site") as raised:
+        losses(regression(SILENT[name], **plate))
+    assert raised.value.operation == f"jax.random.{name.split()[0]}"
+    assert "test_draws.py" in raised.value.location
+    assert "numpyro.sample" in raised.value.remedy
+
+
+@pytest.mark.parametrize("name", SERVED)
+def test_what_accounts_for_its_draws_is_served(name):
+    first, second = losses(regression(SERVED[name]))
+    assert first == second
+
+
+def test_subsamples_and_sites_are_drawn():
+    assert len(set(losses(regression(lambda x: x, subsample_size=4), range(4)))) > 1
+
+    def model():
+        scale = numpyro.sample("scale", dist.Gamma(2.0, 2.0))
+        numpyro.sample("obs", dist.Normal(numpyro.sample("centre", dist.Normal()), scale), obs=0.3)
+
+    assert len(set(losses(model, range(3), sample_sites=["scale"]))) == 3
