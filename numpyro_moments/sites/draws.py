@@ -20,30 +20,43 @@ _MARK = "key of a site"
 
 
 class Declared(Messenger):
-    """Marks the keys with which sites and subsamples are drawn."""
+    """Marks the keys with which sites, subsamples and first values of parameters are drawn.
+
+    Args:
+        fn: the model.
+    """
+
+    def __init__(self, fn: Callable) -> None:
+        super().__init__(fn)
+        self.parameters = 0  # that are being made
 
     def process_message(self, msg: Any) -> None:
         """Mark the key of a message."""
-        key = msg["kwargs"].get("rng_key") if msg["type"] in ("sample", "plate") else None
-        if key is not None:
-            msg["kwargs"]["rng_key"] = checkpoint_name(key, _MARK)
+        if msg["type"] in ("sample", "plate") and msg["kwargs"].get("rng_key") is not None:
+            msg["kwargs"]["rng_key"] = checkpoint_name(msg["kwargs"]["rng_key"], _MARK)
+        elif msg["type"] == "prng_key" and self.parameters and msg["value"] is not None:
+            msg["value"] = checkpoint_name(msg["value"], _MARK)
+        self.parameters += msg["type"] == "param"
+
+    def postprocess_message(self, msg: Any) -> None:
+        """A parameter is made."""
+        self.parameters -= msg["type"] == "param"
 
 
-def refuse_silent_draws(program: Any, outputs: Collection[int], key: int = 0) -> None:
-    """Refuse a program whose outputs depend on a key other than through drawn sites.
+def refuse_silent_draws(program: Any, outputs: Collection[int]) -> None:
+    """Refuse a program whose outputs depend on its first key other than through drawn sites.
 
     Args:
-        program: open jaxpr.
+        program: open jaxpr; its first input is the model's key.
         outputs: places of the outputs that have to be certain, given the sites.
-        key: place of the key among the inputs.
 
     Raises:
         UnsupportedMoments: naming the function that draws and the user's line.
     """
     wanted = [place in outputs for place in range(len(program.outvars))]
     live, used = dce_jaxpr(_cut(program), wanted)
-    if used[key]:
-        culprit = _first_draw(live, live.invars[sum(used[:key])])
+    if used[0]:
+        culprit = _first_draw(live, live.invars[0])
         place = line_of(culprit)
         name = str(culprit.params.get("name", culprit.primitive.name)).strip("_")
         where = f"{place[0]}:{place[1]}" if place else "unknown"

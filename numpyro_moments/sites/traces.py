@@ -94,19 +94,18 @@ def moment_traces(
     def traced(part: Callable) -> dict:
         return handlers.trace(part).get_trace(*args, **kwargs)
 
-    def program(key: Any) -> Any:
+    def program(*keys: Any) -> Any:
         messengers = partial(MomentMessenger, sample_sites=sample_sites), _observing(predicting)
-        traces = _host_traces(model, guide, traced, parameters, key, *messengers)
+        traces = _host_traces(model, guide, traced, parameters, keys, *messengers)
         details.update(zip(("guide", "model"), traces, strict=True))
         return [{name: _dynamic(site) for name, site in trace.items()} for trace in traces]
 
-    jaxpr, shapes = jax.make_jaxpr(program, return_shape=True)(key)
+    keys = tuple(jax.random.split(key))
+    jaxpr, shapes = jax.make_jaxpr(program, return_shape=True)(*keys)
     if not predicting:  # the sites of a loop that is predicted are drawn inside of it
         refuse_silent_draws(jaxpr.jaxpr, _of_sites(shapes, details["model"]))
     interpreter = Interpreter({"latent": latent_rule(propagation)}, outputs=_names(shapes))
-    parts = jax.tree.unflatten(
-        jax.tree.structure(shapes), interpreter.run(jaxpr, jax.tree.leaves(key))
-    )
+    parts = jax.tree.unflatten(jax.tree.structure(shapes), interpreter.run(jaxpr, keys))
     guide_sites, model_sites = (
         {name: {**details[kind][name], **part} for name, part in sites.items()}
         for kind, sites in zip(("guide", "model"), parts, strict=True)
@@ -129,14 +128,14 @@ def _host_traces(
     guide: Callable,
     traced: Callable[[Callable], dict],
     parameters: dict[str, Any],
-    key: Any,
+    keys: Sequence[Any],
     guide_messenger: Callable,
     model_messenger: Callable,
 ) -> tuple[dict, dict]:
     """The guide's and the model's trace, as NumPyro's ``Trace_ELBO`` makes them."""
-    model_key, guide_key = jax.random.split(key)
+    model_key, guide_key = keys
     seeded = handlers.substitute(handlers.seed(guide, guide_key), data=parameters)
-    guide_trace = traced(guide_messenger(Declared(seeded)))
+    guide_trace = traced(guide_messenger(seeded))
     mutable = {n: site["value"] for n, site in guide_trace.items() if site["type"] == "mutable"}
     replayed = handlers.replay(handlers.seed(model, model_key), guide_trace)
     substituted = handlers.substitute(replayed, data={**parameters, **mutable})
