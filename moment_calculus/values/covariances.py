@@ -241,7 +241,12 @@ def _of_each(left: Gaussian, right: Gaussian) -> Array | float | None:
         if known is not None:
             return known
     cross = query.cross(left, right)
-    return None if cross is None else from_features_last(diagonal(cross), left.axis)
+    if cross is None:
+        return None
+    line = diagonal(cross)
+    missing = len(left.shape) + (left.axis is None) - line.ndim  # it may have less of a batch
+    line = namespace(line).reshape(line, (1,) * missing + tuple(line.shape))
+    return from_features_last(line, left.axis)
 
 
 def _within(covariance: Array, left: Gaussian, right: Gaussian) -> Array:
