@@ -19,7 +19,7 @@ from moment_calculus.hosts.wrappers import unwrapped
 from moment_calculus.likelihoods import divergences
 from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.refusals.errors import UnsupportedMoments
-from moment_calculus.values import Deferred, Gaussian, Spread, Value
+from moment_calculus.values import Gaussian, Spread, Value
 from moment_calculus.values.support import whole
 from pyro_moments.evaluation.tensor import MomentTensor, unwrap
 from pyro_moments.sites.transformed import WRAPPERS, expected_log_slope, gaussian_base, transformed
@@ -48,8 +48,7 @@ def posterior_value(name: str, fn: Any, propagation: Propagation, remedy: str = 
     """
     base, transforms = gaussian_base(fn)
     if base is not None:
-        gaussian = _normal(name, fn, base, propagation)
-        return Deferred(gaussian, transformed(transforms)) if transforms else gaussian
+        return transformed(_normal(name, fn, base, propagation), transforms)
     inner = without_wrappers(fn)
     if isinstance(inner, _FULL_RANK) and fn.event_dim == 1:
         return _full_rank(name, fn, inner, propagation)
@@ -58,14 +57,24 @@ def posterior_value(name: str, fn: Any, propagation: Propagation, remedy: str = 
 
 def entropy(value: Value, fn: Any) -> torch.Tensor:
     """−E_q[log q] of a site with such a value given those before it, of its batch shape."""
-    normal, _ = gaussian_base(fn)
+    normal, transforms = gaussian_base(fn)
     if normal is None:
         return fn.entropy()
-    variance = (normal.scale * normal.scale).expand(fn.batch_shape + fn.event_shape)
-    result = divergences.gaussian_entropy(variance)
-    if isinstance(value, Deferred):
-        result = result + expected_log_slope(fn, value.base)
+    shape = fn.batch_shape + fn.event_shape
+    result = divergences.gaussian_entropy((normal.scale * normal.scale).expand(shape))
+    if transforms:
+        mean, variance = (part.expand(shape) for part in _marginal(normal))
+        result = result + expected_log_slope(transforms, mean, variance)
     return sum_rightmost(result, fn.event_dim)
+
+
+def _marginal(normal: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    """Mean and variance of a Normal whose location may be random."""
+    variance = normal.scale * normal.scale
+    if not isinstance(normal.loc, MomentTensor):
+        return normal.loc, variance
+    centre = normal.loc.value.gaussian()
+    return centre.mean, centre.variance + variance
 
 
 def without_wrappers(fn: Any) -> Any:

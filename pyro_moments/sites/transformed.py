@@ -9,16 +9,27 @@ import pyro.distributions as dist
 import torch
 from pyro.distributions.torch_distribution import ExpandedDistribution
 from torch.distributions.transforms import (
+    AffineTransform,
     ComposeTransform,
     ExpTransform,
     IndependentTransform,
+    SigmoidTransform,
+    SoftplusTransform,
+    TanhTransform,
     Transform,
 )
 
-from moment_calculus.functions.table import Activation, Exp, Integrated
-from moment_calculus.values import Gaussian
+from moment_calculus.functions.table import Activation, Integrated, activation
+from moment_calculus.operations.elementwise.arithmetic import apply, scale_shift
+from moment_calculus.values import Gaussian, Value
 
 _NORMALS = (torch.distributions.Normal, dist.Normal)
+_RECOGNISED = {
+    ExpTransform: "exp",
+    SigmoidTransform: "sigmoid",
+    SoftplusTransform: "softplus",
+    TanhTransform: "tanh",
+}
 WRAPPERS = (torch.distributions.Independent, ExpandedDistribution)
 
 
@@ -31,8 +42,8 @@ def gaussian_base(
         fn: a distribution; expansions and independent dimensions are looked through.
 
     Returns:
-        The Normal, or None if there is none or a transform mixes components; the transforms, the
-        first to apply first, without identities.
+        The Normal, or None if there is none or a transform mixes components or is not one to one;
+        the transforms, the first to apply first, without identities.
     """
     transforms: list[Transform] = []
     while type(fn) not in _NORMALS:
@@ -41,8 +52,11 @@ def gaussian_base(
         elif not isinstance(fn, WRAPPERS):
             return None, []
         fn = fn.base_dist
-    elementwise = all(t.domain.event_dim == t.codomain.event_dim == 0 for t in transforms)
-    return (fn if elementwise else None), transforms
+    return (fn if all(map(_is_elementwise, transforms)) else None), transforms
+
+
+def _is_elementwise(transform: Transform) -> bool:
+    return transform.bijective and transform.domain.event_dim == transform.codomain.event_dim == 0
 
 
 def _parts(transform: Transform) -> list[Transform]:
@@ -50,18 +64,37 @@ def _parts(transform: Transform) -> list[Transform]:
         transform = transform.base_transform
     if isinstance(transform, ComposeTransform):
         return [part for inner in transform.parts for part in _parts(inner)]
-    return [transform]
+    return [] if _is_identity(transform) else [transform]
 
 
-def transformed(transforms: Sequence[Transform]) -> Activation:
-    """The chain of transforms as an activation.
+def _is_identity(transform: Transform) -> bool:
+    """As the one that ends the transforms to a half line from zero."""
+    parts = (transform.loc, transform.scale) if isinstance(transform, AffineTransform) else None
+    return parts is not None and not any(map(torch.is_tensor, parts)) and parts == (0, 1)
+
+
+def transformed(base: Gaussian, transforms: Sequence[Transform]) -> Value:
+    """The image of a Gaussian.
+
+    Each transform is the function of the table that it is, so that bounds are known and what the
+    model does with the value goes on from there; others are integrated.
 
     Args:
-        transforms: the first to apply first.
+        base: the Gaussian.
+        transforms: elementwise ones, the first to apply first.
     """
-    if len(transforms) == 1 and isinstance(transforms[0], ExpTransform):
-        return Exp()
-    return Integrated(lambda points: _apply(transforms, points)[0])
+    value: Value = base
+    for transform in transforms:
+        if isinstance(transform, AffineTransform):
+            value = scale_shift(value, transform.scale, transform.loc)
+        else:
+            value = apply(_function(transform), value)
+    return value
+
+
+def _function(transform: Transform) -> Activation:
+    name = _RECOGNISED.get(type(transform))
+    return Integrated(transform) if name is None else activation(name)
 
 
 def _apply(transforms: Sequence[Transform], points: torch.Tensor):
@@ -73,13 +106,15 @@ def _apply(transforms: Sequence[Transform], points: torch.Tensor):
     return points, total
 
 
-def expected_log_slope(fn: Any, base: Gaussian) -> torch.Tensor:
+def expected_log_slope(
+    transforms: Sequence[Transform], mean: torch.Tensor, variance: torch.Tensor
+) -> torch.Tensor:
     """E[log |dz/du|] of a site z that is a transform of a Gaussian u, for its entropy.
 
     Args:
-        fn: the site's distribution in the guide.
-        base: u.
+        transforms: elementwise ones, the first to apply first.
+        mean: of u, of the site's shape.
+        variance: likewise.
     """
-    _, transforms = gaussian_base(fn)
     log_slope = Integrated(lambda points: _apply(transforms, points)[1])
-    return log_slope.moments(base.mean, base.variance)[0]
+    return log_slope.moments(mean, variance)[0]

@@ -44,9 +44,11 @@ def both_true(input: Any, other: Any) -> MeanCheck:
 
 
 @moment_rule(*named("all"), takes=(MeanCheck,))
-def all_true(input: MeanCheck, dim: int, keepdim: bool = False) -> MeanCheck:
-    """Serve constraints of vectors, which hold if every component's does."""
+def all_true(input: MeanCheck, dim: int | None = None, keepdim: bool = False) -> Any:
+    """Serve constraints of vectors, which hold if every component's does; and their validation."""
     _require_check(input)
+    if dim is None:
+        return input.outcome.all()
     return MeanCheck(input.outcome.all(dim, keepdim), input.sites)
 
 
