@@ -48,7 +48,7 @@ def test_spelling_equals_the_pyro_front_end(name, covariance, spelled_out):
 
 def test_groups_drop_the_covariance_as_on_the_pyro_side():
     with jax.enable_x64(True), pytest.warns(CovarianceDroppedWarning):
-        in_jax(ROWS["group norm: by hand"][0], "full")
+        in_jax(ROWS["group norm: by hand"][0], "full", propagate_compiled)
 
 
 @pytest.mark.parametrize("covariance", ["full", "diagonal"])
