@@ -177,8 +177,8 @@ def test_statistics_of_a_random_batch_are_refused():
 def test_parts_have_their_own_moments_elsewhere():
     """Means, centred features and variances are linear or quadratic like any other."""
     with jax.enable_x64(True):
-        centred = in_jax(lambda x: x - x.mean(-1, keepdims=True), "full")
-        variance = np.asarray(in_jax(lambda x: x.var(-1), "full").mean)
+        centred = in_jax(lambda x: x - x.mean(-1, keepdims=True), "full", propagate_compiled)
+        variance = np.asarray(in_jax(lambda x: x.var(-1), "full", propagate_compiled).mean)
     centre = np.eye(FEATURES) - 1 / FEATURES
     spread = centre @ COVARIANCE @ centre
     assert_allclose(centred.mean, MEAN @ centre, atol=1e-12)
