@@ -32,8 +32,7 @@ def loss_of(model, guide, *args, elbo=None):
 
 
 def traced_loss_of(*args, **options):
-    """For what is refused: nothing is compiled before the refusal."""
-    return jax.eval_shape(lambda: loss_of(*args, **options))
+    return jax.eval_shape(lambda: loss_of(*args, **options))  # refused before anything is compiled
 
 
 def test_scales_and_masks_of_model_and_guide():
@@ -121,12 +120,11 @@ def test_guide_and_model_see_the_same_subsample():
     guide = AutoNormal(subsampled)
     params = perturbed(guide, X, Y)
 
-    @jax.jit
     @jax.vmap
     def loss(key):
         return DeterministicELBO().loss(key, params, subsampled, guide, X, Y)
 
-    losses = loss(jax.random.split(KEY, 3000))
+    losses = jax.jit(loss)(jax.random.split(KEY, 3000))
     whole = AutoNormal(lambda x, y: subsampled(x, y, None))
     expected = jax.jit(lambda: DeterministicELBO().loss(KEY, params, whole.model, whole, X, Y))()
     assert abs(losses.mean() - expected) < 4 * losses.std() / 3000**0.5
