@@ -15,7 +15,7 @@ from numpyro.infer import Trace_ELBO
 from numpyro.infer.autoguide import AutoGuide
 from numpyro.optim import Adam
 
-from numpyro_moments import SVI, DeterministicELBO
+from numpyro_moments import SVI, DeterministicELBO, DVIGuide
 from numpyro_moments.sites.binding import bind
 
 
@@ -53,7 +53,8 @@ def train(
 
 def perturbed(guide: Callable, *args: Any, spread: float = 0.2) -> dict[str, Any]:
     """The guide's initial parameters, moved to nowhere special on the unconstrained space."""
-    if isinstance(guide, AutoGuide):  # it keeps what it computes when it is first called
+    # The hosts' guides keep what they compute when they are first called.
+    if isinstance(guide, AutoGuide) and not isinstance(guide, DVIGuide):
         return _perturbed(guide, args, spread)
     return jax.jit(lambda: _perturbed(guide, args, spread))()
 

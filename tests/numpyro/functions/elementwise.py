@@ -25,13 +25,23 @@ def noisy(dtype: Any = np.float64) -> Moments:
 
 def grid(function: Callable) -> tuple[np.ndarray, np.ndarray]:
     """Mean and variance of a plain elementwise function, by a fine grid over each component."""
-    z = np.linspace(-9, 9, 200_001)
+    return grids({"": function})[""]
+
+
+def grids(
+    functions: dict[str, Callable], points: int = 200_001
+) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """The same of several functions, by one program."""
+    z = np.linspace(-9, 9, points)
     weights = np.exp(-0.5 * z**2)
     weights = (weights / weights.sum())[:, None, None]
     with jax.enable_x64(True):
-        values = np.asarray(
-            jax.jit(jax.vmap(function))(jnp.asarray(MEAN + SCALE * z[:, None, None]))
-        )
+        program = jax.jit(lambda at: {n: jax.vmap(f)(at) for n, f in functions.items()})
+        values = program(jnp.asarray(MEAN + SCALE * z[:, None, None]))
+    return {name: _averaged(np.asarray(part), weights) for name, part in values.items()}
+
+
+def _averaged(values: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     mean = (weights * values).sum(0)
     return mean, (weights * (values - mean) ** 2).sum(0)
 

@@ -26,7 +26,7 @@ def start(guide, model):
 def made_up(shapes):
     """Parameters that are nowhere special."""
     return {
-        name: 0.2 + 0.1 * jnp.sin(jnp.arange(shape.size)).reshape(shape.shape)
+        name: jnp.asarray(0.2 + 0.1 * np.sin(np.arange(shape.size)).reshape(shape.shape), float)
         for name, shape in shapes.items()
     }
 

@@ -26,6 +26,7 @@ from numpyro_moments.sites.observed import observed_term
 from numpyro_moments.sites.posteriors import entropy, posterior_value
 from tests.checks.marks import slow
 from tests.numpyro.likelihoods.cases import MEAN, VARIANCE, distribution, latent
+from tests.numpyro.one_program import compiled
 from tests.oracles import quadrature as oracles
 from tests.oracles.numpyro_samples import trace_elbo
 
@@ -124,10 +125,16 @@ def test_multivariate_normals_of_a_batch():
         dist.MultivariateNormal(means, scale_tril=TRIL),
         dist.LowRankMultivariateNormal(means, TRIL[:, :1], np.ones(3)),
     ):
-        value = posterior_value("x", fn, FULL)
-        close(value.mean, means)
-        close(value.covariance, np.broadcast_to(fn.covariance_matrix, (2, 3, 3)))
-        close(entropy(value, fn), np.broadcast_to(fn.entropy(), 2))
+
+        def both(fn=fn):
+            value = posterior_value("x", fn, FULL)
+            ours = value.mean, value.covariance, entropy(value, fn)
+            return ours, (fn.covariance_matrix, fn.entropy())
+
+        (mean, covariance, entropy_of_value), exact = compiled(both)
+        close(mean, means)
+        close(covariance, np.broadcast_to(exact[0], (2, 3, 3)))
+        close(entropy_of_value, np.broadcast_to(exact[1], 2))
         with pytest.raises(UnsupportedMoments, match=r"ignore its correlations[\s\S]*AutoNormal"):
             posterior_value("x", fn, DIAGONAL)
 
@@ -179,33 +186,41 @@ def test_latent_term(prior):
     u, weights = (np.asarray(part) for part in oracles.narrow_grid(1, 1))
     u = MEAN + SCALE * u
     posterior = dist.Normal(MEAN, SCALE)
-    log_p = weights @ prior.log_prob(u)
-    own = -(weights @ posterior.log_prob(u))
-    wide, mask = prior.expand([3]), np.array([True, False, True])
-    mine = guide_site(posterior)
-    close(latent_term("x", site(wide, mine["value"]), mine), (log_p + own).sum(), rtol=1e-6)
-    scaled = latent_term("x", site(wide, mine["value"], 4.0), guide_site(posterior, 4.0))
-    close(scaled, 4 * (log_p + own).sum(), rtol=1e-6)
-    apart = latent_term("x", site(wide, mine["value"], 4.0), guide_site(posterior, 3.0))
-    close(apart, (4 * log_p + 3 * own).sum(), rtol=1e-6)
-    masked = latent_term("x", site(wide.mask(mask), mine["value"]), mine)
-    close(masked, (mask * log_p + own).sum(), rtol=1e-6)
-    mine = guide_site(posterior.mask(mask))
-    masked = latent_term("x", site(wide, mine["value"]), mine)
-    close(masked, (log_p + mask * own).sum(), rtol=1e-6)
+    mask = np.array([True, False, True])
+
+    def both():
+        wide, mine = prior.expand([3]), guide_site(posterior)
+        value, half = mine["value"], guide_site(posterior.mask(mask))
+        terms = {
+            "plain": latent_term("x", site(wide, value), mine),
+            "scaled": latent_term("x", site(wide, value, 4.0), guide_site(posterior, 4.0)),
+            "apart": latent_term("x", site(wide, value, 4.0), guide_site(posterior, 3.0)),
+            "masked": latent_term("x", site(wide.mask(mask), value), mine),
+            "masked guide": latent_term("x", site(wide, half["value"]), half),
+        }
+        return terms, weights @ prior.log_prob(u), -(weights @ posterior.log_prob(u))
+
+    terms, log_p, own = compiled(both)
+    close(terms["plain"], (log_p + own).sum(), rtol=1e-6)
+    close(terms["scaled"], 4 * (log_p + own).sum(), rtol=1e-6)
+    close(terms["apart"], (4 * log_p + 3 * own).sum(), rtol=1e-6)
+    close(terms["masked"], (mask * log_p + own).sum(), rtol=1e-6)
+    close(terms["masked guide"], (log_p + mask * own).sum(), rtol=1e-6)
 
 
 def test_functions_of_other_sites_contribute_their_log_determinant():
     """As in AutoDiagonalNormal: an auxiliary vector, and a Delta for each site of the model."""
-    posterior = dist.Normal(MEAN, SCALE)
-    auxiliary = guide_site(posterior)
-    delta = distribution(lambda u: dist.Delta(jnp.exp(u), log_density=-u), auxiliary["value"])
-    prior = dist.Gamma(2.0, 1.5).expand([3])
-    term = latent_term("x", site(prior, delta.v), site(delta, delta.v))
-    log_normal = dist.LogNormal(MEAN, SCALE)
-    mine = guide_site(log_normal)
-    expected = latent_term("x", site(prior, mine["value"]), mine)
-    close(term + auxiliary_term("_auto_latent", auxiliary), expected)
+
+    def both():
+        auxiliary = guide_site(dist.Normal(MEAN, SCALE))
+        delta = distribution(lambda u: dist.Delta(jnp.exp(u), log_density=-u), auxiliary["value"])
+        prior = dist.Gamma(2.0, 1.5).expand([3])
+        term = latent_term("x", site(prior, delta.v), site(delta, delta.v))
+        mine = guide_site(dist.LogNormal(MEAN, SCALE))
+        expected = latent_term("x", site(prior, mine["value"]), mine)
+        return term + auxiliary_term("_auto_latent", auxiliary), expected
+
+    close(*compiled(both))
 
 
 def test_random_scales_are_refused():
@@ -257,7 +272,7 @@ def test_host_guides_against_samples(make, covariance):
     data = x, y, random.normal(size=12)
     guide = make(hierarchy)
     svi = numpyro.infer.SVI(hierarchy, guide, numpyro.optim.Adam(0.01), DeterministicELBO())
-    params = svi.get_params(jax.jit(lambda key: svi.init(key, *data))(jax.random.key(0)))
+    params = compiled(lambda key: svi.get_params(svi.init(key, *data)), jax.random.key(0))
     elbo = DeterministicELBO(covariance=covariance)
     loss = jax.jit(
         lambda params: elbo.loss(jax.random.key(1), params, hierarchy, guide, *data),

@@ -16,6 +16,7 @@ from moment_calculus.values.support import whole
 from numpyro_moments import UnsupportedMoments
 from numpyro_moments.likelihoods import evaluate, predictive
 from tests.numpyro.likelihoods.cases import CONTINUOUS, MEAN, distribution
+from tests.numpyro.one_program import compiled
 
 ROOT = np.array([[0.8, 0.0, 0.0], [0.3, 1.1, 0.0], [-0.4, 0.2, 0.6]])
 COVARIANCE = np.array([[0.5, 0.2, 0.0], [0.2, 0.4, -0.1], [0.0, -0.1, 0.3]])
@@ -46,16 +47,26 @@ def test_multivariate_normal(low_rank):
             return dist.LowRankMultivariateNormal(f, factor, diagonal)
         return dist.MultivariateNormal(f, scale_tril=ROOT)
 
-    fn, certain = distribution(make, vector()), make(MEAN)
-    precision = np.linalg.inv(certain.covariance_matrix)
-    trace = np.trace(precision @ COVARIANCE)
-    close(evaluate("obs", fn, CONTINUOUS), certain.log_prob(CONTINUOUS) - trace / 2)
-    mean, epistemic, aleatoric, log_prob = predictive("obs", fn)
+    def both():
+        fn, certain = distribution(make, vector()), make(MEAN)
+        noise = certain.covariance_matrix
+        total = dist.MultivariateNormal(MEAN, noise + COVARIANCE)
+        densities = certain.log_prob(CONTINUOUS), total.log_prob(CONTINUOUS)
+        return (*term_and_prediction(fn, CONTINUOUS), noise, *densities)
+
+    term, (mean, epistemic, aleatoric), log_prob, noise, certain, total = compiled(both)
+    trace = np.trace(np.linalg.inv(noise) @ COVARIANCE)
+    close(term, certain - trace / 2)
     close(mean, MEAN)
     close(epistemic, np.diag(COVARIANCE))
-    close(aleatoric, np.diag(certain.covariance_matrix))
-    total = dist.MultivariateNormal(MEAN, certain.covariance_matrix + COVARIANCE)
-    close(log_prob(CONTINUOUS), total.log_prob(CONTINUOUS))
+    close(aleatoric, np.diag(noise))
+    close(log_prob, total)
+
+
+def term_and_prediction(fn, value, of=None):
+    """The expected log density of a value; moments of the prediction, and a log density."""
+    *moments, log_prob = predictive("obs", fn)
+    return evaluate("obs", fn, value), moments, log_prob(value if of is None else of)
 
 
 def draws(samples=200_000):
@@ -66,29 +77,36 @@ def draws(samples=200_000):
 @pytest.mark.parametrize("probabilities", [False, True])
 def test_categorical(probabilities):
     """Second order in the logits, whether or not a softmax comes before."""
-    logits = vector(0.2 * COVARIANCE)
-    fn = distribution(lambda f: dist.CategoricalLogits(f), logits)
-    if probabilities:
-        fn = dist.CategoricalProbs(jnp.ones(3) / 3)
-        fn.probs = Softmax(logits)
+
+    def made():
+        logits = vector(0.2 * COVARIANCE)
+        fn = distribution(lambda f: dist.CategoricalLogits(f), logits)
+        if probabilities:
+            fn = dist.CategoricalProbs(jnp.ones(3) / 3)
+            fn.probs = Softmax(logits)
+        return term_and_prediction(fn, np.arange(3), of=1)
+
+    actual, (mean, epistemic, aleatoric), log_prob = compiled(made)
     sampled = special.log_softmax(draws(), -1)
     errors = sampled.std(0) / np.sqrt(len(sampled))
-    actual = evaluate("obs", fn, np.arange(3))
     assert (abs(actual - sampled.mean(0)) < 5 * errors + 2e-3).all()
-    mean, epistemic, aleatoric, log_prob = predictive("obs", fn)
     shares = np.exp(sampled)
     close(mean, shares.mean(0), rtol=0, atol=0.01)
     close(epistemic, shares.var(0), rtol=0, atol=0.005)
     close(epistemic + aleatoric, mean * (1 - mean))
-    close(log_prob(1), jnp.log(mean[1]))
+    close(log_prob, np.log(mean[1]))
 
 
 def test_a_multinomial_is_a_sum_of_categorical_terms():
     counts = np.array([2.0, 0.0, 1.0])
-    fn = distribution(lambda f: dist.MultinomialLogits(f, 3), vector())
-    classes = distribution(lambda f: dist.CategoricalLogits(f), vector())
-    each = [evaluate("obs", classes, label) for label in (0, 2)]
-    close(evaluate("obs", fn, counts), 2 * each[0] + each[1] + np.log(3))
+
+    def terms():
+        fn = distribution(lambda f: dist.MultinomialLogits(f, 3), vector())
+        classes = distribution(lambda f: dist.CategoricalLogits(f), vector())
+        return evaluate("obs", fn, counts), [evaluate("obs", classes, i) for i in (0, 2)]
+
+    together, each = compiled(terms)
+    close(together, 2 * each[0] + each[1] + np.log(3))
 
 
 def test_sampled_logits_take_their_key_from_the_seed_handler():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +14,7 @@ from numpy.testing import assert_allclose
 
 import numpyro_moments
 import pyro_moments
-from tests.numpyro.one_program import propagate_compiled
+from tests.numpyro.one_program import compiled, propagate_compiled
 from tests.numpyro.rules.spelled_out import FEATURES, SHAPE
 
 _random = np.random.default_rng(3)
@@ -29,28 +30,55 @@ def samples(count: int = 40_000) -> np.ndarray:
     return np.stack([random.multivariate_normal(*row, size=count) for row in rows], axis=1)
 
 
+def shared_input() -> numpyro_moments.Moments:
+    return numpyro_moments.Moments(
+        jnp.asarray(MEAN, float), covariance=jnp.asarray(COVARIANCE, float)
+    )
+
+
 def in_jax(
     function: Callable, covariance: str, evaluate: Callable = numpyro_moments.propagate
 ) -> numpyro_moments.Moments:
     """Moments of a function of the shared input."""
-    moments = numpyro_moments.Moments(
-        jnp.asarray(MEAN, float), covariance=jnp.asarray(COVARIANCE, float)
-    )
-    return evaluate(function, moments, covariance=covariance)
+    return evaluate(function, shared_input(), covariance=covariance)
 
 
-def agree(spelled: Callable, reference: Callable, covariance: str) -> None:
-    """Both front ends give the same moments."""
+def moments_of_rows(rows: dict[str, tuple[Callable, Callable]], covariance: str) -> dict:
+    """Moments of what every row spells out, by one program: each of its own takes longer."""
+
+    def program(moments: numpyro_moments.Moments) -> dict[str, numpyro_moments.Moments]:
+        return {
+            name: numpyro_moments.propagate(spelled, moments, covariance=covariance)
+            for name, (spelled, _) in rows.items()
+        }
+
+    with jax.enable_x64(True):
+        return compiled(program, shared_input())
+
+
+def agree(found: numpyro_moments.Moments, reference: Callable, covariance: str) -> None:
+    """The Pyro front end gives the same moments for the shared input."""
     moments = pyro_moments.Moments(torch.tensor(MEAN), covariance=torch.tensor(COVARIANCE))
     expected = pyro_moments.propagate(reference, moments, covariance=covariance)
-    with jax.enable_x64(True):
-        found = in_jax(spelled, covariance, propagate_compiled)
     for part in ("mean", "variance", "covariance"):
         left, right = getattr(found, part), getattr(expected, part)
         if right is None or left is None:
             assert covariance == "diagonal" or found.mean.ndim < 2
         else:
             assert_allclose(left, right, rtol=1e-10, atol=1e-10, err_msg=part)
+
+
+def agree_in_one_program(spelled: Callable, reference: Callable, covariance: str) -> None:
+    """Both front ends give the same moments."""
+    with jax.enable_x64(True):
+        found = in_jax(spelled, covariance, propagate_compiled)
+    agree(found, reference, covariance)
+
+
+@functools.cache
+def _program(function: Callable) -> Callable:
+    """One for all inputs of a precision."""
+    return jax.jit(lambda given: numpyro_moments.propagate(function, given, covariance="full"))
 
 
 def check_single_precision(
@@ -62,7 +90,7 @@ def check_single_precision(
         given = numpyro_moments.Moments(
             jnp.asarray(mean, dtype), covariance=jnp.asarray(covariance, dtype)
         )
-        found = propagate_compiled(function, given, covariance="full")
+        found = _program(function)(given)
         return np.asarray(found.mean), np.asarray(found.variance)
 
     single = moments(jnp.float32)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,7 +12,7 @@ from jax import lax
 
 from numpyro_moments import Moments, UnsupportedMoments, propagate
 from tests.checks.marks import crossed_with_slow
-from tests.numpyro.one_program import EVALUATIONS, propagate_compiled
+from tests.numpyro.one_program import EVALUATIONS, compiled, propagate_compiled
 
 EXACT = {"rtol": 1e-10, "atol": 1e-10}
 MODES = ["full", "diagonal"]
@@ -124,12 +126,29 @@ SEVERAL_AXES = {
 }
 
 
+@functools.cache
+def spellings_with_full_covariances() -> dict[str, Moments]:
+    """By one program: every row by itself takes longer to compile."""
+
+    def program(given):
+        return {n: propagate(f, given, covariance="full") for n, f in SEVERAL_AXES.items()}
+
+    return compiled(program, weight(4, 5))
+
+
+@functools.cache
+def of_one_layer(mode: str) -> Moments:
+    return EVALUATIONS[mode](lambda w: X @ w, weight(4, 5), covariance=mode)
+
+
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", SEVERAL_AXES)
 def test_spellings_of_one_layer(name, mode):
-    given = weight(4, 5)
-    result = EVALUATIONS[mode](SEVERAL_AXES[name], given, covariance=mode)
-    same(result, EVALUATIONS[mode](lambda w: X @ w, given, covariance=mode))
+    if mode == "full":
+        result = spellings_with_full_covariances()[name]
+    else:
+        result = propagate(SEVERAL_AXES[name], weight(4, 5), covariance=mode)
+    same(result, of_one_layer(mode))
 
 
 def test_lower_precision_is_raised_before_the_product():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -20,8 +22,10 @@ from tests.numpyro.rules.composite_checks import (
     COVARIANCE,
     MEAN,
     agree,
+    agree_in_one_program,
     check_single_precision,
     in_jax,
+    moments_of_rows,
     samples,
 )
 from tests.numpyro.rules.spelled_out import EPS, FEATURES, NORMALISATIONS, rows
@@ -29,23 +33,29 @@ from tests.numpyro.rules.spelled_out import EPS, FEATURES, NORMALISATIONS, rows
 ROWS = rows(NORMALISATIONS)
 
 
+@pytest.fixture(scope="module")
+def spelled_out():
+    """Moments of all rows for a kind of covariance."""
+    return functools.cache(functools.partial(moments_of_rows, ROWS))
+
+
 @pytest.mark.filterwarnings("ignore::moment_calculus.refusals.errors.CovarianceDroppedWarning")
 @pytest.mark.parametrize("covariance", ["full", "diagonal"])
 @pytest.mark.parametrize("name", ROWS)
-def test_spelling_equals_the_pyro_front_end(name, covariance):
-    agree(*ROWS[name], covariance)
+def test_spelling_equals_the_pyro_front_end(name, covariance, spelled_out):
+    agree(spelled_out(covariance)[name], ROWS[name][1], covariance)
 
 
 def test_groups_drop_the_covariance_as_on_the_pyro_side():
     with jax.enable_x64(True), pytest.warns(CovarianceDroppedWarning):
-        in_jax(ROWS["group norm: by hand"][0], "full")
+        in_jax(ROWS["group norm: by hand"][0], "full", propagate_compiled)
 
 
 @pytest.mark.parametrize("covariance", ["full", "diagonal"])
 def test_variance_of_a_sample_has_another_scale(covariance):
     """n − 1 in place of n: another scale, and another share of ε."""
     share = FEATURES / (FEATURES - 1)
-    agree(
+    agree_in_one_program(
         _by_sample_variance,
         lambda x: F.layer_norm(x, (FEATURES,), eps=EPS / share) / share**0.5,
         covariance,
@@ -81,7 +91,7 @@ def test_batch_norm_scales_and_shifts_by_its_averages():
     variables = {"params": parameters, "batch_stats": statistics}
     module = nn.BatchNorm(use_running_average=True, epsilon=EPS)
     arrays = [torch.tensor(a) for a in (*statistics.values(), *parameters.values())]
-    agree(
+    agree_in_one_program(
         lambda x: module.apply(variables, x),
         lambda x: F.batch_norm(x, *arrays, eps=EPS),
         "full",
@@ -167,8 +177,8 @@ def test_statistics_of_a_random_batch_are_refused():
 def test_parts_have_their_own_moments_elsewhere():
     """Means, centred features and variances are linear or quadratic like any other."""
     with jax.enable_x64(True):
-        centred = in_jax(lambda x: x - x.mean(-1, keepdims=True), "full")
-        variance = np.asarray(in_jax(lambda x: x.var(-1), "full").mean)
+        centred = in_jax(lambda x: x - x.mean(-1, keepdims=True), "full", propagate_compiled)
+        variance = np.asarray(in_jax(lambda x: x.var(-1), "full", propagate_compiled).mean)
     centre = np.eye(FEATURES) - 1 / FEATURES
     spread = centre @ COVARIANCE @ centre
     assert_allclose(centred.mean, MEAN @ centre, atol=1e-12)

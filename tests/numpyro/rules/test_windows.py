@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,51 +11,18 @@ import pytest
 from jax import lax
 
 from numpyro_moments import Moments, UnsupportedMoments, propagate
-
-GENERATOR = np.random.default_rng(0)
-
+from tests.numpyro.rules.linear_maps import (
+    agree,
+    bilinear_moments,
+    check,
+    evaluated,
+    layer_moments,
+    linear_moments,
+    normal,
+    spread,
+)
 
 pytestmark = pytest.mark.usefixtures("double_precision_in_jax")
-
-
-def normal(*shape):
-    return jnp.asarray(GENERATOR.normal(size=shape))
-
-
-def spread(*shape):
-    return jnp.asarray(0.1 + GENERATOR.random(shape))
-
-
-def linear_variance(function, point, variance):
-    """Exact variance of a linear function of independent variables, by its matrix."""
-    jacobian = jax.jacfwd(function)(point)
-    return jnp.tensordot(jacobian**2, variance, axes=variance.ndim)
-
-
-def linear_moments(function, x):
-    return function(x[0]), linear_variance(function, *x)
-
-
-def bilinear_moments(function, x, w):
-    """Exact mean and variance of a bilinear function of independent variables."""
-    (m, v), (n, s) = x, w
-    both = jax.jacfwd(jax.jacfwd(function), argnums=1)(m, n)  # the same everywhere
-    mixed = jnp.tensordot(both**2, s, axes=s.ndim)
-    variance = jnp.tensordot(mixed, v, axes=v.ndim)
-    variance += linear_variance(lambda x: function(x, n), m, v)
-    return function(m, n), variance + linear_variance(lambda w: function(m, w), n, s)
-
-
-def check(function, expected, *inputs, covariance="diagonal"):
-    """Compare what is propagated with an oracle; both are compiled together."""
-
-    def run(*arrays):
-        given = [Moments(a[0], variance=a[1]) for a in arrays]
-        result = propagate(function, *given, covariance=covariance)
-        return (result.mean, result.variance), expected(function, *arrays)
-
-    for actual, exact in zip(*jax.jit(run)(*inputs), strict=True):
-        np.testing.assert_allclose(actual, exact, rtol=1e-10, atol=1e-12)
 
 
 CONVOLUTIONS = {
@@ -87,11 +56,19 @@ def convolution(name):
     )
 
 
+@functools.cache
+def convolved():
+    rows = {}
+    for name in CONVOLUTIONS:
+        function, *shapes = convolution(name)
+        arrays = [(normal(*shape), spread(*shape)) for shape in shapes]
+        rows[name] = function, bilinear_moments, arrays
+    return evaluated(rows)
+
+
 @pytest.mark.parametrize("name", CONVOLUTIONS)
 def test_convolution_of_random_inputs_with_random_weights_is_exact(name):
-    function, inputs, weight = convolution(name)
-    x, w = (normal(*inputs), spread(*inputs)), (normal(*weight), spread(*weight))
-    check(function, bilinear_moments, x, w)
+    agree(convolved()[name])
 
 
 @pytest.mark.parametrize("name", ["2-D, same", "strided, dilated", "groups of features"])
@@ -157,23 +134,33 @@ POOLS = {
 }
 
 
+@functools.cache
+def pools_of_layers():
+    x, weight = normal(2, 5, 5, 1), (normal(2, 2, 1, 2), spread(2, 2, 1, 2))
+    layer = lambda w, b: channels_last(x, w) + b.reshape(1, 1, 1, 2)  # noqa: E731
+    arrays = weight, (normal(2), spread(2))
+    return evaluated(
+        {
+            name: (lambda w, b, pool=pool: pool(layer(w, b)), layer_moments, arrays)
+            for name, pool in POOLS.items()
+        }
+    )
+
+
 @pytest.mark.parametrize("name", POOLS)
 def test_pool_knows_that_positions_share_weights(name):
-    x, m, s = normal(2, 5, 5, 1), normal(2, 2, 1, 2), spread(2, 2, 1, 2)
-    bias = (normal(2), spread(2))
-    pooled = lambda w, b: POOLS[name](channels_last(x, w) + b.reshape(1, 1, 1, 2))  # noqa: E731
+    agree(pools_of_layers()[name])
 
-    def exact(function, w, b):
-        variance = linear_variance(lambda w: function(w, b[0]), *w)
-        return function(w[0], b[0]), variance + linear_variance(lambda b: function(w[0], b), *b)
 
-    check(pooled, exact, (m, s), bias)
+@functools.cache
+def pools_of_inputs():
+    arrays = [(normal(1, 5, 5, 2), spread(1, 5, 5, 2))]
+    return evaluated({name: (pool, linear_moments, arrays) for name, pool in POOLS.items()})
 
 
 @pytest.mark.parametrize("name", POOLS)
 def test_pool_of_independent_inputs_is_exact(name):
-    m, v = normal(1, 5, 5, 2), spread(1, 5, 5, 2)
-    check(POOLS[name], linear_moments, (m, v))
+    agree(pools_of_inputs()[name])
 
 
 @pytest.mark.parametrize("name", ["add", "max", "min"])
@@ -212,21 +199,32 @@ PADDINGS = {
 }
 
 
+CUMULATED = {
+    (axis, reverse): lambda x, axis=axis, reverse=reverse: lax.cumsum(x, axis, reverse)
+    for axis in (0, 1)
+    for reverse in (False, True)
+}
+
+
+@functools.cache
+def padded_and_cumulated(covariance):
+    arrays = [(normal(3, 4), spread(3, 4))]
+    functions = enumerate([*PADDINGS.values(), *CUMULATED.values()])
+    found = evaluated({i: (f, linear_moments, arrays) for i, f in functions}, covariance)
+    return dict(zip([*PADDINGS, *CUMULATED], found.values(), strict=True))
+
+
 @pytest.mark.parametrize("name", PADDINGS)
 @pytest.mark.parametrize("covariance", ["diagonal", "full"])
 def test_padding_is_exact(name, covariance):
-    function = PADDINGS[name]
-    m, v = normal(3, 3), spread(3, 3)
-    check(function, linear_moments, (m, v), covariance=covariance)
+    agree(padded_and_cumulated(covariance)[name])
 
 
 @pytest.mark.parametrize("axis", [0, 1])
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("covariance", ["diagonal", "full"])
 def test_cumulative_sum_is_exact(axis, reverse, covariance):
-    function = lambda x: lax.cumsum(x, axis, reverse)  # noqa: E731
-    m, v = normal(3, 4), spread(3, 4)
-    check(function, linear_moments, (m, v), covariance=covariance)
+    agree(padded_and_cumulated(covariance)[axis, reverse])
 
 
 REFUSALS = {
