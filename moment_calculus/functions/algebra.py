@@ -6,6 +6,7 @@ traced once, what a combination computes is looked at, and may be found in the t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -150,6 +151,13 @@ class Composed(SeesThrough, Integrated):
     def extent(self) -> Bounds:
         """Those of the outer function."""
         return chain_bounds(self.outer, self.inner)
+
+    @property
+    def fast(self) -> bool:  # type: ignore[override]
+        """Not where it is bounded, or neither function is."""
+        low, high = self.outer.bounds
+        bounded = math.isfinite(low) and math.isfinite(high)
+        return not bounded and (self.outer.fast or self.inner.fast)
 
     def preimages(self, level: Any) -> Preimages:
         """Through both functions."""

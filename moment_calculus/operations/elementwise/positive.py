@@ -31,11 +31,13 @@ class OfPositive:
         function: elementwise function of positive arrays.
         bounds: as of an activation.
         open_ended: as of an activation.
+        fast: as of an activation; a pole at zero counts.
     """
 
     function: Callable[[Array], Array]
     bounds: tuple[float, float] = (-math.inf, math.inf)
     open_ended: bool = False
+    fast: bool = False
     knots = ()
 
     def __call__(self, x: Array) -> Array:
@@ -90,7 +92,8 @@ def log1p(value: Value) -> Value:
     if not bounds.positive:
         _refuse(value, "log1p")
     ends = _end(bounds.low, math.log), _end(bounds.high, math.log)
-    return source.under(OfPositive(lambda x: namespace(x).log1p(x), ends))
+    plain = OfPositive(lambda x: namespace(x).log1p(x), ends, source.bounds.open_ended)
+    return source.under(plain)
 
 
 def _end(bound: float, function: Callable[[float], float]) -> float:
@@ -120,12 +123,14 @@ def power(value: Value, exponent: float) -> Value:
         result = Deferred(base, _exponential_of(rate * exponent))
         unscaled = isinstance(factor, int | float) and factor == 1
         return result if unscaled else scale_shift(result, factor**exponent)
-    if exponent > 0 and float(exponent).is_integer() and exponent <= LARGEST_POWER:
+    natural = exponent > 0 and float(exponent).is_integer() and exponent <= LARGEST_POWER
+    if natural and not is_positive(value):
         return apply(Power(int(exponent)), value)
     source = _require(value, f"the power {exponent:g}", zero=exponent > 0)
     bounds = source.bounds
     low, high = sorted(_end_of_power(end, exponent) for end in (bounds.low, bounds.high))
-    plain = OfPositive(lambda x: x**exponent, (low, high), bounds.positive)
+    fast = not 0 <= exponent <= 1
+    plain = OfPositive(lambda x: x**exponent, (low, high), bounds.positive, fast)
     return source.under(plain)
 
 
