@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import os
 
@@ -20,6 +21,17 @@ import pytest
 import torch
 
 torch.set_num_threads(1)
+
+
+def _keep_freed_memory():
+    """Fresh pages for every large array cost as much as its arithmetic: glibc is to reuse them."""
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        for setting in (-1, -3):  # M_TRIM_THRESHOLD and M_MMAP_THRESHOLD
+            mallopt(setting, 1 << 30)
+
+
+_keep_freed_memory()
 
 
 def pytest_collection_finish():

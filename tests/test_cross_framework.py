@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -40,23 +41,44 @@ Gradients = dict[str, np.ndarray]
 @functools.cache
 def parameters(model: Callable, arguments: str) -> dict[str, np.ndarray]:
     """Unconstrained parameters of a guide that is wide enough for every term to matter."""
-    host, data = partial(model, models.NUMPYRO), arrays(arguments, "float64")
-    svi = numpyro_moments.SVI(host, numpyro_moments.DVIGuide(host, init_scale=0.2))
-
-    @partial(jax.jit, compiler_options=QUICK)
-    def start(key: Any) -> Any:
-        return svi.optim.get_params(svi.init(key, *data).optim_state)
-
-    with jax.enable_x64(True):
-        values = start(jax.random.key(0))
+    with precision("float64"):
+        _, leaves = guide_and_parameters(
+            pyro_moments.DeterministicELBO(), partial(model, models.PYRO), arrays(arguments)
+        )
     random = np.random.default_rng(1)
     return {
-        name: np.asarray(value) + 0.1 * random.normal(size=value.shape)
-        for name, value in values.items()
+        name: leaf.detach().numpy() + 0.1 * random.normal(size=leaf.shape)
+        for name, leaf in leaves.items()
     }
 
 
-def arrays(names: str, dtype: str) -> list[np.ndarray]:
+def guide_and_parameters(
+    elbo: Any, model: Callable, data: list[np.ndarray]
+) -> tuple[Any, dict[str, torch.Tensor]]:
+    """A guide of Pyro and its unconstrained parameters, by the names that NumPyro gives them."""
+    pyro.clear_param_store()
+    guide = pyro_moments.DVIGuide(init_scale=0.2)
+    elbo.loss(model, guide, *map(torch.as_tensor, data))  # makes the parameters
+    return guide, {
+        f"{name.removesuffix('_unconstrained')}_auto_{role}": leaf
+        for role, owner in (("loc", guide.locs), ("scale", guide.scales))
+        for name, leaf in owner.named_parameters()
+    }
+
+
+@contextlib.contextmanager
+def precision(dtype: str) -> Iterator[None]:
+    """Both frameworks compute in it."""
+    default = torch.get_default_dtype()
+    torch.set_default_dtype(getattr(torch, dtype))
+    try:
+        with jax.enable_x64(dtype == "float64"):
+            yield
+    finally:
+        torch.set_default_dtype(default)
+
+
+def arrays(names: str, dtype: str = "float64") -> list[np.ndarray]:
     """The data of a model, the floating-point numbers of it in the given precision."""
     found = [models.arrays()[name] for name in names.split()]
     return [array.astype(dtype) if array.dtype.kind == "f" else array for array in found]
@@ -85,15 +107,10 @@ def in_numpyro(
 def in_pyro(
     model: Callable, data: list[np.ndarray], values: dict[str, np.ndarray], covariance: str
 ) -> tuple[float, Gradients]:
-    elbo, guide = pyro_moments.DeterministicELBO(covariance=covariance), pyro_moments.DVIGuide()
+    elbo = pyro_moments.DeterministicELBO(covariance=covariance)
     tensors = [torch.as_tensor(array) for array in data]
-    pyro.clear_param_store()
-    elbo.loss(model, guide, *tensors)  # makes the parameters
-    leaves = {}
+    guide, leaves = guide_and_parameters(elbo, model, data)
     for name, value in values.items():
-        site, _, role = name.rpartition("_auto_")
-        owner, suffix = (guide.locs, "") if role == "loc" else (guide.scales, "")
-        leaves[name] = dict(owner.named_parameters())[f"{site}{suffix}_unconstrained"]
         leaves[name].data = torch.as_tensor(value)
     loss = elbo.differentiable_loss(model, guide, *tensors)
     gradients = torch.autograd.grad(loss, list(leaves.values()))
@@ -106,14 +123,9 @@ def test_loss_and_gradients_agree(name, dtype):
     model, arguments, covariance = CASES[name]
     data = arrays(arguments, dtype)
     values = {name: value.astype(dtype) for name, value in parameters(model, arguments).items()}
-    default = torch.get_default_dtype()
-    torch.set_default_dtype(getattr(torch, dtype))
-    try:
-        with jax.enable_x64(dtype == "float64"):
-            ours = in_numpyro(partial(model, models.NUMPYRO), data, values, covariance)
+    with precision(dtype):
+        ours = in_numpyro(partial(model, models.NUMPYRO), data, values, covariance)
         theirs = in_pyro(partial(model, models.PYRO), data, values, covariance)
-    finally:
-        torch.set_default_dtype(default)
     tolerance = TOLERANCES[dtype]
     assert ours[0] == pytest.approx(theirs[0], rel=tolerance)
     assert ours[1].keys() == theirs[1].keys()

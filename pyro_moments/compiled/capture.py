@@ -10,6 +10,8 @@ import numpy as np
 import pyro
 import torch
 from pyro import poutine
+from torch._guards import TracingContext, tracing
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.overrides import TorchFunctionMode
@@ -158,8 +160,10 @@ def joint_graph(
 
 
 def _traced(function: Callable, inputs: Sequence[torch.Tensor]) -> GraphModule:
+    # else the tracer makes a mode of its own for every tensor, for half of the time of a capture
+    shared = tracing(TracingContext(FakeTensorMode(allow_fallback_kernels=True)))
     try:
-        with pyro.validation_enabled(False), poutine.block():
+        with pyro.validation_enabled(False), poutine.block(), shared:
             return make_fx(function)(*inputs)
     except Uncapturable:
         raise

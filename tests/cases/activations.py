@@ -82,7 +82,6 @@ ACTIVATIONS = [
         F.hardshrink,
         lambda x: x * (jnp.abs(x) > 0.5),
         kinks=(-0.5, 0.5),
-        compiled=True,
         **SERIES,
     ),
     row(
@@ -92,6 +91,7 @@ ACTIVATIONS = [
         0.3,
         -2.0,
         kinks=(0.3,),
+        compiled=True,
         **SERIES,
     ),
     row("sigmoid", torch.sigmoid, nn.sigmoid, compiled=True, **SERIES),

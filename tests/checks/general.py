@@ -69,11 +69,18 @@ def combined(outputs: dict[str, Any], alone: bool = False) -> Any:
     return total
 
 
-def torch_gradients(
-    case: Any, arrays: Any, dtype: torch.dtype = torch.float64, alone: bool = False
-) -> list[np.ndarray]:
-    leaves = [tensor.clone().requires_grad_() for tensor in to_torch(arrays, dtype)]
-    total = combined(case.outputs(*leaves), alone)
+def leaves_of(arrays: Any, dtype: torch.dtype = torch.float64) -> list[torch.Tensor]:
+    """Tensors by which one can differentiate."""
+    return [tensor.clone().requires_grad_() for tensor in to_torch(arrays, dtype)]
+
+
+def torch_gradients(case: Any, arrays: Any) -> list[np.ndarray]:
+    leaves = leaves_of(arrays)
+    return gradients_by(leaves, combined(case.outputs(*leaves)))
+
+
+def gradients_by(leaves: list[torch.Tensor], total: torch.Tensor) -> list[np.ndarray]:
+    """Gradients of a number; zeros by what it does not depend on."""
     gradients = torch.autograd.grad(total, leaves, allow_unused=True)
     return [
         (0 * x if g is None else g).detach().numpy() for x, g in zip(leaves, gradients, strict=True)
@@ -205,11 +212,12 @@ def check_extreme(case: Any, ratios: np.ndarray, scales: np.ndarray, rho: np.nda
     evaluated at once as the case can hold in a batch.
     """
     for arrays in case.extreme(ratios, scales, rho):
-        tensors = to_torch(arrays, torch.float32)
-        for name, output in case.outputs(*tensors).items():
+        tensors = leaves_of(arrays, torch.float32)
+        outputs = case.outputs(*tensors)
+        for name, output in outputs.items():
             wrong = ~torch.isfinite(output) | ((output < 0) & (name == "variance"))
             assert not wrong.any(), (name, output[wrong], np.argwhere(wrong.numpy()), tensors)
-        for gradient in torch_gradients(case, arrays, torch.float32, alone=bool(case.batched)):
+        for gradient in gradients_by(tensors, combined(outputs, alone=bool(case.batched))):
             wrong = ~np.isfinite(gradient)
             assert not wrong.any(), (gradient[wrong], np.argwhere(wrong), tensors)
 

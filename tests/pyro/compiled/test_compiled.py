@@ -80,9 +80,17 @@ def perturb(guide):
             parameter.add_(0.1 * torch.randn_like(parameter))
 
 
+def neuron(x, y):
+    """As small as a network can be: every operation costs the compiler of C++ time."""
+    w = pyro.sample("w", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
+    b = pyro.sample("b", dist.Normal(0.0, 1.0))
+    with pyro.plate("data", len(x)):
+        pyro.sample("obs", dist.Normal(b * torch.relu(x @ w), 0.3), obs=y)
+
+
 def test_inductor_equals_the_eager_program():
     x, y = models.data()
-    model, guide = models.sequential(), DVIGuide(init_scale=0.2)
+    model, guide = neuron, DVIGuide(init_scale=0.2)
     elbo, eager = make(inductor), DeterministicELBO()
     expected, slopes = gradients(eager, model, guide, x, y)
     loss, found = gradients(elbo, model, guide, x, y)

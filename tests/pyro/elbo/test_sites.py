@@ -199,11 +199,11 @@ def test_named_sites_are_sampled():
             pyro.sample("obs", dist.Normal(x @ w, precision.rsqrt()), obs=y)
 
     guide = DVIGuide(init_scale=0.3)
-    elbo = DeterministicELBO(sample_sites=["precision"], num_particles=300)
+    elbo = DeterministicELBO(sample_sites=["precision"], num_particles=100)
     svi = SVI(model, guide, elbo)
     assert svi.step(x, y) > 0
     estimates = torch.tensor([elbo.loss(model, guide, x, y) for _ in range(10)])
-    expected, error = trace_elbo(model, guide, x, y, samples=3000)
+    expected, error = trace_elbo(model, guide, x, y, samples=100_000)  # cheaper than particles
     tolerance = 4 * (error**2 + estimates.var().item() / 10) ** 0.5
     assert abs(estimates.mean().item() - expected) < tolerance
 
