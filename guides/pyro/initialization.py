@@ -27,12 +27,20 @@ def init_to_network(site: dict | None = None) -> object:
         return init_to_network
     fn = site["fn"]
     with torch.no_grad():
-        example = fn.sample().detach()
         transform = biject_to(fn.support)
-        unconstrained = torch.zeros_like(transform.inv(example))
+        example = _example(fn)
+        unconstrained = example.new_zeros(transform.inverse_shape(example.shape))
         if unconstrained.shape != example.shape or not is_real(fn.support):
             return transform(unconstrained)
         return _location(fn, example) + _noise(fn, example)
+
+
+def _example(fn: Any) -> torch.Tensor:
+    """Of the shape, precision and device of a draw; an improper prior has none."""
+    try:
+        return fn.sample().detach()
+    except NotImplementedError:
+        return torch.zeros(fn.batch_shape + fn.event_shape)
 
 
 def _location(fn: torch.distributions.Distribution, like: torch.Tensor) -> torch.Tensor:

@@ -81,6 +81,11 @@ def _empirical_bayes(fn: EmpiricalBayesNormal, value: Any) -> torch.Tensor:
     return fn.expected_log_prob(moments.mean, moments.variance)
 
 
+@expected_log_prob(dist.ImproperUniform)
+def _improper_uniform(fn: dist.ImproperUniform, value: Any) -> torch.Tensor:
+    return torch.zeros(fn.batch_shape)
+
+
 @expected_log_prob(dist.Delta)
 def _delta(fn: dist.Delta, value: Any) -> torch.Tensor:
     return fn.log_density

@@ -10,7 +10,6 @@ import torch
 from moment_calculus.operations.elementwise import arithmetic as operations
 from moment_calculus.operations.elementwise import positive
 from moment_calculus.operations.elementwise.arithmetic import is_value, scale_shift
-from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.values import Value
 from pyro_moments.rules.elementwise.activations import certain, serves
 from pyro_moments.rules.table import moment_rule, named
@@ -69,12 +68,8 @@ def power(input: Any, exponent: Any) -> Any:
     """Serve ``torch.pow`` and ``**`` with a certain exponent or a certain positive base."""
     if is_value(exponent):
         return positive.exponential(input, exponent)
-    if getattr(exponent, "ndim", 0):
-        raise UnsupportedMoments(
-            f"a tensor of exponents, of shape {tuple(exponent.shape)}",
-            sites=input.sites,
-            remedy="use one exponent for all elements",
-        )
+    if isinstance(exponent, torch.Tensor) and (exponent.ndim or exponent.requires_grad):
+        return positive.array_power(input, exponent)
     exponent = certain(exponent=exponent)["exponent"]
     if exponent == 0:
         like = input.mean if hasattr(input, "mean") else input.base.mean

@@ -221,7 +221,7 @@ REFUSED = {
     "negative power": (lambda h: torch.relu(h) ** -2, "power -2 of a function"),
     "random power": (lambda h: h**h, "random power of a random value"),
     "negative base": (lambda h: (-2.0) ** h, "not positive"),
-    "exponents": (lambda h: torch.exp(h) ** slopes, "tensor of exponents"),
+    "exponents": (lambda h: torch.sigmoid(h) ** slopes, "an exponent that is no number"),
 }
 
 
