@@ -199,7 +199,7 @@ learnt = torch.tensor(0.3, requires_grad=True)
 REFUSED = {
     "alpha": (lambda h: F.elu(h, h), "alpha is random"),
     "learnt alpha": (lambda h: F.elu(h, learnt), "no gradient flows to the parameter alpha"),
-    "learnt exponent": (lambda h: torch.exp(h) ** learnt, "no gradient flows"),
+    "learnt exponent": (lambda h: torch.sigmoid(h) ** learnt, "an exponent that is no number"),
     "slope": (lambda h: F.leaky_relu(h, h), "negative_slope is random"),
     "weight": (lambda h: F.prelu(h, h[0]), "weight is random"),
     "bound": (lambda h: torch.clamp(h, min=h), "min is random"),
@@ -232,6 +232,18 @@ def test_refusals(name):
         propagate(function, NOISY)
     assert "input 0" in str(refusal.value) or "learnt" in name
     assert "remedy: " in str(refusal.value)
+
+
+@pytest.mark.parametrize("shape", [(), (3,)])
+def test_powers_of_exponentials_by_tensors_have_gradients(shape):
+    exponent = torch.full(shape, 0.3, requires_grad=True)
+    given, by_hand = (
+        propagate(function, NOISY)
+        for function in (lambda h: torch.exp(h) ** exponent, lambda h: torch.exp(exponent * h))
+    )
+    torch.testing.assert_close(given.variance, by_hand.variance)
+    slopes = (torch.autograd.grad(m.variance.sum(), exponent)[0] for m in (given, by_hand))
+    torch.testing.assert_close(*slopes)
 
 
 def test_wrong_arguments_stay_torch_errors():
