@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import cache
 from typing import Any
@@ -57,6 +57,7 @@ class DVIGuide(AutoGuide):
         self.init_scale = checked_scale(init_scale)
         super().__init__(model, prefix=prefix, init_loc_fn=init_loc_fn, create_plates=create_plates)
         self._sites: tuple[LatentSite, ...] | None = None
+        self._trained: frozenset[str] | None = None
 
     def bind(self, model: Callable) -> None:
         """Bind the guide to a model unless it has one.
@@ -66,6 +67,16 @@ class DVIGuide(AutoGuide):
         """
         if self.model is None:
             self.model = model
+
+    def restore(self, params: Mapping[str, Any]) -> None:
+        """Take the sites that have parameters for the latent ones, unless it knows them.
+
+        A guide that meets a model without observations cannot tell them from latent sites.
+
+        Args:
+            params: trained parameters, from ``svi.get_params``.
+        """
+        self._trained = frozenset(params) if self._sites is None else None
 
     def __getstate__(self) -> dict:
         """Pickle what is known of the sites, not the model: it is bound again on first use."""
@@ -119,10 +130,16 @@ class DVIGuide(AutoGuide):
     def _learn(self, run: Run) -> tuple[LatentSite, ...]:
         """Keep what is fixed: the latent sites, and their plates for ``_create_plates``."""
         self._prototype_frames, self._prototype_frame_full_sizes = run.frames, run.plate_sizes
-        leaves = jax.tree.leaves(run.sites)
-        if not any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
-            self._sites = run.sites
-        return run.sites
+        sites = tuple(filter(self._is_trained, run.sites))
+        if run.sites and not sites:
+            names = ", ".join(sorted(self._trained or ()))
+            raise ValueError(f"none of the parameters {names} is of a site of the model")
+        if not any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(sites)):
+            self._sites = sites
+        return sites
+
+    def _is_trained(self, site: LatentSite) -> bool:
+        return self._trained is None or self._parameter_name(site, "loc") in self._trained
 
     def _declare(
         self, site: LatentSite, initial: Callable[[str], jax.Array]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -55,6 +55,7 @@ class DVIGuide(AutoGuide):
         super().__init__(model, create_plates=create_plates)
         self.init_loc_fn, self.init_scale = init_loc_fn, scale
         self._sites: tuple[LatentSite, ...] | None = None
+        self._saved: Mapping[str, Any] | None = None
 
     def bind(self, model: Callable) -> None:
         """Bind the guide to a model unless it has one.
@@ -89,11 +90,36 @@ class DVIGuide(AutoGuide):
             self._model = (model,)
         self.locs, self.scales = PyroModule(), PyroModule()
         trace: Any = self.prototype_trace
-        nodes = dict(trace.iter_stochastic_nodes())
+        nodes = {n: site for n, site in trace.iter_stochastic_nodes() if self._is_saved(n)}
         check_fixed_supports(model, nodes, args, kwargs)
-        self._sites = tuple(self._add_parameters(name, site) for name, site in nodes.items())
+        sites = tuple(self._add_parameters(name, site) for name, site in nodes.items())
+        if self._saved is not None:
+            super().load_state_dict(self._saved)
+        self._sites, self._saved = sites, None
         self._prototype_frames = OrderedDict(self._prototype_frames)
         self.prototype_trace = None  # it holds the data
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
+        """Load parameters that :meth:`state_dict` gave, also into a guide that met no model yet.
+
+        Such a guide has no parameters before its first call; it takes these then, and the sites
+        that have some for the latent ones.
+
+        Args:
+            state_dict: the parameters.
+            *args: as of :meth:`torch.nn.Module.load_state_dict`.
+            **kwargs: likewise.
+
+        Raises:
+            RuntimeError: if they are not those of the guide; at its first call, if it had none.
+        """
+        if self._sites is None:
+            self._saved = state_dict
+            return torch.nn.modules.module._IncompatibleKeys([], [])
+        return super().load_state_dict(state_dict, *args, **kwargs)
+
+    def _is_saved(self, site: str) -> bool:
+        return self._saved is None or f"locs.{site}_unconstrained" in self._saved
 
     def _add_parameters(self, name: str, site: dict) -> LatentSite:
         value, support = site["value"].detach(), site["fn"].support

@@ -41,7 +41,7 @@ def predict(
 
     {sites}
     """
-    bind(guide, model)
+    bind(guide, model, params)
     propagation = propagation_of(covariance, rules)
     traces = moment_traces(
         model, guide, args, kwargs, params, jax.random.key(0), propagation, predicting=True

@@ -18,6 +18,7 @@ from numpyro.infer.autoguide import AutoDelta, AutoGuideList
 from guides.families.initialization import spread
 from guides.numpyro.mean_field import DVIGuide
 from moment_calculus.refusals.errors import UnsupportedMoments
+from numpyro_moments import DeterministicELBO, predict
 
 KEY = jax.random.key(0)
 X = jnp.sin(jnp.arange(24.0)).reshape(8, 3)
@@ -267,3 +268,19 @@ def test_a_model_without_latent_sites_has_an_empty_posterior():
 def test_kernels_of_convolutions_spread_by_their_fans_in_any_layout(kernel):
     assert spread(4, kernel) == pytest.approx((2 / (9 * (16 + 32))) ** 0.5)
     assert spread(2, (7, 16, 32)) == spread(2, (16, 32))  # a plate of matrices
+
+
+def test_a_fresh_guide_predicts_with_trained_parameters():
+    def model(x, y=None):
+        weight = numpyro.sample("weight", dist.Normal(jnp.zeros(2), 1.0).to_event(1))
+        with numpyro.plate("data", len(x)):
+            numpyro.sample("obs", dist.Normal(x @ weight, 1.0), obs=y)
+
+    x = jnp.linspace(-1, 1, 10).reshape(5, 2)
+    svi = SVI(model, DVIGuide(model), numpyro.optim.Adam(0.1), DeterministicELBO())
+    params = svi.get_params(svi.init(jax.random.key(0), x, x[:, 0]))
+    ours, theirs = (predict(model, guide, params, x) for guide in (DVIGuide(), svi.guide))
+    assert ours.keys() == theirs.keys() == {"obs"}
+    np.testing.assert_allclose(ours["obs"].mean, theirs["obs"].mean)
+    with pytest.raises(ValueError, match="none of the parameters other_auto_loc is of a site"):
+        predict(model, DVIGuide(), {"other_auto_loc": jnp.zeros(2)}, x)
