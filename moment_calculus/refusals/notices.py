@@ -57,3 +57,15 @@ def _user_level() -> int:
             return level
         frame, level = frame.f_back, level + 1
     return 2
+
+
+def called_by(module: str) -> bool:
+    """Whether a module is among those that are calling.
+
+    Args:
+        module: its name.
+    """
+    frame = sys._getframe(1)
+    while frame is not None and frame.f_globals.get("__name__") != module:
+        frame = frame.f_back  # type: ignore[assignment]
+    return frame is not None

@@ -20,15 +20,6 @@ def user_line() -> str:
     return f"{line} in {module}" if module else line
 
 
-def from_module(name: str) -> bool:
-    """Whether a module of this name is among those that are calling.
-
-    Args:
-        name: of the module.
-    """
-    return any(frame.f_globals.get("__name__") == name for frame in _frames())
-
-
 def _frames():
     frame: FrameType | None = sys._getframe(2)
     while frame is not None:

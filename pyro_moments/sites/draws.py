@@ -10,8 +10,9 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from moment_calculus.hosts.wording import drawn_in_silence
+from moment_calculus.refusals.notices import called_by
 from pyro_moments.evaluation.tensor import name_of
-from pyro_moments.evaluation.user_line import from_module, user_line
+from pyro_moments.evaluation.user_line import user_line
 
 
 def _state() -> list[torch.Tensor]:
@@ -73,7 +74,7 @@ class _Watched(TorchFunctionMode):
         before = _state()
         result = func(*args, **(kwargs or {}))
         drawn = self.draws.site is None and not _same(before, _state())
-        if drawn and not from_module("torch.nn.init"):
+        if drawn and not called_by("torch.nn.init"):
             raise drawn_in_silence(name_of(func), user_line(), host="Pyro")
         return result
 

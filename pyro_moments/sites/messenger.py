@@ -124,7 +124,7 @@ def _check_structure(guide: Any, name: str) -> None:
 
 def _check_vectors(name: str, fn: Any, parts: tuple[Part, ...], remedy: str) -> None:
     """A matrix with dependent components has no moments in a product; one axis carries them."""
-    matrices = [part.name for part in parts if len(part.shape) > 1]
+    matrices = [part.name for part in parts if part.shape.numel() > max(part.shape, default=1)]
     if matrices:
         raise UnsupportedMoments(
             f"guide site '{name}' has a {type(without_wrappers(fn)).__name__} posterior, and "

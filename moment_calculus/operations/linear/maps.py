@@ -50,6 +50,10 @@ def linear(inputs: Any, weight: Any, bias: Any = None) -> Value:
     Source: Wu et al. 2019, eqs. 3-5.
     """
     x, w, b = _matched(inputs), _matched(weight), _matched(bias)
+    if _is_dependent_row(w) and not isinstance(x, Gaussian):
+        row = _times_vector(x, reshape(w, tuple(w.shape[1:])))
+        product = reshape(row, (*row.shape, 1))
+        return product if b is None else add(product, b)
     _check(x, w, b)
     if isinstance(b, Gaussian) and not _is_plain_bias(b, w):
         return add(linear(x, w), b)
@@ -100,6 +104,12 @@ class LinearMap(Step):
 def _is_plain_bias(bias: Gaussian, weight: Any) -> bool:
     """Whether a bias has one independent component for each output."""
     return bias.axis == -1 and bias.shape == tuple(weight.shape[:1]) and bias.independent
+
+
+def _is_dependent_row(weight: Any) -> bool:
+    """Whether a weight is one row with dependent components, as that of a full-rank guide."""
+    row = isinstance(weight, Gaussian) and len(weight.shape) == 2 and weight.shape[0] == 1
+    return row and not weight.independent
 
 
 def _matched(operand: Any) -> Any:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from moment_calculus.numerics.arrays import Array, diagonal_blocks
+from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.special import namespace
 from moment_calculus.operations.shapes.moves import (
     Moved,
@@ -15,6 +15,14 @@ from moment_calculus.operations.shapes.moves import (
     moved,
     warn_dropped,
     with_batch,
+)
+from moment_calculus.operations.shapes.reshaped import (
+    Featured,
+    Refeatured,
+    Reshaped,
+    Split,
+    Unfeatured,
+    Widened,
 )
 from moment_calculus.values import Deferred, Gaussian, Ties
 from moment_calculus.values.lags import lag_covariance, remaining
@@ -80,21 +88,6 @@ def _as_vector(source: Gaussian, shape: tuple[int, ...]) -> Gaussian | None:
 
 
 @dataclass(frozen=True, eq=False)
-class Reshaped(Moved):
-    """Another shape; subclasses know what becomes of the features.
-
-    Args:
-        shape: of the result.
-    """
-
-    shape: tuple[int, ...]
-
-    def move(self, array: Array) -> Array:
-        """Reshaped."""
-        return namespace(array).reshape(array, self.shape)
-
-
-@dataclass(frozen=True, eq=False)
 class Regrouped(Reshaped):
     """Another shape of the batch; the features stay.
 
@@ -135,61 +128,6 @@ class Regrouped(Reshaped):
         return namespace(known).reshape(known, remaining(self.shape, offset))
 
 
-@dataclass(frozen=True, eq=False)
-class Split(Reshaped):
-    """A trailing feature axis that is split: the last part keeps its covariance."""
-
-    def covariance(self) -> Array:
-        """The blocks on the diagonal."""
-        parts = self.shape[len(self.source.shape) - 1 :]
-        return diagonal_blocks(self.source.joint_covariance(), parts)
-
-
-@dataclass(frozen=True, eq=False)
-class Widened(Reshaped):
-    """A value with too few axes: the missing feature axis has size one."""
-
-    identity = True
-
-
-@dataclass(frozen=True, eq=False)
-class Unfeatured(Reshaped):
-    """A value that is to be expanded along another axis than that of its features."""
-
-    @property
-    def in_place(self) -> bool:  # type: ignore[override]
-        """Of independent components nothing is lost."""
-        return self.source.independent and self.shape == self.source.shape
-
-
-@dataclass(frozen=True, eq=False)
-class Featured(Moved):
-    """An axis of size one of the batch becomes the feature axis, so the batch loses it.
-
-    Args:
-        axis: that axis.
-    """
-
-    axis: int
-
-    def move(self, array: Array) -> Array:
-        """As it is."""
-        return array
-
-    def follows(self, place: int) -> bool:
-        """Of what has that axis too."""
-        return True
-
-    def through(self, place: int, cross: Array) -> Array | None:
-        """Without the axis."""
-        lead = (1,) * (len(self.source.shape) - len(cross.shape) + 2)
-        batch = (*lead, *cross.shape[:-2])
-        if batch[self.axis] != 1:
-            return None
-        shape = (*batch_shape(batch, self.axis), *cross.shape[-2:])
-        return namespace(cross).reshape(cross, shape)
-
-
 def broadcast(value: Any, shape: Sequence[int], axis: Any = KEEP) -> Any:
     """Expand a value to a shape, on a given feature axis.
 
@@ -221,6 +159,10 @@ def _on_axis(value: Gaussian, axis: int | None) -> Gaussian:
             return moved(Widened(value, shape), axis, ties=value.ties)
         if value.shape[axis] == 1:
             return moved(Featured(value, axis), axis, ties=value.ties)
+    elif (
+        axis is not None and value.axis is not None and value.shape[value.axis] == shape[axis] == 1
+    ):
+        return moved(Refeatured(value, shape), axis, ties=value.ties)
     if may_lose_dependence(value):
         warn_dropped(value, f"an elementwise operation along axis {axis}")
     return moved(Unfeatured(value, shape), axis, ties=none_or_all(value.independent))

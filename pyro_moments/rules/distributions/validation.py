@@ -10,6 +10,7 @@ import torch
 
 from moment_calculus.operations.elementwise.composite import Composite
 from moment_calculus.refusals.errors import UnsupportedMoments
+from moment_calculus.refusals.notices import called_by
 from pyro_moments.rules.mean_check import MeanCheck
 from pyro_moments.rules.table import moment_rule, named
 
@@ -47,9 +48,11 @@ def both_true(input: Any, other: Any) -> MeanCheck:
 def all_true(input: MeanCheck, dim: int | None = None, keepdim: bool = False) -> Any:
     """Serve constraints of vectors, which hold if every component's does; and their validation."""
     _require_check(input)
-    if dim is None:
-        return input.outcome.all()
-    return MeanCheck(input.outcome.all(dim, keepdim), input.sites)
+    if dim is not None:
+        return MeanCheck(input.outcome.all(dim, keepdim), input.sites)
+    if not called_by("torch.distributions.geometric"):  # which validates itself in this way
+        raise _random_truth(input)
+    return input.outcome.all()
 
 
 @moment_rule(torch._is_all_true, takes=(MeanCheck,))
@@ -61,8 +64,12 @@ def is_all_true(input: MeanCheck) -> torch.Tensor:
 
 def _require_check(operand: Any) -> None:
     if not isinstance(operand, MeanCheck):
-        raise UnsupportedMoments(
-            "the truth of a random value is random",
-            sites=operand.sites,
-            remedy="do not branch on random values",
-        )
+        raise _random_truth(operand)
+
+
+def _random_truth(operand: Any) -> UnsupportedMoments:
+    return UnsupportedMoments(
+        "the truth of a random value is random",
+        sites=operand.sites,
+        remedy="do not branch on random values",
+    )

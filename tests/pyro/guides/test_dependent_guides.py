@@ -6,6 +6,7 @@ import pyro
 import pyro.distributions as dist
 import pytest
 import torch
+import torch.nn.functional as F
 from pyro.distributions import constraints
 from pyro.infer.autoguide import (
     AutoHierarchicalNormalMessenger,
@@ -35,8 +36,24 @@ def correlated(make_guide, model, x, y):
     return guide, posterior.mean.detach(), posterior.covariance_matrix.detach()
 
 
+def layer(*shape):
+    """The same regression with a matrix for its weights, of one row or one column."""
+
+    def model(x, y):
+        weight = pyro.sample("w", dist.Normal(torch.zeros(shape), 1.0).to_event(2))
+        bias = pyro.sample("b", dist.Normal(torch.full((1,), 0.5), 2.0).to_event(1))
+        output = F.linear(x, weight, bias) if shape[0] == 1 else x @ weight + bias
+        with pyro.plate("data", len(x)):
+            pyro.sample("obs", dist.Normal(output.squeeze(-1), 0.3), obs=y)
+
+    return model
+
+
 @pytest.mark.parametrize("make_guide", [AutoMultivariateNormal, AutoLowRankMultivariateNormal])
-def test_full_rank_guides_are_exact_for_linear_regression(make_guide):
+@pytest.mark.parametrize(
+    "linear", [linear, layer(1, 3), layer(3, 1)], ids=["vector", "row", "column"]
+)
+def test_full_rank_guides_are_exact_for_linear_regression(linear, make_guide):
     x, y = models.data()
     guide, mean, covariance = correlated(make_guide, linear, x, y)
     assert (covariance - covariance.diag().diag()).abs().max() > 0.01
