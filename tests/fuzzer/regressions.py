@@ -112,6 +112,27 @@ REGRESSIONS = [
         "y = (x @ {A}.T).prod(0)",
         constants={"A": np.array([[0.4, -1.2, 0.5], [0.9, 0.3, -0.7]])},
     ),
+    Regression(
+        "cumulative sum over a batch of one",
+        {"x": (1, 3)},
+        "y = torch.softmax(x, -1).cumsum(0)",
+        "y = jax.nn.softmax(x, -1).cumsum(0)",
+    ),
+    Regression(
+        "gathered features beside a batch",
+        {"u": (3,), "w": (3,)},
+        'v = torch.gather(2 * u, 0, {places}); y = u - xp.einsum("i,j->ij", xp.tanh(v) @ {A}, w)',
+        "v = xp.take_along_axis(2 * u, {places}, 0); "
+        'y = u - xp.einsum("i,j->ij", xp.tanh(v) @ {A}, w)',
+        constants={"places": np.array([2, 0, 2]), "A": np.diag([0.5, 1.0, -1.0]) + 0.25},
+    ),
+    Regression(
+        "softmax with a batch of weights",
+        {"x": (2, 2, 3), "w": (2, 3, 1)},
+        "y = xp.matmul(torch.softmax(x, -1), w)",
+        "y = xp.matmul(jax.nn.softmax(x, -1), w)",
+        modes=("full", "diagonal"),
+    ),
     Regression("flip of a vector", {"u": (3,)}, "y = u.flip(0) + u", "y = xp.flip(u, 0) + u"),
     Regression("flipud of a vector", {"u": (3,)}, "y = xp.flipud(u) - 2 * u"),
     Regression("roll of a vector", {"u": (3,)}, "y = xp.roll(u, 1, 0) * u"),
