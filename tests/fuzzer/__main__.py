@@ -23,11 +23,14 @@ def main() -> int:
     """Report; 1 if anything is wrong or crashed, or too little is accepted."""
     options = _options()
     host = torch_host() if options.backend == "pyro" else _jax_host()
-    tried = []
+    tried, left = [], options.show
     for seed in range(options.seed, options.seed + options.programs):
         program = generate(seed)
-        tried.append((program, verdict(program, host, options.covariance)))
-    _show_failures(tried, host, options)
+        found = verdict(program, host, options.covariance)
+        tried.append((program, found))
+        if found.failed and left:
+            _show(program, found, host, options.covariance)
+            left -= 1
     return 0 if _summarised(tried, options.refusals) else 1
 
 
@@ -42,16 +45,15 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _show_failures(tried: list, host: Host, options: argparse.Namespace) -> None:
-    failures = [(program, found) for program, found in tried if found.failed]
-    for program, found in failures[: options.show]:
+def _show(program: Program, found: Verdict, host: Host, mode: str) -> None:
+    """Print a failure at once, as short as it can be made."""
 
-        def fails(shorter: Program, kind: str = found.kind) -> bool:
-            return verdict(shorter, host, options.covariance).kind == kind
+    def fails(shorter: Program) -> bool:
+        return verdict(shorter, host, mode).kind == found.kind
 
-        short = minimised(program, fails)
-        reason = verdict(short, host, options.covariance).reason
-        print(f"{found.kind}: {reason}\n{short.described(host.name)}")
+    short = minimised(program, fails)
+    print(f"{found.kind}: {verdict(short, host, mode).reason}")
+    print(short.described(host.name), flush=True)
 
 
 def _summarised(tried: list[tuple[Program, Verdict]], refusals: int) -> bool:

@@ -133,6 +133,13 @@ REGRESSIONS = [
         "y = xp.matmul(jax.nn.softmax(x, -1), w)",
         modes=("full", "diagonal"),
     ),
+    Regression(
+        "chain with an array for features in front",
+        {"x": (3, 3)},
+        "y = torch.relu(torch.tanh(x @ {A}).T + {column}).T",
+        "y = jax.nn.relu(xp.tanh(x @ {A}).T + {column}).T",
+        constants={"A": np.diag([0.5, 1.0, -1.0]) + 0.25, "column": np.array([[2.0], [1.5], [0]])},
+    ),
     Regression("flip of a vector", {"u": (3,)}, "y = u.flip(0) + u", "y = xp.flip(u, 0) + u"),
     Regression("flipud of a vector", {"u": (3,)}, "y = xp.flipud(u) - 2 * u"),
     Regression("roll of a vector", {"u": (3,)}, "y = xp.roll(u, 1, 0) * u"),
