@@ -214,7 +214,7 @@ def difference(result: Any, expected: Truth, mode: str) -> str:
     mean, variance = np.asarray(result.mean), np.asarray(result.variance)
     if mean.shape != expected.mean.shape or variance.shape != mean.shape:
         return f"shapes {mean.shape} and {variance.shape} in the place of {expected.mean.shape}"
-    if not np.abs(mean - expected.mean).max(initial=0.0) < 1e-5:
+    if not (np.abs(mean - expected.mean) <= 1e-5 * (1 + np.abs(expected.mean))).all():
         return f"mean {mean.tolist()} in the place of {expected.mean.tolist()}"
     if not variance.min(initial=0.0) > -1e-15:
         return f"variance {variance.tolist()}"

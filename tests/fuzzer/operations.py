@@ -201,6 +201,7 @@ REDUCTIONS = [
         drawing.trailing,
         "F.rms_norm({0}, ({size},), eps=1e-5)",
         "{0} * jax.lax.rsqrt(jnp.mean({0} ** 2, -1, keepdims=True) + 1e-5)",
+        unfit=lambda drawn, value: _constant_rows(drawn, np.abs(value)),
         mixes=True,
     ),
 ]

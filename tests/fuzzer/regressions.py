@@ -23,6 +23,7 @@ class Regression:
         constants: arrays that the lines name in braces.
         modes: in which it is checked.
         hosts: that have such a function.
+        verdicts: that are good.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Regression:
     constants: dict[str, np.ndarray] = field(default_factory=dict)
     modes: tuple[str, ...] = ("full",)
     hosts: tuple[str, ...] = ("torch", "jax")
+    verdicts: tuple[str, ...] = ("right",)
 
     def program(self) -> Program:
         """As the fuzzer has it."""
@@ -139,6 +141,20 @@ REGRESSIONS = [
         "y = torch.relu(torch.tanh(x @ {A}).T + {column}).T",
         "y = jax.nn.relu(xp.tanh(x @ {A}).T + {column}).T",
         constants={"A": np.diag([0.5, 1.0, -1.0]) + 0.25, "column": np.array([[2.0], [1.5], [0]])},
+    ),
+    Regression(
+        "scalars beside a value with one more axis",
+        {"x": (2, 1, 2)},
+        "y = xp.tanh(x); z = torch.mean(y, 2) * y",
+        "y = xp.tanh(x); z = xp.mean(y, 2) * y",
+        verdicts=("refused", "right"),
+    ),
+    Regression(
+        "sum of one element times a batch with it",
+        {"x": (2, 2), "u": (1, 2)},
+        "y = u.sum(0) * torch.cat([x, u], 0)",
+        "y = u.sum(0) * xp.concatenate([x, u], 0)",
+        verdicts=("refused", "right"),
     ),
     Regression("flip of a vector", {"u": (3,)}, "y = u.flip(0) + u", "y = xp.flip(u, 0) + u"),
     Regression("flipud of a vector", {"u": (3,)}, "y = xp.flipud(u) - 2 * u"),

@@ -49,11 +49,11 @@ def test_random_programs(host, mode):
     ],
 )
 def test_regression(row: Regression, host: str, mode: str):
-    assert verdict(row.program(), HOSTS[host], mode).kind == "right"
+    assert verdict(row.program(), HOSTS[host], mode).kind in row.verdicts
 
 
 def test_programs_use_every_operation():
-    used = set().union(*(generate(seed).operations() for seed in range(200)))
+    used = set().union(*(generate(seed).operations() for seed in range(500)))
     assert used == set(OPERATIONS)
 
 

@@ -18,7 +18,7 @@ from moment_calculus.operations.shapes.moves import (
 )
 from moment_calculus.values import Deferred, Gaussian, Ties
 from moment_calculus.values.lags import lag_covariance, remaining
-from moment_calculus.values.layout import batch_shape
+from moment_calculus.values.layout import batch_shape, rank_of_batch
 from moment_calculus.values.spread import none_or_all
 from moment_calculus.values.vectors import of_parts
 
@@ -180,14 +180,17 @@ class Featured(Moved):
         """Of what has that axis too."""
         return True
 
+    def meet(self, value: Gaussian, other: Gaussian, query: Any) -> Array | None:
+        """Unknown of a value with more axes of the batch, beside which the elements are shifted."""
+        known = rank_of_batch(other.shape, other.axis) <= rank_of_batch(value.shape, value.axis)
+        return super().meet(value, other, query) if known else None
+
     def through(self, place: int, cross: Array) -> Array | None:
         """Without the axis."""
-        lead = (1,) * (len(self.source.shape) - len(cross.shape) + 2)
-        batch = (*lead, *cross.shape[:-2])
+        batch = (1,) * (len(self.source.shape) - len(cross.shape) + 2) + tuple(cross.shape[:-2])
         if batch[self.axis] != 1:
             return None
-        shape = (*batch_shape(batch, self.axis), *cross.shape[-2:])
-        return namespace(cross).reshape(cross, shape)
+        return namespace(cross).reshape(cross, batch_shape(batch, self.axis) + cross.shape[-2:])
 
 
 def broadcast(value: Any, shape: Sequence[int], axis: Any = KEEP) -> Any:
@@ -200,8 +203,7 @@ def broadcast(value: Any, shape: Sequence[int], axis: Any = KEEP) -> Any:
     """
     shape = tuple(shape)
     if isinstance(value, Deferred):
-        same = value.shape == shape
-        return value if same else value.moved(lambda v: broadcast(v, shape))
+        return value if value.shape == shape else value.moved(lambda v: broadcast(v, shape))
     if not isinstance(value, Gaussian):
         return namespace(value).broadcast_to(value, shape)
     axis = value.axis if axis is KEEP else axis
