@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from moment_calculus.functions.algebra import moved
 from moment_calculus.functions.pairs import covariance as pairs
 from moment_calculus.functions.pairs.mehler import Meet, Operand, alike, function_covariance
 from moment_calculus.numerics.arrays import Array, diagonal, outer, transpose
@@ -167,8 +168,11 @@ def _applied(base: Gaussian, activation: Any) -> Gaussian:
 
 
 def _covariance(base: Gaussian, activation: Any) -> Array:
-    function, order = ruled(base, activation), base.propagation.rulebook.mehler_order
+    order = base.propagation.rulebook.mehler_order
     mean = features_last(base.mean, base.axis)
+    if base.axis != -1:  # the arrays of a chain have the layout of the value
+        activation = moved(activation, lambda part: features_last(part, base.axis), base.shape)
+    function = ruled(base, activation)
     return pairs.covariance(function, mean, base.covariance, order=order)
 
 

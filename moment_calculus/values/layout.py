@@ -33,6 +33,12 @@ def batch_shape(shape: tuple[int, ...], axis: int | None) -> tuple[int, ...]:
     return shape[:position] + shape[position + 1 :]
 
 
+def rank_of_batch(shape: tuple[int, ...], axis: int | None) -> int:
+    """Number of axes without the feature axis and without leading ones of size one."""
+    batch = batch_shape(shape, axis)
+    return next((len(batch) - place for place, size in enumerate(batch) if size > 1), 0)
+
+
 def broadcast_shape(*shapes: tuple[int, ...]) -> tuple[int, ...]:
     """Shape of an elementwise operation on operands of these shapes.
 

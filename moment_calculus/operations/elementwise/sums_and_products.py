@@ -90,6 +90,8 @@ class Product(Step):
         covariance = cov_x * cov_y + cov_x * outer(mean_y, mean_y) + cov_y * outer(mean_x, mean_x)
         if overlap(first, second):
             cross = cross_covariance(first, second)
+            if cross is None:  # that of each component with itself was known
+                refuse_dependence("covariance of a product", first, second)
             linear = outer(mean_y, mean_x) * cross
             covariance = covariance + cross * transpose(cross) + linear + transpose(linear)
         return covariance

@@ -153,7 +153,7 @@ def _random_input(x: Gaussian, w: Any, b: Any, mean: Array) -> Gaussian:
         covariance = _mapped(x, each)
         return covariance if noise is None else covariance + diagonal_matrix(noise)
 
-    variance = None if full and x.has_covariance else _variance(x, mean_w, noise)
+    variance = None if full and x.has_covariance else _variance(x, mean_w, each, noise)
     return Gaussian(
         mean,
         Spread(variance, joint if full else None, joint),
@@ -191,9 +191,9 @@ def _mapped(x: Gaussian, matrix: Array) -> Array:
     return (matrix * x.variance[..., None, :]) @ matrix.mT
 
 
-def _variance(x: Gaussian, matrix: Array, noise: Array | None) -> Array:
+def _variance(x: Gaussian, matrix: Array, each: Array, noise: Array | None) -> Array:
     if x.has_covariance:  # a softmax has one in diagonal mode too
-        variance = namespace(matrix).sum((matrix @ x.covariance) * matrix, axis=-1)
+        variance = namespace(each).sum((each @ x.covariance) * each, axis=-1)
     else:
         variance = affine_squared(x.variance, matrix)
     return variance if noise is None else variance + noise

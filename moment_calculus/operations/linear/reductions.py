@@ -189,6 +189,8 @@ def cumulative_sum(value: Any, axis: int, *, reverse: bool = False) -> Any:
     if not hasattr(value, "gaussian"):
         return _sums(value, axis, reverse)
     value = value.gaussian()
+    if value.shape[axis] == 1:
+        return value  # as it is: its elements may depend on each other along the other axes
     if value.axis is not None and axis == len(value.shape) + value.axis:
         triangle = _triangle(value.mean, value.shape[axis])
         return map_features(value, triangle.mT if reverse else triangle)

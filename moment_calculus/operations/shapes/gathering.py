@@ -20,7 +20,7 @@ from moment_calculus.operations.shapes.moves import (
 )
 from moment_calculus.operations.shapes.reshaping import reshape
 from moment_calculus.values import Deferred, Gaussian, Ties, features_last
-from moment_calculus.values.layout import batch_shape
+from moment_calculus.values.layout import batch_shape, broadcast_shape
 from moment_calculus.values.spread import none_or_all
 
 
@@ -57,6 +57,9 @@ class GatheredFeatures(Gathered):
         """Rows chosen."""
         xp, axis = namespace(cross), self.source.axis
         last, batch = features_last(self.chosen, axis), batch_shape(self.source.shape, axis)
+        batch = broadcast_shape(
+            batch, tuple(cross.shape[:-2])
+        )  # the other value may have more axes
         places = xp.broadcast_to(last[..., None], (*batch, last.shape[-1], cross.shape[-1]))
         wide = xp.broadcast_to(cross, (*batch, *cross.shape[-2:]))
         return xp.take_along_axis(wide, places, axis=-2)

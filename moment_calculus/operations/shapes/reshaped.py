@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from moment_calculus.numerics.arrays import Array, diagonal_blocks
 from moment_calculus.numerics.special import namespace
 from moment_calculus.operations.shapes.moves import Moved
-from moment_calculus.values.layout import batch_shape
+from moment_calculus.values import Gaussian
+from moment_calculus.values.layout import batch_shape, rank_of_batch
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,6 +86,11 @@ class Featured(Moved):
     def follows(self, place: int) -> bool:
         """Of what has that axis too."""
         return True
+
+    def meet(self, value: Gaussian, other: Gaussian, query: Any) -> Array | None:
+        """Unknown of a value with more axes of the batch, beside which the elements are shifted."""
+        known = rank_of_batch(other.shape, other.axis) <= rank_of_batch(value.shape, value.axis)
+        return super().meet(value, other, query) if known else None
 
     def through(self, place: int, cross: Array) -> Array | None:
         """Without the axis."""

@@ -138,8 +138,7 @@ def broadcast(value: Any, shape: Sequence[int], axis: Any = KEEP) -> Any:
     """
     shape = tuple(shape)
     if isinstance(value, Deferred):
-        same = value.shape == shape
-        return value if same else value.moved(lambda v: broadcast(v, shape))
+        return value if value.shape == shape else value.moved(lambda v: broadcast(v, shape))
     if not isinstance(value, Gaussian):
         return namespace(value).broadcast_to(value, shape)
     axis = value.axis if axis is KEEP else axis

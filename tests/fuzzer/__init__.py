@@ -1,0 +1,1 @@
+"""Random programs of the supported operations, against their Jacobians at small variances."""

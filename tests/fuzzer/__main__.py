@@ -1,0 +1,91 @@
+"""Run random programs: ``python -m tests.fuzzer --backend pyro --programs 1000 --seed 0``."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections import Counter
+
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+# Compiling takes longer than running here, as in the tests.
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
+
+from tests.fuzzer.checking import Host, Verdict, jax_host, torch_host, verdict
+from tests.fuzzer.minimising import minimised
+from tests.fuzzer.operations import OPERATIONS
+from tests.fuzzer.programs import Program, generate
+
+ACCEPTED, ACCEPTED_OF_EACH = 0.8, 0.5
+
+
+def main() -> int:
+    """Report; 1 if anything is wrong or crashed, or too little is accepted."""
+    options = _options()
+    host = torch_host() if options.backend == "pyro" else _jax_host()
+    tried, left = [], options.show
+    for seed in range(options.seed, options.seed + options.programs):
+        program = generate(seed)
+        found = verdict(program, host, options.covariance)
+        tried.append((program, found))
+        if found.failed and left:
+            _show(program, found, host, options.covariance)
+            left -= 1
+    return 0 if _summarised(tried, options.refusals) else 1
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzzer", description=__doc__)
+    parser.add_argument("--backend", choices=("pyro", "numpyro"), default="pyro")
+    parser.add_argument("--programs", type=int, default=1000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--covariance", choices=("full", "diagonal"), default="full")
+    parser.add_argument("--show", type=int, default=5, help="failures that are printed")
+    parser.add_argument("--refusals", type=int, default=0, help="causes that are printed")
+    return parser.parse_args()
+
+
+def _show(program: Program, found: Verdict, host: Host, mode: str) -> None:
+    """Print a failure at once, as short as it can be made."""
+
+    def fails(shorter: Program) -> bool:
+        return verdict(shorter, host, mode).kind == found.kind
+
+    short = minimised(program, fails)
+    print(f"{found.kind}: {verdict(short, host, mode).reason}")
+    print(short.described(host.name), flush=True)
+
+
+def _summarised(tried: list[tuple[Program, Verdict]], refusals: int) -> bool:
+    """Print counts and shares; whether they are good enough."""
+    verdicts = Counter(found.kind for _, found in tried)
+    used = Counter(name for program, _ in tried for name in program.operations())
+    served = Counter(
+        name for program, found in tried if found.accepted for name in program.operations()
+    )
+    print(dict(verdicts))
+    shares = {name: served[name] / used[name] for name in OPERATIONS if used[name]}
+    print(", ".join(f"{name} {share:.0%}" for name, share in sorted(shares.items(), key=_second)))
+    causes = Counter(found.reason for _, found in tried if found.kind == "refused")
+    for cause, count in causes.most_common(refusals):
+        print(f"{count} refused: {cause}")
+    accepted = verdicts["right"] + verdicts["warned"]
+    failed = verdicts["wrong"] + verdicts["crashed"]
+    rare = [name for name, share in shares.items() if share < ACCEPTED_OF_EACH]
+    print(f"accepted {accepted / len(tried):.1%}; below one half: {', '.join(rare) or 'none'}")
+    return not failed and not rare and accepted >= ACCEPTED * len(tried)
+
+
+def _second(pair: tuple[str, float]) -> float:
+    return pair[1]
+
+
+def _jax_host() -> Host:
+    import jax
+
+    jax.config.update("jax_enable_x64", True)
+    return jax_host()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

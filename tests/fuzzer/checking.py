@@ -1,0 +1,245 @@
+"""What a program's moments are to first order, and the verdict on those that a host gives.
+
+The standard deviations are 1e-4, so that J Σ Jᵀ is the covariance up to a factor 1 + O(1e-8), with
+J the Jacobian at the means: that of torch in double precision, to which JAX is held too.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from moment_calculus.refusals.errors import (
+    CovarianceDroppedWarning,
+    DependenceWarning,
+    UnsupportedMoments,
+)
+from tests.fuzzer.programs import Input, Program, compiled
+
+OURS = (DependenceWarning, CovarianceDroppedWarning)
+RELATIVE, FLOOR = 1e-3, 1e-12  # of a variance of about 1e-8
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """``right``, ``wrong``, ``crashed``, ``refused`` or ``warned``, and why.
+
+    Args:
+        kind: one of these words.
+        reason: what was wrong, or the cause of the refusal.
+    """
+
+    kind: str
+    reason: str = ""
+
+    @property
+    def accepted(self) -> bool:
+        return self.kind in ("right", "warned")
+
+    @property
+    def failed(self) -> bool:
+        return self.kind in ("wrong", "crashed")
+
+
+@dataclass(frozen=True)
+class Truth:
+    """Mean and covariance of all elements of the output, flat.
+
+    Args:
+        mean: of its shape.
+        covariance: [n, n].
+        known: whether the diagonal mode owes its variances.
+    """
+
+    mean: np.ndarray
+    covariance: np.ndarray
+    known: bool
+
+
+def truth(program: Program) -> Truth:
+    """The moments to first order."""
+    operands = sorted(
+        {name for line in program.lines if line.operation.mixes for name in line.operands}
+    )
+    names = [program.output, *operands]
+    function, means = program.values("torch", names), _means(program)
+    values = function(*means)
+    jacobians = torch.func.jacrev(function, argnums=tuple(range(len(means))))(*means)
+    spread = _spread(list(program.inputs.values()))
+    covariances = [
+        _through(jacobian, value.numel(), spread)
+        for jacobian, value in zip(jacobians, values, strict=True)
+    ]
+    correlated = any(one.covariance is not None for one in program.inputs.values())
+    known = not correlated and all(map(_is_diagonal, covariances[1:]))
+    return Truth(values[0].numpy(), covariances[0], known)
+
+
+def _means(program: Program) -> list[torch.Tensor]:
+    return [torch.as_tensor(one.mean) for one in program.inputs.values()]
+
+
+def _through(jacobians: tuple, size: int, spread: np.ndarray) -> np.ndarray:
+    """J Σ Jᵀ of one value, from the Jacobians with respect to each input."""
+    jacobian = np.concatenate([part.reshape(size, -1).numpy() for part in jacobians], -1)
+    return jacobian @ spread @ jacobian.T
+
+
+def _spread(inputs: list[Input]) -> np.ndarray:
+    """Covariance of all elements of all inputs."""
+    blocks = [block for one in inputs for block in _blocks(one)]
+    total = np.zeros(2 * (sum(map(len, blocks)),))
+    start = 0
+    for block in blocks:
+        total[start : start + len(block), start : start + len(block)] = block
+        start += len(block)
+    return total
+
+
+def _blocks(one: Input) -> list[np.ndarray]:
+    if one.covariance is None:
+        return [np.diag(one.variance.reshape(-1))]
+    return list(one.covariance.reshape(-1, *one.covariance.shape[-2:]))
+
+
+def _is_diagonal(covariance: np.ndarray) -> bool:
+    size = np.abs(np.diagonal(covariance)).max(initial=0.0)
+    return bool(
+        np.abs(covariance - np.diag(np.diagonal(covariance))).max(initial=0.0) <= 1e-6 * size
+    )
+
+
+@dataclass(frozen=True)
+class Host:
+    """A host of the programs.
+
+    Args:
+        name: of the spellings.
+        propagate: the library's.
+        moments: its inputs.
+        array: of a NumPy array.
+    """
+
+    name: str
+    propagate: Callable
+    moments: Callable
+    array: Callable
+
+
+def torch_host() -> Host:
+    from pyro_moments import Moments, propagate
+
+    return Host("torch", propagate, Moments, lambda value: torch.as_tensor(value.copy()))
+
+
+def jax_host() -> Host:
+    """JAX with ``jit``: one compilation takes a quarter of the time of those of every primitive."""
+    import jax
+    import jax.numpy as jnp
+
+    from numpyro_moments import Moments, propagate
+
+    def compiled(function: Callable, *inputs: Any, covariance: str) -> Any:
+        run = jax.jit(lambda *inputs: propagate(function, *inputs, covariance=covariance))
+        return run(*inputs)
+
+    return Host("jax", compiled, Moments, jnp.asarray)
+
+
+def verdict(program: Program, host: Host, mode: str = "full", weighted: bool = True) -> Verdict:
+    """The verdict on one program in one host and mode, and then on its weighted sum."""
+    expected = truth(program)
+    first = _verdict(program.function(host.name), program, expected, host, mode)
+    if not weighted or not first.accepted or expected.mean.ndim == 0:
+        return first
+    weights = 1 + np.round(np.cos(np.arange(expected.mean.size)), 2).reshape(expected.mean.shape)
+    total = _total(expected, weights)
+    second = _verdict(_summed(program, host, weights), program, total, host, mode)
+    return Verdict(second.kind, f"weighted sum: {second.reason}") if second.failed else first
+
+
+def _summed(program: Program, host: Host, weights: np.ndarray) -> Callable:
+    source = program.source(host.name).rsplit("return ", 1)
+    text = f"{source[0]}return (weights * {program.output}).sum()\n"
+    return compiled(text, host.name, {**program.constants(), "weights": weights})
+
+
+def _total(expected: Truth, weights: np.ndarray) -> Truth:
+    """The truth of the weighted sum of all elements."""
+    flat = weights.reshape(-1)
+    return Truth(
+        np.asarray((weights * expected.mean).sum()),
+        np.asarray(flat @ expected.covariance @ flat).reshape(1, 1),
+        expected.known and _is_diagonal(expected.covariance),
+    )
+
+
+def _verdict(
+    function: Callable, program: Program, expected: Truth, host: Host, mode: str
+) -> Verdict:
+    try:
+        result, warned = _run(function, program, host, mode)
+        reason = difference(result, expected, mode)
+    except UnsupportedMoments as refusal:
+        return Verdict("refused", f"{refusal.operation}: {refusal.cause}")
+    except Exception as error:
+        return Verdict("crashed", f"{type(error).__name__}: {str(error)[:300]}")
+    if not reason:
+        return Verdict("right")
+    return Verdict("warned" if warned else "wrong", reason)
+
+
+def _run(function: Callable, program: Program, host: Host, mode: str) -> tuple[Any, bool]:
+    """The moments, and whether the library warned."""
+    inputs = []
+    for one in program.inputs.values():
+        spread = (
+            {"variance": one.variance} if one.covariance is None else {"covariance": one.covariance}
+        )
+        spread = {name: host.array(value) for name, value in spread.items()}
+        inputs.append(host.moments(host.array(one.mean), **spread))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        result = host.propagate(function, *inputs, covariance=mode)
+    return result, any(issubclass(warning.category, OURS) for warning in caught)
+
+
+def difference(result: Any, expected: Truth, mode: str) -> str:
+    """What is wrong with moments; nothing if they are right."""
+    mean, variance = np.asarray(result.mean), np.asarray(result.variance)
+    if mean.shape != expected.mean.shape or variance.shape != mean.shape:
+        return f"shapes {mean.shape} and {variance.shape} in the place of {expected.mean.shape}"
+    if not (np.abs(mean - expected.mean) <= 1e-5 * (1 + np.abs(expected.mean))).all():
+        return f"mean {mean.tolist()} in the place of {expected.mean.tolist()}"
+    if not variance.min(initial=0.0) > -1e-15:
+        return f"variance {variance.tolist()}"
+    if mode == "diagonal" and not expected.known:
+        return "" if np.isfinite(variance).all() else "variance not finite"
+    true = np.diagonal(expected.covariance)
+    if _far(variance.reshape(-1), true, true):
+        return f"variance {variance.tolist()} in the place of {true.reshape(mean.shape).tolist()}"
+    return "" if result.covariance is None else _covariance(np.asarray(result.covariance), expected)
+
+
+def _covariance(ours: np.ndarray, expected: Truth) -> str:
+    """What is wrong with a covariance over the trailing axis."""
+    *batch, size = expected.mean.shape
+    places = np.arange(expected.mean.size).reshape(-1, size)
+    true = expected.covariance[places[:, :, None], places[:, None, :]].reshape(*batch, size, size)
+    variances = np.diagonal(expected.covariance).reshape(*batch, size)
+    scale = np.sqrt(variances[..., :, None] * variances[..., None, :])
+    if ours.shape != true.shape:
+        return f"covariance of shape {ours.shape} in the place of {true.shape}"
+    wrong = _far(ours, true, scale)
+    return f"covariance {ours.tolist()} in the place of {true.tolist()}" if wrong else ""
+
+
+def _far(ours: np.ndarray, true: np.ndarray, scale: np.ndarray) -> bool:
+    """Whether anything is off by more than what is of second order."""
+    allowed = RELATIVE * (scale + 0.1 * scale.max(initial=0.0)) + FLOOR
+    return not bool((np.abs(ours - true) <= allowed).all())

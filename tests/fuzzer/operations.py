@@ -1,0 +1,255 @@
+"""The operations of the random programs: one table, in the spellings of both hosts.
+
+A spelling names its operands ``{0}`` and ``{1}`` and its drawn arguments by their names; ``xp`` is
+``torch`` or ``jax.numpy``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from tests.fuzzer import drawing
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One operation.
+
+    Args:
+        name: the same in both hosts.
+        draw: its arguments from a generator and the shapes of its operands; None if none fit.
+        torch: its spellings in torch.
+        jax: its spellings in JAX; none where JAX has no such function.
+        unfit: whether it bends at once where an operand is, from its arguments and the operand.
+        partner: draws a certain array ``c`` in the place of the second operand, and what else; most
+            often that becomes an input of its own, since a map of dependent values is refused.
+        mixes: whether elements of an operand are added up: in diagonal mode as independent ones.
+    """
+
+    name: str
+    draw: Callable
+    torch: tuple[str, ...]
+    jax: tuple[str, ...]
+    unfit: Callable[[dict, np.ndarray], bool] = lambda drawn, value: False
+    partner: Callable | None = None
+    mixes: bool = False
+
+    @property
+    def arity(self) -> int:
+        return 2 if "{1}" in self.torch[0] else 1
+
+    def spelled(self, host: str, which: int) -> str:
+        """One spelling in a host."""
+        spellings = getattr(self, host)
+        namespace = "torch." if host == "torch" else "jnp."
+        return spellings[which % len(spellings)].replace("xp.", namespace)
+
+
+def both(name: str, draw: Callable, *spellings: str, **options) -> Operation:
+    """An operation that is spelt alike in both hosts."""
+    return Operation(name, draw, spellings, spellings, **options)
+
+
+def each(name: str, draw: Callable, torch: str | tuple, jax: str | tuple, **options) -> Operation:
+    """An operation with spellings of its own in each host."""
+    torch, jax = ((s,) if isinstance(s, str) else s for s in (torch, jax))
+    return Operation(name, draw, torch, jax, **options)
+
+
+def smooth(name: str, torch: str, jax: str = "", **options) -> Operation:
+    """A function of every element."""
+    return each(name, drawing.nothing, f"{torch}({{0}})", f"{jax or torch}({{0}})", **options)
+
+
+def _at_zero(drawn: dict, value: np.ndarray) -> bool:
+    return bool(np.abs(value).min() < 0.1)
+
+
+def _at_bounds(drawn: dict, value: np.ndarray) -> bool:
+    return any(_at_zero(drawn, value - drawn[bound]) for bound in ("low", "high"))
+
+
+def _constant_rows(drawn: dict, value: np.ndarray) -> bool:
+    return bool(value.std(-1).min() < 0.2)
+
+
+FUNCTIONS = [
+    smooth("relu", "F.relu", "jax.nn.relu", unfit=_at_zero),
+    smooth("abs", "xp.abs", unfit=_at_zero),
+    smooth("leaky_relu", "F.leaky_relu", "jax.nn.leaky_relu", unfit=_at_zero),
+    smooth("elu", "F.elu", "jax.nn.elu"),
+    smooth("tanh", "xp.tanh"),
+    smooth("sigmoid", "torch.sigmoid", "jax.nn.sigmoid"),
+    smooth("gelu", "F.gelu", "(lambda x: jax.nn.gelu(x, approximate=False))"),
+    smooth("softplus", "F.softplus", "jax.nn.softplus"),
+    smooth("silu", "F.silu", "jax.nn.silu"),
+    smooth("erf", "torch.erf", "jax.scipy.special.erf"),
+    smooth("exp", "xp.exp"),
+    smooth("sin", "xp.sin"),
+    smooth("cos", "xp.cos"),
+    smooth("square", "xp.square"),
+    both("power", drawing.nothing, "{0} ** 2", "{0} ** 3"),
+    both("root", drawing.nothing, "xp.sqrt(1 + {0} ** 2)"),
+    both("reciprocal", drawing.nothing, "1 / (1 + xp.exp(-{0}))"),
+    both("log", drawing.nothing, "xp.log(1 + xp.exp({0}))"),
+    both("clamp", drawing.bounds, "xp.clip({0}, {low}, {high})", unfit=_at_bounds),
+]
+ARITHMETIC = [
+    both("negate", drawing.nothing, "-{0}"),
+    both("add_number", drawing.number, "{0} + {number}", "{number} - {0}"),
+    both("multiply_number", drawing.number, "{number} * {0}", "{0} / {number}"),
+    both("add_constant", drawing.constant, "{0} + {c}", "{c} - {0}", "{0} - {c}"),
+    both("multiply_constant", drawing.constant, "{0} * {c}", "{c} * {0}"),
+    both("divide_constant", drawing.constant, "{0} / {c}"),
+    both("add", drawing.together, "{0} + {1}"),
+    both("subtract", drawing.together, "{0} - {1}"),
+    both("multiply", drawing.together, "{0} * {1}"),
+    both("where", drawing.mask, "xp.where({c}, {0}, {1})"),
+    both("where_number", drawing.mask, "xp.where({c}, {0}, {number})"),
+]
+MAPS = [
+    each(
+        "linear",
+        drawing.map_after,
+        ("F.linear({0}, {c})", "{0} @ {c}.T"),
+        "{0} @ {c}.T",
+        mixes=True,
+    ),
+    both("matrix_before", drawing.map_before, "{c} @ {0}", "xp.matmul({c}, {0})", mixes=True),
+    each(
+        "random_linear",
+        drawing.weights,
+        ("F.linear({0}, {1})", "{0} @ {1}.T"),
+        "{0} @ {1}.T",
+        partner=drawing.map_after,
+        mixes=True,
+    ),
+    both("matmul", drawing.product, "{0} @ {1}", partner=drawing.columns, mixes=True),
+    both("einsum", drawing.pattern, "xp.einsum({pattern!r}, {0})", mixes=True),
+    both(
+        "einsum_constant",
+        drawing.pattern_with_constant,
+        "xp.einsum({pattern!r}, {0}, {c})",
+        mixes=True,
+    ),
+    both(
+        "random_einsum",
+        drawing.pattern_of_two,
+        "xp.einsum({pattern!r}, {0}, {1})",
+        partner=drawing.pattern_with_constant,
+        mixes=True,
+    ),
+    both("outer", drawing.vectors, "xp.outer({0}, {1})", partner=drawing.other_vector),
+]
+
+
+def reduction(name: str, **options) -> Operation:
+    """A reduction over one axis, and maybe over all."""
+    return each(
+        name,
+        drawing.axis_and_keep,
+        (
+            f"torch.{name}({{0}}, dim={{axis}}, keepdim={{keep}})",
+            f"{{0}}.{name}({{axis}}, {{keep}})",
+        ),
+        f"jnp.{name}({{0}}, axis={{axis}}, keepdims={{keep}})",
+        mixes=True,
+    )
+
+
+def normaliser(name: str) -> Operation:
+    """A function over one axis that keeps it."""
+    return each(
+        name,
+        drawing.axis,
+        (f"torch.{name}({{0}}, dim={{axis}})", f"F.{name}({{0}}, {{axis}})"),
+        f"jax.nn.{name}({{0}}, axis={{axis}})",
+        mixes=True,
+    )
+
+
+_CENTRED = "({0} - jnp.mean({0}, -1, keepdims=True))"
+REDUCTIONS = [
+    reduction("sum"),
+    reduction("mean"),
+    reduction("prod"),
+    both("sum_of_all", drawing.nothing, "xp.sum({0})", mixes=True),
+    both("mean_of_all", drawing.nothing, "{0}.mean()", mixes=True),
+    each("cumsum", drawing.axis, "{0}.cumsum({axis})", "jnp.cumsum({0}, {axis})", mixes=True),
+    each(
+        "logsumexp",
+        drawing.axis_and_keep,
+        "torch.logsumexp({0}, dim={axis}, keepdim={keep})",
+        "jax.nn.logsumexp({0}, axis={axis}, keepdims={keep})",
+        mixes=True,
+    ),
+    normaliser("softmax"),
+    normaliser("log_softmax"),
+    each(
+        "layer_norm",
+        drawing.trailing,
+        "F.layer_norm({0}, ({size},))",
+        _CENTRED + " / jnp.sqrt(jnp.var({0}, -1, keepdims=True) + 1e-5)",
+        unfit=_constant_rows,
+        mixes=True,
+    ),
+    each(
+        "rms_norm",
+        drawing.trailing,
+        "F.rms_norm({0}, ({size},), eps=1e-5)",
+        "{0} * jax.lax.rsqrt(jnp.mean({0} ** 2, -1, keepdims=True) + 1e-5)",
+        unfit=lambda drawn, value: _constant_rows(drawn, np.abs(value)),
+        mixes=True,
+    ),
+]
+SHAPES = [
+    both("transpose", drawing.matrix_only, "{0}.T", "{0}.mT"),
+    both("swapaxes", drawing.two_axes, "xp.swapaxes({0}, {first}, {second})"),
+    each("permute", drawing.permutation, "{0}.permute({axes})", "jnp.transpose({0}, {axes})"),
+    both("reshape", drawing.new_shape, "{0}.reshape({shape})", "xp.reshape({0}, {shape})"),
+    each("flatten", drawing.nothing, "{0}.flatten()", "{0}.ravel()"),
+    each("squeeze", drawing.unit_axis, "{0}.squeeze({axis})", "jnp.squeeze({0}, {axis})"),
+    each(
+        "unsqueeze",
+        drawing.place_of_axis,
+        "{0}.unsqueeze({axis})",
+        "jnp.expand_dims({0}, {axis})",
+    ),
+    each("expand", drawing.expansion, "{0}.expand({shape})", "jnp.broadcast_to({0}, {shape})"),
+    each("flip", drawing.axis, "{0}.flip({axis})", "jnp.flip({0}, {axis})"),
+    both("roll", drawing.roll, "xp.roll({0}, {by}, {axis})"),
+    both("whole_roll", drawing.whole_roll, "xp.roll({0}, {by})"),
+    both("index", drawing.index, "{0}[{index}]"),
+    both("index_array", drawing.index_array, "{0}[{before}{c}]"),
+    each(
+        "gather",
+        drawing.gathering,
+        ("torch.gather({0}, {axis}, {c})", "torch.take_along_dim({0}, {c}, {axis})"),
+        "jnp.take_along_axis({0}, {c}, {axis})",
+    ),
+    each(
+        "take",
+        drawing.along,
+        ("{0}.select({axis}, {at})", "{0}.unbind({axis})[{at}]"),
+        "jnp.take({0}, {at}, axis={axis})",
+    ),
+    each(
+        "cat",
+        drawing.joinable,
+        "torch.cat([{0}, {1}], {axis})",
+        "jnp.concatenate([{0}, {1}], {axis})",
+    ),
+    both("stack", drawing.alike, "xp.stack([{0}, {1}], {axis})"),
+    each(
+        "split",
+        drawing.pieces,
+        ("{0}.chunk(2, {axis})[{piece}]", "torch.tensor_split({0}, 2, {axis})[{piece}]"),
+        "jnp.split({0}, 2, axis={axis})[{piece}]",
+    ),
+]
+OPERATIONS = {
+    operation.name: operation for operation in FUNCTIONS + ARITHMETIC + MAPS + REDUCTIONS + SHAPES
+}

@@ -1,0 +1,209 @@
+"""Random programs: generated from a seed, run in either host, printed as source."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from tests.fuzzer import drawing
+from tests.fuzzer.operations import OPERATIONS, Operation
+
+SCALE = 1e-4  # of the standard deviations: what is of second order is 1e-8 of what is of first
+LARGEST, MOST = 8.0, 48  # value and number of elements that a program may have
+NAMES = list(OPERATIONS)
+
+
+@dataclass(frozen=True)
+class Input:
+    """A Gaussian input.
+
+    Args:
+        mean: array.
+        variance: of its shape.
+        covariance: over the trailing axis, in the place of the variance.
+    """
+
+    mean: np.ndarray
+    variance: np.ndarray
+    covariance: np.ndarray | None = None
+
+
+@dataclass(frozen=True)
+class Line:
+    """``result = operation(*operands)``, with what the operation drew."""
+
+    result: str
+    operation: Operation
+    operands: tuple[str, ...]
+    drawn: dict[str, Any]
+    spelling: int = 0
+
+    def constants(self) -> dict[str, np.ndarray]:
+        """The arrays among the arguments, by the names that they have in the program."""
+        arrays = {key: drawn for key, drawn in self.drawn.items() if isinstance(drawn, np.ndarray)}
+        return {f"{key}_{self.result}": drawn for key, drawn in arrays.items()}
+
+    def source(self, host: str) -> str:
+        """The right-hand side."""
+        names = {name.split("_")[0]: name for name in self.constants()}
+        spelling = self.operation.spelled(host, self.spelling)
+        return spelling.format(*self.operands, **{**self.drawn, **names})
+
+
+@dataclass(frozen=True)
+class Program:
+    """Lines of operations on named inputs."""
+
+    inputs: dict[str, Input]
+    lines: tuple[Line, ...]
+    output: str
+    seed: int | None = None
+
+    def function(self, host: str) -> Callable:
+        """The program as a function of its inputs in a host."""
+        return compiled(self.source(host), host, self.constants())
+
+    def values(self, host: str, names: list[str]) -> Callable:
+        """The function that returns these values of the program."""
+        return compiled(self._source(host, f"({', '.join(names)},)"), host, self.constants())
+
+    def constants(self) -> dict[str, np.ndarray]:
+        return {name: value for line in self.lines for name, value in line.constants().items()}
+
+    def source(self, host: str) -> str:
+        """The program as a function definition."""
+        return self._source(host, self.output)
+
+    def _source(self, host: str, output: str) -> str:
+        lines = [f"{line.result} = {line.source(host)}" for line in self.lines]
+        body = "\n    ".join([*lines, f"return {output}"])
+        return f"def program({', '.join(self.inputs)}):\n    {body}\n"
+
+    def described(self, host: str) -> str:
+        """What a reader needs to run it: inputs, constants and source."""
+        parts = [] if self.seed is None else [f"# seed {self.seed}"]
+        for name, one in self.inputs.items():
+            spread = "variance" if one.covariance is None else "covariance"
+            value = one.variance if one.covariance is None else one.covariance
+            parts.append(f"{name} = Moments({_shown(one.mean)}, {spread}={_shown(value)})")
+        parts += [f"{name} = {_shown(value)}" for name, value in self.constants().items()]
+        return "\n".join([*parts, self.source(host)])
+
+    def operations(self) -> set[str]:
+        return {line.operation.name for line in self.lines}
+
+
+def _shown(value: np.ndarray) -> str:
+    return f"array({np.array2string(value, separator=', ', max_line_width=10**6)})".replace(
+        "\n", ""
+    )
+
+
+def compiled(source: str, host: str, constants: dict[str, np.ndarray]) -> Callable:
+    """The function of a source text."""
+    names = dict(namespace(host))
+    for name, value in constants.items():
+        names[name] = torch.as_tensor(value) if host == "torch" else names["jnp"].asarray(value)
+    exec(compile(source, "<program>", "exec"), names)
+    return names["program"]
+
+
+def namespace(host: str) -> dict[str, ModuleType]:
+    """The modules that the spellings name."""
+    if host == "torch":
+        return {"torch": torch, "F": F}
+    import jax
+    import jax.numpy as jnp
+
+    return {"jax": jax, "jnp": jnp}
+
+
+def pruned(program: Program) -> Program:
+    """Without the lines and the inputs that the output does not need."""
+    needed, lines = {program.output}, []
+    for line in reversed(program.lines):
+        if line.result in needed:
+            needed.update(line.operands)
+            lines.append(line)
+    inputs = {name: one for name, one in program.inputs.items() if name in needed}
+    return replace(program, inputs=inputs, lines=tuple(reversed(lines)))
+
+
+def generate(seed: int, sizes: tuple[int, ...] = (1, 2, 2, 3, 3, 4)) -> Program:
+    """The program of a seed.
+
+    Args:
+        seed: any number.
+        sizes: of the axes of the inputs, as often as they are to appear.
+    """
+    rng = np.random.default_rng(seed)
+    inputs = {f"x{i}": _input(rng, sizes) for i in range(int(rng.integers(1, 4)))}
+    values = {name: torch.as_tensor(one.mean) for name, one in inputs.items()}
+    lines: list[Line] = []
+    wanted = int(rng.integers(2, 7))
+    while len(lines) < wanted:
+        shapes = {name: tuple(value.shape) for name, value in values.items()}
+        line, new = _line(rng, f"v{len(lines)}", shapes)
+        means = {name: torch.as_tensor(one.mean) for name, one in new.items()}
+        value = None if line is None else _evaluated(line, values | means)
+        if value is not None:
+            lines.append(line)
+            inputs |= new
+            values |= {**means, line.result: value}
+    return pruned(Program(inputs, tuple(lines), lines[-1].result, seed))
+
+
+def _input(rng: np.random.Generator, sizes: tuple[int, ...]) -> Input:
+    rank = int(rng.choice(4, p=[0.1, 0.25, 0.45, 0.2]))
+    shape = tuple(int(drawing.pick(rng, sizes)) for _ in range(rank))
+    if rank and rng.random() < 0.2:
+        factor = drawing.array(rng, (*shape, shape[-1]))
+        covariance = SCALE**2 * np.round(factor @ np.swapaxes(factor, -1, -2), 4)
+        variance = np.diagonal(covariance, axis1=-2, axis2=-1)
+        return Input(drawing.array(rng, shape), variance, covariance)
+    return _independent(rng, drawing.array(rng, shape))
+
+
+def _independent(rng: np.random.Generator, mean: np.ndarray) -> Input:
+    spread = np.round(rng.uniform(0.5, 1.5, size=mean.shape) ** 2, 4)
+    return Input(mean, np.asarray(SCALE**2 * spread))
+
+
+def _line(
+    rng: np.random.Generator, result: str, shapes: dict[str, tuple]
+) -> tuple[Line | None, dict[str, Input]]:
+    """A random operation on values, most often on the newest; and the input that it needs."""
+    operation = OPERATIONS[drawing.pick(rng, NAMES)]
+    names, new = list(shapes), {}
+    newest = names[-1] if rng.random() < 0.75 else drawing.pick(rng, names)
+    operands = [newest] + [drawing.pick(rng, names) for _ in range(operation.arity - 1)]
+    if operation.partner is not None and rng.random() < 0.8:
+        operands[1] = f"w{result}"
+        drawn = operation.partner(rng, shapes[newest])
+        if drawn is not None:
+            new[operands[1]] = _independent(rng, drawn.pop("c"))
+    else:
+        rng.shuffle(operands)
+        drawn = operation.draw(rng, *(shapes[name] for name in operands))
+    if drawn is None:
+        return None, {}
+    return Line(result, operation, tuple(operands), drawn, int(rng.integers(6))), new
+
+
+def _evaluated(line: Line, values: dict[str, torch.Tensor]) -> torch.Tensor | None:
+    """Its value at the means; None where it is out of range or near a kink."""
+    operands = [values[name] for name in line.operands]
+    if any(line.operation.unfit(line.drawn, value.numpy()) for value in operands):
+        return None
+    source = f"def program({', '.join(dict.fromkeys(line.operands))}):\n    return "
+    function = compiled(source + line.source("torch"), "torch", line.constants())
+    value = function(*{name: values[name] for name in line.operands}.values())
+    if value.numel() > MOST or value.ndim > 3 or value.numel() == 0:
+        return None
+    return value if bool((value.abs() < LARGEST).all()) else None

@@ -1,0 +1,177 @@
+"""Programs that were wrong once: each by a name, in the spellings of both hosts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tests.fuzzer import drawing
+from tests.fuzzer.operations import Operation
+from tests.fuzzer.programs import SCALE, Input, Line, Program
+
+
+@dataclass(frozen=True)
+class Regression:
+    """A program in words of the host.
+
+    Args:
+        name: what it is about.
+        inputs: shapes of the independent inputs, by name.
+        torch: its lines ``name = expression``, the last of which is the output; ``xp`` is torch.
+        jax: the same where it is not spelt alike; ``xp`` is ``jax.numpy``.
+        constants: arrays that the lines name in braces.
+        modes: in which it is checked.
+        hosts: that have such a function.
+        verdicts: that are good.
+    """
+
+    name: str
+    inputs: dict[str, tuple[int, ...]]
+    torch: str
+    jax: str = ""
+    constants: dict[str, np.ndarray] = field(default_factory=dict)
+    modes: tuple[str, ...] = ("full",)
+    hosts: tuple[str, ...] = ("torch", "jax")
+    verdicts: tuple[str, ...] = ("right",)
+
+    def program(self) -> Program:
+        """As the fuzzer has it."""
+        rng = np.random.default_rng(0)
+        inputs = {}
+        for name, shape in self.inputs.items():
+            variance = np.asarray(np.round(rng.uniform(0.5, 1.5, size=shape), 2))
+            inputs[name] = Input(drawing.array(rng, shape), SCALE**2 * variance)
+        lines = tuple(map(self._line, self.torch.split("; "), (self.jax or self.torch).split("; ")))
+        return Program(inputs, lines, lines[-1].result)
+
+    def _line(self, torch: str, jax: str) -> Line:
+        (result, in_torch), (_, in_jax) = (text.split(" = ", 1) for text in (torch, jax))
+        operation = Operation(self.name, drawing.nothing, (in_torch,), (in_jax,))
+        used = {name: one for name, one in self.constants.items() if f"{{{name}}}" in in_torch}
+        return Line(result, operation, (), used)
+
+
+W, X = {"W": (2, 3)}, {"x": (2, 2, 3)}
+REGRESSIONS = [
+    Regression(
+        "log_softmax over the batch",
+        W,
+        "y = torch.log_softmax(W, 0)",
+        "y = jax.nn.log_softmax(W, 0)",
+    ),
+    Regression(
+        "minus logsumexp over the batch",
+        W,
+        "y = W - torch.logsumexp(W, 0, keepdim=True)",
+        "y = W - jax.nn.logsumexp(W, 0, keepdims=True)",
+    ),
+    Regression(
+        "beside its softmax over the batch",
+        W,
+        "y = W + torch.softmax(W, 0)",
+        "y = W + jax.nn.softmax(W, 0)",
+    ),
+    Regression(
+        "beside its softmax over a middle axis",
+        X,
+        "y = x + torch.softmax(x, 1)",
+        "y = x + jax.nn.softmax(x, 1)",
+    ),
+    Regression(
+        "softmax of transposed weights",
+        W,
+        "y = torch.softmax(W.T, -1) + W.T",
+        "y = jax.nn.softmax(W.T, -1) + W.T",
+    ),
+    Regression(
+        "log_softmax of columns",
+        {"x": (3, 1)},
+        "y = torch.log_softmax(x, 0)",
+        "y = jax.nn.log_softmax(x, 0)",
+    ),
+    Regression(
+        "log_softmax of single classes",
+        {"x": (3, 1)},
+        "y = torch.log_softmax(x, -1)",
+        "y = jax.nn.log_softmax(x, -1)",
+    ),
+    Regression(
+        "log_softmax of one class",
+        {"x": (1,)},
+        "y = torch.log_softmax(x, 0)",
+        "y = jax.nn.log_softmax(x, 0)",
+    ),
+    Regression(
+        "one class expanded along the classes",
+        {"x": (2, 1)},
+        "y = torch.log_softmax(x, -1).expand(2, 3)",
+        "y = xp.broadcast_to(jax.nn.log_softmax(x, -1), (2, 3))",
+    ),
+    Regression(
+        "product over a batch of one",
+        {"x": (1, 3)},
+        "y = (x @ {A}.T).prod(0)",
+        constants={"A": np.array([[0.4, -1.2, 0.5], [0.9, 0.3, -0.7]])},
+    ),
+    Regression(
+        "cumulative sum over a batch of one",
+        {"x": (1, 3)},
+        "y = torch.softmax(x, -1).cumsum(0)",
+        "y = jax.nn.softmax(x, -1).cumsum(0)",
+    ),
+    Regression(
+        "gathered features beside a batch",
+        {"u": (3,), "w": (3,)},
+        'v = torch.gather(2 * u, 0, {places}); y = u - xp.einsum("i,j->ij", xp.tanh(v) @ {A}, w)',
+        "v = xp.take_along_axis(2 * u, {places}, 0); "
+        'y = u - xp.einsum("i,j->ij", xp.tanh(v) @ {A}, w)',
+        constants={"places": np.array([2, 0, 2]), "A": np.diag([0.5, 1.0, -1.0]) + 0.25},
+    ),
+    Regression(
+        "softmax with a batch of weights",
+        {"x": (2, 2, 3), "w": (2, 3, 1)},
+        "y = xp.matmul(torch.softmax(x, -1), w)",
+        "y = xp.matmul(jax.nn.softmax(x, -1), w)",
+        modes=("full", "diagonal"),
+    ),
+    Regression(
+        "chain with an array for features in front",
+        {"x": (3, 3)},
+        "y = torch.relu(torch.tanh(x @ {A}).T + {column}).T",
+        "y = jax.nn.relu(xp.tanh(x @ {A}).T + {column}).T",
+        constants={"A": np.diag([0.5, 1.0, -1.0]) + 0.25, "column": np.array([[2.0], [1.5], [0]])},
+    ),
+    Regression(
+        "scalars beside a value with one more axis",
+        {"x": (2, 1, 2)},
+        "y = xp.tanh(x); z = torch.mean(y, 2) * y",
+        "y = xp.tanh(x); z = xp.mean(y, 2) * y",
+        verdicts=("refused", "right"),
+    ),
+    Regression(
+        "sum of one element times a batch with it",
+        {"x": (2, 2), "u": (1, 2)},
+        "y = u.sum(0) * torch.cat([x, u], 0)",
+        "y = u.sum(0) * xp.concatenate([x, u], 0)",
+        verdicts=("refused", "right"),
+    ),
+    Regression("flip of a vector", {"u": (3,)}, "y = u.flip(0) + u", "y = xp.flip(u, 0) + u"),
+    Regression("flipud of a vector", {"u": (3,)}, "y = xp.flipud(u) - 2 * u"),
+    Regression("roll of a vector", {"u": (3,)}, "y = xp.roll(u, 1, 0) * u"),
+    Regression("roll of all elements", W, "y = xp.roll(W, 1)", hosts=("torch",)),
+    Regression(
+        "product with its sums, of a batch of one",
+        {"x": (1, 1)},
+        'c = torch.cat([x, x], -1); y = c * xp.einsum("bi,bi->b", c, {ones})',
+        'c = xp.concatenate([x, x], -1); y = c * xp.einsum("bi,bi->b", c, {ones})',
+        constants={"ones": np.ones((1, 2))},
+    ),
+    Regression(
+        "logsumexp of sums beside their inputs",
+        {"x": (1, 2)},
+        'y = torch.logsumexp(xp.einsum("bi,bi->b", x, {ones}), -1) + x',
+        'y = jax.nn.logsumexp(xp.einsum("bi,bi->b", x, {ones}), -1) + x',
+        constants={"ones": np.ones((1, 2))},
+    ),
+]
