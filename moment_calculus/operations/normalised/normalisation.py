@@ -18,6 +18,7 @@ from moment_calculus.operations.elementwise.arithmetic import DEPENDENCE_REMEDY
 from moment_calculus.operations.shapes.moves import with_trailing_features
 from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.values import Gaussian, Spread, Step, Value
+from moment_calculus.values.vectors import as_vector
 
 TINY = 1e-30
 
@@ -74,6 +75,8 @@ def trailing_features(value: Gaussian, what: str) -> Gaussian:
         return value
     if value.shape and (value.independent or value.shape[-1] == 1):
         return with_trailing_features(value)
+    if value.shape and (vector := as_vector(value)) is not None:
+        return vector
     raise UnsupportedMoments(
         f"{what} over an axis of a value of shape {value.shape} whose components depend on the "
         f"same latent site(s) {', '.join(sorted(value.sites))} in an unknown way",
