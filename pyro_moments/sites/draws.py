@@ -14,8 +14,10 @@ from moment_calculus.refusals.notices import called_by
 from pyro_moments.evaluation.tensor import name_of
 from pyro_moments.evaluation.user_line import user_line
 
+State = list[torch.Tensor]
 
-def _state() -> list[torch.Tensor]:
+
+def _state() -> State:
     """State of the generators; those of CUDA only where it is in use.
 
     A program that is captured has run before; what looks at its tensors would see these.
@@ -23,24 +25,30 @@ def _state() -> list[torch.Tensor]:
     if _get_current_dispatch_mode() is not None:
         return []
     states = [torch.get_rng_state()]
-    if torch.cuda.is_available() and torch.cuda.is_initialized():
+    if torch.cuda.is_initialized():
         states += torch.cuda.get_rng_state_all()
     return states
 
 
-def _same(first: list[torch.Tensor], second: list[torch.Tensor]) -> bool:
+def _same(first: State, second: State) -> bool:
     return all(torch.equal(one, two) for one, two in zip(first, second, strict=False))
 
 
 class Draws:
-    """Whether the generators move other than for sites and the initial values of parameters."""
+    """Whether the generators move other than for sites and the initial values of parameters.
+
+    Most programs draw nothing: states are noted, and compared where the last is not the first.
+    Nothing is noted before the start: the guide may draw.
+    """
 
     def __init__(self) -> None:
-        self.start()
+        self.site: Any = None
+        self._since: State | None = None
+        self._spans: list[tuple[State, State]] = []  # in which nothing should be drawn
 
     def start(self) -> None:
         """Begin to watch."""
-        self.silent, self.site, self._since = False, None, _state()
+        self.site, self._spans, self._since = None, [], _state()
 
     def before(self, site: Any) -> None:
         """A site is drawn next.
@@ -48,17 +56,21 @@ class Draws:
         Args:
             site: its message.
         """
-        self.silent = self.silent or not _same(self._since, _state())
-        self.site = site
+        if self._since is not None:
+            self._spans.append((self._since, _state()))
+            self.site = site
 
     def after(self) -> None:
         """A site was drawn, or a parameter made."""
-        self.site, self._since = None, _state()
+        if self._since is not None:
+            self.site, self._since = None, _state()
 
-    def stopped(self) -> bool:
+    def silent(self) -> bool:
         """Whether anything was drawn besides."""
         self.before(None)
-        return self.silent
+        self._since = None
+        first, last = self._spans[0][0], self._spans[-1][1]
+        return not (_same(first, last) or all(_same(*span) for span in self._spans))
 
 
 class _Watched(TorchFunctionMode):

@@ -45,7 +45,8 @@ class MomentMessenger(Messenger):
         if msg["is_observed"] or msg["done"] or msg["value"] is not None:
             return
         if site_is_subsample(msg):
-            return self.draws.before(msg)
+            fn = msg["fn"]
+            return None if fn.subsample_size == fn.size else self.draws.before(msg)
         name, fn = model_site(msg), msg["fn"]
         if isinstance(without_wrappers(fn), dist.Delta):
             return

@@ -67,7 +67,7 @@ def _watched(draws: Draws, program: Callable[[], Any]) -> Any:
     """Run a program that must draw nothing but sites."""
     draws.start()
     result = program()
-    if draws.stopped():
+    if draws.silent():
         draws.start()
         refuse_silent_draws(draws, program)
     return result

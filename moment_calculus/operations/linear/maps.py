@@ -108,8 +108,9 @@ def _is_plain_bias(bias: Gaussian, weight: Any) -> bool:
 
 def _is_dependent_row(weight: Any) -> bool:
     """Whether a weight is one row with dependent components, as that of a full-rank guide."""
-    row = isinstance(weight, Gaussian) and len(weight.shape) == 2 and weight.shape[0] == 1
-    return row and not weight.independent
+    if weight.shape[0] != 1 or len(weight.shape) != 2 or not isinstance(weight, Gaussian):
+        return False
+    return not weight.independent
 
 
 def _matched(operand: Any) -> Any:
