@@ -80,7 +80,7 @@ def _inside(part: Any, change: Callable[[core.Jaxpr], core.Jaxpr]) -> Any:
         return change(part)
     if isinstance(part, core.ClosedJaxpr):
         return part.replace(jaxpr=change(part.jaxpr))
-    if isinstance(part, tuple | list):
+    if type(part) in (tuple, list):  # of the branches of a condition; not the tuples with names
         return type(part)(_inside(item, change) for item in part)
     return part
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import jax
 import jax.numpy as jnp
 import numpyro
 import numpyro.distributions as dist
@@ -64,6 +65,9 @@ SERVED = {
     "a key of its own": lambda x: x + random.normal(random.key(3), x.shape),
     "recorded alone": recorded,
     "parameter": with_parameter,
+    "scatter and branches": lambda x: jax.lax.cond(
+        x[0, 0] < 0, lambda x: x.at[0].add(1.0), lambda x: x.at[1, 0].set(0.0), x
+    ),
 }
 
 
