@@ -57,7 +57,7 @@ def _normal_predictive(loc: Value, scale: Value) -> tuple:
 
 FAMILIES = (
     Family("Normal", normal, "loc scale", latent=True, predictive=_normal_predictive),
-    Family("LogNormal", log_normal, "loc scale"),
+    Family("LogNormal", log_normal, "loc scale", latent=True),
     Family("Laplace", laplace, "loc scale", latent=True),
     Family("StudentT", student_t, "df loc scale", latent=True),
     Family("Cauchy", cauchy, "loc scale", latent=True),

@@ -14,6 +14,7 @@ from moment_calculus.likelihoods.residual import check_positive, difference, sca
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.quadrature import nodes
 from moment_calculus.numerics.special import double, in_precision_of, logsumexp, namespace
+from moment_calculus.operations.elementwise import positive
 from moment_calculus.operations.elementwise.alignment import aligned
 from moment_calculus.operations.elementwise.arithmetic import is_value
 from moment_calculus.operations.shapes.reshaping import broadcast
@@ -67,17 +68,17 @@ def _expected_square(mean: Array, variance: Array) -> Array:
     return mean * mean + variance
 
 
-def log_normal(value: Array, loc: Any, scale: Any) -> Array:
+def log_normal(value: Any, loc: Any, scale: Any) -> Array:
     """E[log LogNormal(value; loc, scale)]: :func:`normal` of the logarithm.
 
     Args:
-        value: positive observation.
+        value: positive observation, or positive function of a Gaussian.
         loc: mean of its logarithm, array or value.
         scale: standard deviation of its logarithm, array, number or positive function of a
             Gaussian.
     """
-    logs = namespace(value).log(value)
-    return normal(logs, loc, scale) - logs
+    logs = positive.log(value) if is_value(value) else namespace(value).log(value)
+    return normal(logs, loc, scale) - expected_value(logs)
 
 
 def _normal_density(residual: Array, variance: Any, scale: Any) -> Array:
