@@ -18,7 +18,9 @@ def capped_exp(x: Array, share: float = 1.0) -> Array:
         share: multiplies the logarithm of that limit.
     """
     xp = namespace(x)
-    return xp.exp(xp.clip(x, max=share * (math.log(xp.finfo(x.dtype).max) - 8.0)))
+    limit = share * (math.log(xp.finfo(x.dtype).max) - 8.0)
+    # chosen, not clipped: the gradient of a clip in JAX multiplies by zero what may be infinite
+    return xp.exp(xp.where(x > limit, limit + xp.zeros_like(x), x))
 
 
 def _growth(x: Array) -> tuple[Array, Any]:

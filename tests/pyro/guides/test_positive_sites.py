@@ -59,3 +59,18 @@ def test_improper_priors(support):
     options = {"vectorize_particles": True, "max_plate_nesting": 0}
     sampled = pyro.infer.Trace_ELBO(num_particles=50_000, **options).loss(model, guide)
     assert ours == pytest.approx(sampled, abs=0.02)
+
+
+@pytest.mark.parametrize("use", ["loc", "scale"])
+def test_wide_posteriors_of_a_log_normal_site_are_not_nan(use):
+    """Their moments leave the range of the dtype: the loss is infinite, or held finite."""
+
+    def model():
+        site = pyro.sample("s", dist.LogNormal(0.0, 1.0))
+        family = dist.Normal(site, 1.0) if use == "loc" else dist.Normal(0.0, site)
+        pyro.sample("obs", family, obs=torch.tensor(0.7))
+
+    guide = DVIGuide(init_scale=100.0)
+    loss = DeterministicELBO().loss_and_grads(model, guide)
+    assert loss > 1e30
+    assert not any(parameter.grad.isnan().any() for parameter in guide.parameters())
