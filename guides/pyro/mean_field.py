@@ -55,7 +55,7 @@ class DVIGuide(AutoGuide):
         super().__init__(model, create_plates=create_plates)
         self.init_loc_fn, self.init_scale = init_loc_fn, scale
         self._sites: tuple[LatentSite, ...] | None = None
-        self._saved: Mapping[str, Any] | None = None
+        self._saved: tuple[Mapping[str, Any], tuple, dict] | None = None
 
     def bind(self, model: Callable) -> None:
         """Bind the guide to a model unless it has one.
@@ -94,7 +94,8 @@ class DVIGuide(AutoGuide):
         check_fixed_supports(model, nodes, args, kwargs)
         sites = tuple(self._add_parameters(name, site) for name, site in nodes.items())
         if self._saved is not None:
-            super().load_state_dict(self._saved)
+            state, options, named = self._saved
+            super().load_state_dict(state, *options, **named)
         self._sites, self._saved = sites, None
         self._prototype_frames = OrderedDict(self._prototype_frames)
         self.prototype_trace = None  # it holds the data
@@ -114,12 +115,12 @@ class DVIGuide(AutoGuide):
             RuntimeError: if they are not those of the guide; at its first call, if it had none.
         """
         if self._sites is None:
-            self._saved = state_dict
+            self._saved = state_dict, args, kwargs
             return torch.nn.modules.module._IncompatibleKeys([], [])
         return super().load_state_dict(state_dict, *args, **kwargs)
 
     def _is_saved(self, site: str) -> bool:
-        return self._saved is None or f"locs.{site}_unconstrained" in self._saved
+        return self._saved is None or f"locs.{site}_unconstrained" in self._saved[0]
 
     def _add_parameters(self, name: str, site: dict) -> LatentSite:
         value, support = site["value"].detach(), site["fn"].support

@@ -108,9 +108,8 @@ def _is_plain_bias(bias: Gaussian, weight: Any) -> bool:
 
 def _is_dependent_row(weight: Any) -> bool:
     """Whether a weight is one row with dependent components, as that of a full-rank guide."""
-    if weight.shape[0] != 1 or len(weight.shape) != 2 or not isinstance(weight, Gaussian):
-        return False
-    return not weight.independent
+    row = len(weight.shape) == 2 and weight.shape[0] == 1
+    return row and isinstance(weight, Gaussian) and not weight.independent
 
 
 def _matched(operand: Any) -> Any:

@@ -57,9 +57,8 @@ class GatheredFeatures(Gathered):
         """Rows chosen."""
         xp, axis = namespace(cross), self.source.axis
         last, batch = features_last(self.chosen, axis), batch_shape(self.source.shape, axis)
-        batch = broadcast_shape(
-            batch, tuple(cross.shape[:-2])
-        )  # the other value may have more axes
+        # the other value may have more axes
+        batch = broadcast_shape(batch, tuple(cross.shape[:-2]))
         places = xp.broadcast_to(last[..., None], (*batch, last.shape[-1], cross.shape[-1]))
         wide = xp.broadcast_to(cross, (*batch, *cross.shape[-2:]))
         return xp.take_along_axis(wide, places, axis=-2)
