@@ -70,6 +70,10 @@ class Scaled(SeesThrough, Activation):
         centre, spread = self.inner.moments(mean, variance)
         return centre * self.scale + self.shift, spread * (self.scale * self.scale)
 
+    def expectation(self, mean: Array, variance: Array) -> Array:
+        """That of f(x), scaled and shifted."""
+        return self.inner.expectation(mean, variance) * self.scale + self.shift
+
     def hermite(self, mean: Array, variance: Array, order: int) -> list[Array]:
         """Those of f(x), scaled."""
         return [term * self.scale for term in self.inner.hermite(mean, variance, order)]

@@ -53,6 +53,15 @@ class Activation(ABC):
             The mean and the variance, of the shape of x.
         """
 
+    def expectation(self, mean: Array, variance: Array) -> Array:
+        """E f(x) alone, where that is less work than both moments.
+
+        Args:
+            mean: mean of x.
+            variance: variance of x, of the same shape.
+        """
+        return self.moments(mean, variance)[0]
+
     @abstractmethod
     def hermite(self, mean: Array, variance: Array, order: int) -> list[Array]:
         """Orthonormal Hermite coefficients g_n = σⁿ E[f⁽ⁿ⁾(x)] / √n!, n = 1 … order.

@@ -70,6 +70,10 @@ class Rescaled(Activation):
         centre, spread = self.activation.moments(*self._scaled(mean, variance))
         return self.outer * centre + self.shift, self.outer * self.outer * spread
 
+    def expectation(self, mean: Array, variance: Array) -> Array:
+        """Expectation, as accurate as that of f."""
+        return self.outer * self.activation.expectation(*self._scaled(mean, variance)) + self.shift
+
     def hermite(self, mean: Array, variance: Array, order: int) -> list[Array]:
         """Hermite coefficients; their sign alternates where b is negative."""
         sign = 1 if self.inner > 0 else -1

@@ -14,6 +14,7 @@ from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.special import in_precision_of, logsumexp, namespace, stop_gradient
 from moment_calculus.operations.elementwise.arithmetic import is_value
 from moment_calculus.refusals.errors import UnsupportedMoments
+from moment_calculus.values import Deferred
 
 ZOOMS = 3  # each finds the peak of a density about 20 times more closely
 WIDTHS = (1.0, 1e-2, 1e-4)  # panels around it resolve peaks of width 1e-5 to 36
@@ -25,6 +26,8 @@ def expected_value(operand: Any) -> Any:
     Args:
         operand: value, array or number.
     """
+    if isinstance(operand, Deferred):
+        return operand.expectation
     return operand.gaussian().mean if hasattr(operand, "gaussian") else operand
 
 

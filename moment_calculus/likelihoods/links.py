@@ -102,9 +102,10 @@ def log_probabilities(probability: Any) -> tuple[Any, Any]:
     """
     if not is_value(probability):
         return _log(probability), namespace(probability).log1p(-probability)
+    logits = log_ratio(probability)
+    if logits is not None:
+        return log_odds(logits)
     function, argument = outermost(probability)
-    if function == activation("sigmoid"):
-        return log_odds(argument)
     deviation = _normal_deviation(probability)
     if deviation is not None:
         function, argument = activation("ndtr"), deviation
@@ -117,6 +118,16 @@ def log_probabilities(probability: Any) -> tuple[Any, Any]:
             remedy="pass logits=..., or probs=sigmoid(...)",
         )
     return log(probability), log(scale_shift(probability, -1.0, 1.0))
+
+
+def log_ratio(probability: Any) -> Any:
+    """x of a probability S(x); None of another value, or of an array.
+
+    Args:
+        probability: value or array.
+    """
+    function, argument = outermost(probability)
+    return argument if function == activation("sigmoid") else None
 
 
 def _normal_deviation(value: Any) -> Any:

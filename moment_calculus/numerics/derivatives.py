@@ -240,3 +240,16 @@ def _are_plain(tensors: Sequence[Any]) -> bool:
         and torch._C._functorch.peek_interpreter_stack() is None
         and all(t is not None and t.shape == first.shape and t.is_contiguous() for t in tensors)
     )
+
+
+def may_branch(array: Array) -> bool:
+    """Whether the program may look at the elements of an array: not while it is traced.
+
+    On a GPU it would wait for them.
+
+    Args:
+        array: NumPy or torch array.
+    """
+    if not array_api_compat.is_torch_array(array):
+        return True
+    return array.device.type == "cpu" and _are_plain([array])

@@ -15,7 +15,7 @@ from moment_calculus.functions.look import Look
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.values.affine import affine
-from moment_calculus.values.applied import image
+from moment_calculus.values.applied import image, ruled
 from moment_calculus.values.gaussian import Gaussian
 from moment_calculus.values.support import Support
 
@@ -131,6 +131,15 @@ class Deferred:
             for value in reversed(line):
                 value._gaussian = value._match()
         return self._gaussian  # type: ignore[return-value]
+
+    @property
+    def expectation(self) -> Array:
+        """E f(x): the mean, where nobody asks for the variance."""
+        if self._gaussian is not None or self.closed_form is not None:
+            return self.gaussian().mean
+        if self.otherwise is not None and not self.is_recognised:
+            return self.gaussian().mean
+        return ruled(self.base, self.settled).expectation(self.base.mean, self.base.variance)
 
     def _match(self) -> Gaussian:
         if self._made is not None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from moment_calculus.functions.base import Array, inverse_at
 from moment_calculus.functions.families.smooth_rectifier import SmoothRectifier
+from moment_calculus.functions.series.softplus_mean import expected_softplus
 from moment_calculus.functions.universal import Smooth
 from moment_calculus.numerics.special import expit, namespace
 
@@ -98,6 +99,10 @@ class Softplus(SmoothRectifier):
     def __call__(self, x: Array) -> Array:
         """Evaluate the plain function."""
         return log_1p_exp(x)
+
+    def expectation(self, mean: Array, variance: Array) -> Array:
+        """By a mixture of normal distributions for the logistic one."""
+        return expected_softplus(mean, variance)
 
     def preimages(self, level: Any) -> tuple[tuple[Any, Any], ...]:
         """log(eʸ − 1)."""
