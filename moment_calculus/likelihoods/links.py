@@ -7,13 +7,16 @@ from typing import Any
 
 from moment_calculus.functions.algebra import Composed, Scaled
 from moment_calculus.functions.families.named import log_1p_exp
+from moment_calculus.functions.series.softplus_mean import expected_softplus
 from moment_calculus.functions.table import Integrated, Rescaled, activation
+from moment_calculus.likelihoods.expectations import expected_value
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.special import log_ndtr, namespace
 from moment_calculus.operations.elementwise import positive
 from moment_calculus.operations.elementwise.arithmetic import apply, is_value, scale_shift
 from moment_calculus.refusals.errors import UnsupportedMoments
-from moment_calculus.values import Deferred
+from moment_calculus.values import Deferred, Gaussian
+from moment_calculus.values.applied import ruled
 
 LINEAR = -30.0  # below it log softplus(x) is x to 5e-14
 
@@ -121,10 +124,10 @@ def log_probabilities(probability: Any) -> tuple[Any, Any]:
 
 
 def log_ratio(probability: Any) -> Any:
-    """x of a probability S(x); None of another value, or of an array.
+    """x of a probability S(x); None of another value.
 
     Args:
-        probability: value or array.
+        probability: a value.
     """
     function, argument = outermost(probability)
     return argument if function == activation("sigmoid") else None
@@ -158,3 +161,17 @@ def log_odds(logits: Any) -> tuple[Any, Any]:
         return -log_1p_exp(-logits), -log_1p_exp(logits)
     sigmoid = activation("logsigmoid")
     return apply(sigmoid, logits), apply(sigmoid, scale_shift(logits, -1.0))
+
+
+def expected_log_odds(logits: Any) -> tuple[Array, Array]:
+    """E[log S(x)] and E[log S(−x)] for the logistic function S of a value or array.
+
+    Args:
+        logits: x.
+    """
+    softplus = activation("softplus")
+    if isinstance(logits, Gaussian) and ruled(logits, softplus) is softplus:
+        down, up = expected_softplus(logits.mean, logits.variance)
+        return -up, -down
+    one, zero = log_odds(logits)
+    return expected_value(one), expected_value(zero)

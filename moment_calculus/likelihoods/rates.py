@@ -10,7 +10,7 @@ from typing import Any
 
 from moment_calculus.functions.families.named import log_1p_exp
 from moment_calculus.likelihoods.expectations import check_certain, expectation, expected_value
-from moment_calculus.likelihoods.links import log
+from moment_calculus.likelihoods.links import expected_log_odds, log
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.special import gammaln, namespace
 from moment_calculus.operations.elementwise.arithmetic import is_value
@@ -122,10 +122,16 @@ def gamma_poisson(value: Array, concentration: Any, rate: Any) -> Array:
     Raises:
         UnsupportedMoments: as :func:`gamma`.
 
-    Source: the Poisson-gamma mixture; by quadrature, see :func:`expectation`.
+    Source: the Poisson-gamma mixture, (λ/(1 + λ))ᵏ (1 + λ)⁻ʸ; both random by quadrature, see
+        :func:`expectation`.
     """
-    log(concentration)  # which refuses what is not positive
-    return expectation(_log_gamma_poisson, value, concentration, log(rate))
+    if is_value(concentration):
+        log(concentration)  # which refuses what is not positive
+        return expectation(_log_gamma_poisson, value, concentration, log(rate))
+    shape = concentration + 0.0 * value
+    ways = gammaln(value + shape) - gammaln(shape) - gammaln(value + 1.0)
+    waited, counted = expected_log_odds(log(rate))
+    return ways + shape * waited + value * counted
 
 
 def _log_gamma_poisson(value: Array, concentration: Any, log_rate: Any) -> Array:

@@ -13,19 +13,25 @@ from moment_calculus.likelihoods.expectations import (
     expected_value,
     moments_of_observation,
 )
-from moment_calculus.likelihoods.links import log_odds, log_probabilities, log_ratio
+from moment_calculus.likelihoods.links import (
+    expected_log_odds,
+    log_odds,
+    log_probabilities,
+    log_ratio,
+)
 from moment_calculus.likelihoods.residual import difference
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.special import expit, gammaln, namespace
+from moment_calculus.operations.elementwise.arithmetic import is_value
 
 
 def _expected_logs(logits: Any, probs: Any) -> tuple[Array, Array]:
-    """E[log p] and E[log(1 − p)], of a logit or of a probability; their difference is the logit."""
-    logits = log_ratio(probs) if probs is not None else logits
+    """E[log p] and E[log(1 − p)], of a logit or of a probability."""
+    logits = log_ratio(probs) if logits is None and is_value(probs) else logits
     if logits is None:
-        return tuple(expected_value(part) for part in log_probabilities(probs))
-    one = expected_value(log_odds(logits)[0])
-    return one, one - expected_value(logits)
+        one, zero = log_probabilities(probs)
+        return expected_value(one), expected_value(zero)
+    return expected_log_odds(logits)
 
 
 def bernoulli(value: Array, *, logits: Any = None, probs: Any = None) -> Array:

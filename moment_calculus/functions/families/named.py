@@ -102,7 +102,7 @@ class Softplus(SmoothRectifier):
 
     def expectation(self, mean: Array, variance: Array) -> Array:
         """By a mixture of normal distributions for the logistic one."""
-        return expected_softplus(mean, variance)
+        return expected_softplus(mean, variance)[0]
 
     def preimages(self, level: Any) -> tuple[tuple[Any, Any], ...]:
         """log(eʸ − 1)."""

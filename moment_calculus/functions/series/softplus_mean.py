@@ -120,12 +120,20 @@ def _narrow(mean: Array, variance: Array) -> tuple[Array, Array, Array]:
 
 def _statistics(
     mean: Array, variance: Array, left: Callable[[Array, Array], tuple] | None = None
-) -> tuple[Array, Array, Array]:
-    """E softplus, and its derivatives by μ and v: E S and E S′/2."""
+) -> tuple[Array, ...]:
+    """E softplus(±x), and the derivatives of each by μ and v: ±E S(±x) and E S′/2."""
     right = _indicator(mean > 0, mean)
     mirrored = 1 - 2 * right
     value, share, slope = (left or _left)(mean * mirrored, variance)
-    return mean * right + value, right + mirrored * share, slope * 0.5
+    curvature = slope * 0.5
+    return (
+        mean * right + value,
+        mean * (right - 1) + value,
+        right + mirrored * share,
+        curvature,
+        (right - 1) + mirrored * share,
+        curvature,
+    )
 
 
 def _left(mean: Array, variance: Array) -> tuple[Array, Array, Array]:
@@ -158,12 +166,13 @@ def _indicator(condition: Array, like: Array) -> Array:
     return namespace(like).astype(condition, like.dtype)
 
 
+def _values(mean: Array, variance: Array) -> tuple[Array, Array]:
+    return _statistics(mean, variance)[:2]
+
+
 def _partials(mean: Array, variance: Array) -> Any:
-    return (_statistics(mean, variance)[1:],)
-
-
-def _value(mean: Array, variance: Array) -> Array:
-    return _statistics(mean, variance)[0]
+    _, _, *slopes = _statistics(mean, variance)
+    return tuple(slopes[:2]), tuple(slopes[2:])
 
 
 def _either(mean: Array, variance: Array) -> tuple[Array, Array, Array]:
@@ -174,20 +183,22 @@ def _piece(mean: Array, variance: Array) -> tuple[Array, ...]:
     return _statistics(mean, variance, _either if is_single(mean) else _left)
 
 
-_together = in_cache(_piece, JAX_PIECE)
+_expected = elementwise(
+    _values, _partials, together=in_cache(_piece, JAX_PIECE), piece=PIECE
+)
 
 
-_expected = elementwise(_value, _partials, together=_together, piece=PIECE)
+def expected_softplus(mean: Array, variance: Array) -> tuple[Array, Array]:
+    """E softplus(x) and E softplus(−x) of Gaussian x, each relatively accurate where it is small.
 
-
-def expected_softplus(mean: Array, variance: Array) -> Array:
-    """E softplus(x) of Gaussian x.
-
-    Measured relative errors
+    Measured relative errors for σ up to 3 and |μ/σ| ≤ 8: 5e-9 in double and 2e-5 in single
+    precision, of the derivatives 2e-9 and 3e-6; beyond, where σ > 3, 8e-4 and 2e-2 in the left
+    tail. Absolute ones, also of the derivatives, anywhere: 2e-10 and 4e-7.
 
     Args:
         mean: μ.
         variance: v, of the same shape.
+
+    Source: Monahan & Stefanski (1992), for the mixture.
     """
-    found = _expected(mean, variance)
-    return found[0] if isinstance(found, tuple) else found
+    return _expected(mean, variance)

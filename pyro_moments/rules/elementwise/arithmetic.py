@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+
 from moment_calculus.operations.elementwise import arithmetic as operations
 from moment_calculus.operations.normalised.composites import LogSoftmax, LogSumExp
 from moment_calculus.refusals.errors import UnsupportedMoments
-from moment_calculus.values import Value
+from moment_calculus.values import Deferred, Value
+from pyro_moments.rules.constructors import fills_in_ordered_logistic
 from pyro_moments.rules.table import moment_rule, named
 
 
@@ -22,11 +25,21 @@ moment_rule(*named("__iadd__", "add_"), in_place=True)(add)
 
 @moment_rule(*named("sub", "subtract", "__sub__"), takes=(LogSumExp,))
 def subtract(input: Any, other: Any, *, alpha: float = 1) -> Any:
-    """Serve ``-``; logits minus their logsumexp stay recognisable."""
+    """Serve ``-``; logits minus their logsumexp stay recognisable.
+
+    The differences that ``OrderedLogistic`` takes of its cumulative probabilities become NaN, as
+    its rule does not need them: their covariances would be most of the work.
+    """
     if alpha == 1 and _is_own_logsumexp(input, other):
         return LogSoftmax(other.source)
+    if _are_functions(input, other) and fills_in_ordered_logistic():
+        return input.at_mean * torch.nan
     input, other = (o.gaussian() if isinstance(o, LogSumExp) else o for o in (input, other))
     return operations.subtract(input, _times(other, alpha))
+
+
+def _are_functions(input: Any, other: Any) -> bool:
+    return isinstance(input, Deferred) and isinstance(other, Deferred)
 
 
 def _is_own_logsumexp(logits: Any, other: Any) -> bool:
