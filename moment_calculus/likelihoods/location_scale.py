@@ -5,24 +5,14 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
-
+from moment_calculus.functions.series.log_square import expected_log1p_square
 from moment_calculus.functions.table import activation
 from moment_calculus.likelihoods.expectations import check_certain, expected_value
 from moment_calculus.likelihoods.links import log
 from moment_calculus.likelihoods.residual import scaled_expectation
 from moment_calculus.numerics.arrays import Array
-from moment_calculus.numerics.special import (
-    constants,
-    double,
-    gammaln,
-    in_precision_of,
-    namespace,
-    stop_gradient,
-)
+from moment_calculus.numerics.special import constants, gammaln, namespace
 from moment_calculus.values import Deferred, Gaussian
-
-STEPS, DECADES, CEILING = 100, 23.0, 3.7  # trapezoidal rule of _expected_log1p, see there
 
 
 def laplace(value: Any, loc: Any, scale: Any) -> Array:
@@ -88,7 +78,7 @@ def student_t(value: Any, df: Any, loc: Any, scale: Any) -> Array:
     root = df**0.5
 
     def expected(mean: Array, variance: Array) -> Array:
-        return _expected_log1p(mean / root, variance / df)
+        return expected_log1p_square(mean / root, variance / df)
 
     def plain(x: Array) -> Array:
         return xp.log1p(x * x / df)
@@ -114,20 +104,3 @@ def _array(operand: Any) -> Any:
     if isinstance(operand, Gaussian):
         return operand.mean
     return operand.base.mean if isinstance(operand, Deferred) else operand
-
-
-def _expected_log1p(mean: Array, variance: Array) -> Array:
-    """E[log(1 + x²)] by the trapezoidal rule in s = log t, from where the integrand is linear.
-
-    The integrand is analytic within π/2 of the real axis and vanishes at both ends, so that the
-    rule is accurate to exp(−π²/step); below the first node it is e^s E[x²], under 1e-10 in sum.
-    """
-    xp = namespace(mean)
-    wide, spread = double(mean), double(variance)
-    start = -xp.log1p(stop_gradient(wide * wide + spread)) - DECADES
-    step = (CEILING - start) / (STEPS - 1)
-    ramp = constants(np.arange(STEPS).reshape((-1,) + (1,) * len(start.shape)), wide)
-    rate = xp.exp(start + step * ramp)
-    blur = 1 + 2 * rate * spread
-    damped = -0.5 * xp.log1p(2 * rate * spread) - rate * wide * wide / blur
-    return in_precision_of(xp.sum(-xp.expm1(damped) * xp.exp(-rate), axis=0) * step, mean)

@@ -33,9 +33,9 @@ def elementwise(
         function: elementwise function of k broadcastable arrays, to one array or a tuple.
         partials: function of the same arrays; for each output a row with its k partial
             derivatives, which must be finite.
-        together: function of the same arrays, to the outputs (two or more) and after them the
-            partial derivatives row by row, if one is cheaper than both. It is computed once for
-            both passes.
+        together: function of the same arrays, to a tuple of the outputs and after them the partial
+            derivatives row by row, if one is cheaper than both. It is computed once for both
+            passes.
         piece: bytes of a large torch tensor that are computed together.
 
     Returns:
@@ -58,13 +58,18 @@ def elementwise(
     def differentiable(*arrays: Array) -> Any:
         if any(array_api_compat.is_torch_array(array) for array in arrays):
             if together is not None and not _is_transformed():
-                return for_torch_together()(*arrays)
+                return _alone(for_torch_together()(*arrays))
             return for_torch()(*arrays)
         if any(array_api_compat.is_jax_array(array) for array in arrays):
-            return for_jax()(*arrays)
+            return _alone(for_jax()(*arrays))
         return function(*arrays)
 
     return differentiable
+
+
+def _alone(outputs: Any) -> Any:
+    """One output rather than a tuple of it."""
+    return outputs[0] if isinstance(outputs, tuple) and len(outputs) == 1 else outputs
 
 
 def _torch_elementwise(

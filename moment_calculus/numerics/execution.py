@@ -10,9 +10,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import array_api_compat
+import numpy as np
 
 from moment_calculus.numerics.derivatives import may_branch
-from moment_calculus.numerics.special import namespace
+from moment_calculus.numerics.special import constants, namespace
 
 Array = Any
 
@@ -68,6 +69,30 @@ def summed(term: Callable[..., Array], nodes: Sequence[tuple[float, float]], lik
         jax.numpy.zeros_like(like),
         unroll=UNROLLED,
     )
+
+
+def sums(term: Callable[..., tuple], rows: np.ndarray, like: Array) -> tuple[Array, ...]:
+    """Σ term(*row) over rows of numbers; under JAX in a loop, in which XLA vectorises the terms.
+
+    Args:
+        term: of as many numbers as a row has, or of arrays of them on a new leading axis, to a
+            tuple of arrays. It is not to be differentiated itself.
+        rows: numbers, [terms, columns].
+        like: an array of the shape and dtype of the terms.
+    """
+    if not array_api_compat.is_jax_array(like):
+        columns = constants(rows.T.reshape((*rows.T.shape, *(1,) * len(like.shape))), like)
+        return tuple(namespace(like).sum(part, axis=0) for part in term(*columns))
+    import jax
+
+    numbers = constants(rows, like)
+
+    def body(i: Any, totals: tuple) -> tuple:
+        parts = term(*(numbers[i, j] for j in range(rows.shape[1])))
+        return tuple(total + part for total, part in zip(totals, parts, strict=True))
+
+    first = body(0, (0.0,) * len(jax.eval_shape(lambda: term(*rows[0]))))
+    return jax.lax.fori_loop(1, len(rows), body, first, unroll=min(UNROLLED, len(rows) - 1))
 
 
 def in_cache(function: Callable[..., tuple], size: int) -> Callable[..., tuple]:

@@ -6,10 +6,8 @@ import functools
 from collections.abc import Callable
 
 import array_api_compat
-import numpy as np
 
 from moment_calculus.numerics.arrays import Array
-from moment_calculus.numerics.special import constants, namespace
 
 
 def squared(x: Array) -> Array:
@@ -79,18 +77,3 @@ def row_sums(x: Array) -> Array:
     import jax.numpy as jnp
 
     return jnp.matmul(x, jnp.ones(x.shape[-1], x.dtype), precision="highest")
-
-
-def weighted_sums(weights: np.ndarray, terms: Array) -> tuple[Array, ...]:
-    """Sums over the leading axis of an array, one for each row of weights.
-
-    Args:
-        weights: fixed numbers, [rows, terms].
-        terms: [terms, ...].
-    """
-    rows = constants(weights, terms)
-    if array_api_compat.is_torch_array(terms):
-        flat = rows @ terms.reshape(terms.shape[0], -1)
-        return tuple(flat.reshape(len(weights), *terms.shape[1:]))
-    column = (-1, *(1,) * (len(terms.shape) - 1))
-    return tuple(namespace(terms).sum(row.reshape(column) * terms, axis=0) for row in rows)

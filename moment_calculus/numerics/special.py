@@ -84,7 +84,8 @@ def safe_scale(variance: Array) -> Array:
     Args:
         variance: variances, zero allowed; there the gradient is zero.
     """
-    return namespace(variance).clip(variance, min=TINY_VARIANCE) ** 0.5
+    xp = namespace(variance)
+    return xp.sqrt(xp.clip(variance, min=TINY_VARIANCE))  # XLA takes long for the power −½
 
 
 def has_double(array: Array) -> bool:

@@ -14,17 +14,15 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from scipy.special import expit, ndtr
 
 from moment_calculus.numerics.arrays import Array
-from moment_calculus.numerics.execution import in_cache, where_cheap
-from moment_calculus.numerics.matrices import weighted_sums
+from moment_calculus.numerics.execution import in_cache, sums, where_cheap
 from moment_calculus.numerics.normal.univariate import is_single, upper_tail
-from moment_calculus.numerics.special import constants, elementwise, namespace, safe_scale
+from moment_calculus.numerics.special import elementwise, namespace, safe_scale
 
 ROUNDS = 100  # of the reweighting that levels the error of a fit
 PIECE = 1 << 17  # bytes of elements computed together: their terms stay in a processor's cache
@@ -32,26 +30,11 @@ JAX_PIECE = 1 << 13  # elements, likewise
 NARROW, PAIRS = 0.5, 3  # variance up to which so many pairs of nodes do, to 6e-7
 
 
-@dataclass(frozen=True)
-class _Mixture:
-    """What one precision needs.
-
-    Args:
-        variances: 1/s², of every term.
-        sums: weights by which Φ(−h) is summed, [1, terms].
-        densities: weights by which φ(h)/t is summed: p, p/s² and those of r, [3, terms].
-        slopes: weights by which φ(h)/t³ is summed: those of the slopes in r, [1, terms].
-    """
-
-    variances: np.ndarray
-    sums: np.ndarray
-    densities: np.ndarray
-    slopes: np.ndarray
-
-
 @functools.cache
-def _mixture(single: bool) -> _Mixture:
-    """Errors: S 1e-7 and r 3e-7 in single, 4e-11 and 2e-10 in double precision."""
+def _mixture(single: bool) -> np.ndarray:
+    """1/s², p, and the weights of densities and slopes in r, of every term.
+
+    Errors: S 1e-7 and r 3e-7 in single, 4e-11 and 2e-10 in double precision."""
     count, steepest, ratio = (7, 1.3092, 1.3157) if single else (12, 1.6603, 1.2150)
     slopes = steepest * ratio ** -np.arange(count)
     x = np.linspace(-40.0, 0.0, 1001)[:, None]
@@ -62,13 +45,8 @@ def _mixture(single: bool) -> _Mixture:
     bump = np.where(x < -30, 0.0, np.exp(-x) * np.logaddexp(0, x) - expit(-x))
     density = slopes * np.exp(-0.5 * (slopes * x) ** 2) / math.sqrt(2 * math.pi)
     rest = _levelled(np.concatenate([density, slopes * x * density], axis=1), bump[:, 0])
-    variances = slopes**-2.0
-    return _Mixture(
-        variances,
-        shares[None],
-        np.stack([shares, shares * variances, rest[:count]]) / math.sqrt(2 * math.pi),
-        (rest[count:] / slopes)[None] / math.sqrt(2 * math.pi),
-    )
+    parts = (slopes**-2.0, shares, rest[:count], rest[count:] / slopes)
+    return np.stack(parts, axis=-1)
 
 
 def _levelled(basis: np.ndarray, target: np.ndarray) -> np.ndarray:
@@ -86,31 +64,30 @@ def _levelled(basis: np.ndarray, target: np.ndarray) -> np.ndarray:
 
 
 @functools.cache
-def _hermite() -> tuple[np.ndarray, np.ndarray, float]:
-    """Gauss-Hermite: the positive nodes, their weights, and that of 0."""
+def _hermite() -> tuple[np.ndarray, float]:
+    """Gauss-Hermite: the positive nodes with their weights, [pairs, 2], and the weight of 0."""
     points, weights = np.polynomial.hermite_e.hermegauss(2 * PAIRS + 1)
     weights = weights / weights.sum()
-    return points[PAIRS + 1 :], weights[None, PAIRS + 1 :], float(weights[PAIRS])
+    return np.stack([points, weights], axis=-1)[PAIRS + 1 :], float(weights[PAIRS])
 
 
 def _narrow(mean: Array, variance: Array) -> tuple[Array, Array, Array]:
     """As :func:`_left`, for a small variance; a pair of nodes ±t is one function of cosh t."""
     xp = namespace(mean)
-    points, weights, middle = _hermite()
-    column = (-1, *(1,) * len(mean.shape))
+    pairs, middle = _hermite()
     growth = xp.exp(mean)
+    square, centre = growth * growth, growth / (1 + growth)
     scale = safe_scale(xp.clip(variance, max=NARROW))  # larger ones are not for this rule
-    both = xp.cosh(constants(points.reshape(column), mean) * scale)
-    # (1 + e^{μ+t})(1 + e^{μ−t}) − 1, and its derivatives by μ
-    excess = growth * (2 * both + growth)
-    square = growth * growth
-    slope = excess + square
-    inverse = 1 / (1 + excess)
-    share = slope * inverse
-    logarithm = weighted_sums(weights, xp.log1p(excess))[0]
-    gain = weighted_sums(weights, share)[0]
-    bend = weighted_sums(weights, (slope + 2 * square) * inverse - share * share)[0]
-    centre = growth / (1 + growth)
+
+    def term(point: Any, weight: Any) -> tuple[Array, ...]:
+        # (1 + e^{μ+t})(1 + e^{μ−t}) − 1, and its derivatives by μ
+        excess = growth * (2 * xp.cosh(point * scale) + growth)
+        slope, inverse = excess + square, 1 / (1 + excess)
+        share = slope * inverse
+        bend = (slope + 2 * square) * inverse - share * share
+        return weight * xp.log1p(excess), weight * share, weight * bend
+
+    logarithm, gain, bend = sums(term, pairs, mean)
     return (
         logarithm + middle * xp.log1p(growth),
         gain + middle * centre,
@@ -141,22 +118,30 @@ def _left(mean: Array, variance: Array) -> tuple[Array, Array, Array]:
 
     Products with zeros and ones take the place of choices, which are slow in torch.
     """
-    xp, mixture = namespace(mean), _mixture(is_single(mean))
+    xp = namespace(mean)
     shifted = mean + variance
     tail = _indicator(shifted < 0, mean)
     centre, near = mean + tail * variance, 1 - tail
-    column = (-1, *(1,) * len(mean.shape))
-    inverse = (constants(mixture.variances.reshape(column), mean) + variance) ** -0.5
-    threshold = centre * inverse
-    density = xp.exp(threshold * threshold * -0.5) * inverse
-    below = weighted_sums(mixture.sums, upper_tail(-threshold))[0]
-    steep, wide, bump = weighted_sums(mixture.densities, density)
-    slope = weighted_sums(mixture.slopes, density * inverse * inverse)[0]
+
+    def term(width: Any, share: Any, bump: Any, tilt: Any) -> tuple[Array, ...]:
+        inverse = 1 / xp.sqrt(width + variance)
+        threshold = centre * inverse
+        density = xp.exp(threshold * threshold * -0.5) * (inverse / math.sqrt(2 * math.pi))
+        steep = share * density
+        return (
+            share * upper_tail(-threshold),
+            steep,
+            width * steep,
+            bump * density,
+            tilt * density * inverse * inverse,
+        )
+
+    below, steep, wide, bump, tilt = sums(term, _mixture(is_single(mean)), mean)
     growth = tail * xp.exp(tail * (shifted - 0.5 * variance))
     above = growth * (1 - below)
     level = near * (wide + variance * steep + mean * below)
     return (
-        level + above + growth * (bump + centre * slope),
+        level + above + growth * (bump + centre * tilt),
         near * below + above,
         tail * above + (near - growth) * steep,
     )
