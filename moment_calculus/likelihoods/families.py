@@ -2,7 +2,7 @@
 
 A front end looks the classes of these names up in its host, reads their parameters, and registers
 the function on the classes: dispatch is on types. What has no line here (a univariate distribution)
-is integrated by quadrature on its own density.
+is integrated by quadrature on its own density; so are random values without a prior here.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from moment_calculus.likelihoods import priors
 from moment_calculus.likelihoods.location_scale import cauchy, laplace, student_t
 from moment_calculus.likelihoods.multivariate import multivariate_normal
 from moment_calculus.likelihoods.normal import (
@@ -31,22 +32,23 @@ class Family:
     Args:
         name: of its class; where a host has one class for logits and one for probabilities, what
             their names begin with.
-        expected: from an observation and the parameters to the expected log density.
+        expected: from an observation and the parameters to the expected log density; by default
+            by quadrature.
         parameters: names of the attributes that hold the parameters, in the order in which
             ``expected`` takes them, separated by spaces.
         odds: whether it has logits or probabilities besides, which ``expected`` takes as
             ``logits=`` or ``probs=``.
-        latent: whether ``expected`` takes random values too, those of latent sites; otherwise
-            these are integrated by quadrature.
+        latent: the same for random values, those of latent sites; what it does not know it returns
+            NotImplemented for, and is integrated by quadrature, as it is without.
         predictive: from the parameters to the predictive mean, the epistemic and aleatoric
             variance, and the log predictive density; by default by quadrature.
     """
 
     name: str
-    expected: Callable[..., Array]
+    expected: Callable[..., Array] | None = None
     parameters: str = ""
     odds: bool = False
-    latent: bool = False
+    latent: Callable[..., Array] | None = None
     predictive: Callable[..., tuple] | None = None
 
 
@@ -56,19 +58,24 @@ def _normal_predictive(loc: Value, scale: Value) -> tuple:
 
 
 FAMILIES = (
-    Family("Normal", normal, "loc scale", latent=True, predictive=_normal_predictive),
-    Family("LogNormal", log_normal, "loc scale", latent=True),
-    Family("Laplace", laplace, "loc scale", latent=True),
-    Family("StudentT", student_t, "df loc scale", latent=True),
-    Family("Cauchy", cauchy, "loc scale", latent=True),
-    Family("MultivariateNormal", multivariate_normal, "loc scale_tril", latent=True),
+    Family("Normal", normal, "loc scale", latent=normal, predictive=_normal_predictive),
+    Family("LogNormal", log_normal, "loc scale", latent=log_normal),
+    Family("Laplace", laplace, "loc scale", latent=laplace),
+    Family("StudentT", student_t, "df loc scale", latent=student_t),
+    Family("Cauchy", cauchy, "loc scale", latent=cauchy),
+    Family("MultivariateNormal", multivariate_normal, "loc scale_tril", latent=multivariate_normal),
     Family("Bernoulli", bernoulli, odds=True),
     Family("Binomial", binomial, "total_count", odds=True),
     Family("NegativeBinomial", negative_binomial, "total_count", odds=True),
     Family("Geometric", geometric, odds=True),
     Family("Poisson", poisson, "rate"),
-    Family("Exponential", exponential, "rate"),
-    Family("Gamma", gamma, "concentration rate"),
+    Family("Exponential", exponential, "rate", latent=priors.exponential_prior),
+    Family("Gamma", gamma, "concentration rate", latent=priors.gamma_prior),
     Family("GammaPoisson", gamma_poisson, "concentration rate"),
     Family("Weibull", weibull, "scale concentration"),
+    Family("HalfNormal", None, "scale", latent=priors.half_normal_prior),
+    Family("HalfCauchy", None, "scale", latent=priors.half_cauchy_prior),
+    Family("InverseGamma", None, "concentration rate", latent=priors.inverse_gamma_prior),
+    Family("Beta", None, "concentration1 concentration0", latent=priors.beta_prior),
+    Family("Uniform", None, "low high", latent=priors.uniform_prior),
 )

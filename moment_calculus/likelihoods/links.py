@@ -171,7 +171,10 @@ def expected_log_odds(logits: Any) -> tuple[Array, Array]:
     """
     softplus = activation("softplus")
     if isinstance(logits, Gaussian) and ruled(logits, softplus) is softplus:
-        down, up = expected_softplus(logits.mean, logits.variance)
+        known = logits.memo.arrays
+        if expected_softplus not in known:
+            known[expected_softplus] = expected_softplus(logits.mean, logits.variance)
+        down, up = known[expected_softplus]
         return -up, -down
     one, zero = log_odds(logits)
     return expected_value(one), expected_value(zero)

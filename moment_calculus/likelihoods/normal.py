@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from moment_calculus.functions.algebra import Scaled
-from moment_calculus.functions.families.exponential import Exp, capped_exp
+from moment_calculus.functions.families.exponential import capped_exp
 from moment_calculus.likelihoods.drivers import conditional
 from moment_calculus.likelihoods.expectations import expected_value, log_expectation, log_weights
 from moment_calculus.likelihoods.links import log
@@ -16,7 +15,7 @@ from moment_calculus.numerics.quadrature import nodes
 from moment_calculus.numerics.special import double, in_precision_of, logsumexp, namespace
 from moment_calculus.operations.elementwise import positive
 from moment_calculus.operations.elementwise.alignment import aligned
-from moment_calculus.operations.elementwise.arithmetic import is_value
+from moment_calculus.operations.elementwise.arithmetic import is_value, scale_shift
 from moment_calculus.operations.shapes.reshaping import broadcast
 from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.values import Deferred, Gaussian, elementwise_covariance
@@ -29,7 +28,7 @@ LOG_2PI = math.log(2 * math.pi)
 def normal(value: Any, loc: Any, scale: Any) -> Array:
     """E[log N(value; loc, scale)], any of the three random.
 
-    Closed form for a certain scale and for scale = k·exp(h) with h Gaussian and jointly Gaussian
+    Closed form for a certain scale and for scale = k·exp(rh) with h Gaussian and jointly Gaussian
     with the location; for any other positive function of one Gaussian by one-dimensional
     quadrature over it. A location that is itself a function of a Gaussian and depends on a
     random scale is integrated together with it, see :func:`expectation`.
@@ -52,10 +51,11 @@ def normal(value: Any, loc: Any, scale: Any) -> Array:
     if not is_value(scale):
         return _normal_density(*_moments(residual), scale)
     check_positive(scale)
-    factor = exponential_factor(scale)
+    found = positive.exponential_parts(scale)
     jointly_gaussian = not isinstance(residual, Deferred) or not overlap(residual, scale)
-    if factor is not None and jointly_gaussian:
-        return _exponential_scale(residual, scale.base, factor)
+    if found is not None and jointly_gaussian:
+        base, rate, factor = found
+        return _exponential_scale(residual, scale_shift(base, rate).gaussian(), factor)
     squared = scaled_expectation(_expected_square, _square, value, loc, scale)
     return -0.5 * (LOG_2PI + squared) - expected_value(log(scale))
 
@@ -91,21 +91,6 @@ def _moments(residual: Any) -> tuple[Array, Any]:
         return residual, 0.0
     residual = residual.gaussian()
     return residual.mean, residual.variance
-
-
-def exponential_factor(scale: Any) -> Any:
-    """k of a scale k·exp(h) with h Gaussian, else None.
-
-    Args:
-        scale: a Deferred.
-    """
-    factor: Any = 1.0
-    function = scale.function
-    while isinstance(function, Scaled):
-        if not isinstance(function.shift, int | float) or function.shift != 0:
-            return None
-        factor, function = factor * function.scale, function.inner
-    return factor if type(function) is Exp else None
 
 
 def _exponential_scale(residual: Any, driver: Gaussian, factor: Any) -> Array:

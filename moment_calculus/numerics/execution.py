@@ -46,6 +46,7 @@ def sequentially(function: Callable[..., tuple], arrays: list[Array], size: int)
     return tuple(xp.reshape(xp.concat(column), shape) for column in zip(*pieces, strict=True))
 
 
+LARGE = 4096  # elements of a JAX array, from which on it pays to compile more for speed
 UNROLLED = 4  # terms in one round of a compiled loop: of one alone, the rounds take the time
 
 
@@ -72,17 +73,23 @@ def summed(term: Callable[..., Array], nodes: Sequence[tuple[float, float]], lik
 
 
 def sums(term: Callable[..., tuple], rows: np.ndarray, like: Array) -> tuple[Array, ...]:
-    """Σ term(*row) over rows of numbers; under JAX in a loop, in which XLA vectorises the terms.
+    """Σ term(*row) over rows of numbers, of terms that are not to be differentiated themselves.
+
+    At once; of large JAX arrays in a loop, as XLA vectorises it over the elements then.
 
     Args:
         term: of as many numbers as a row has, or of arrays of them on a new leading axis, to a
-            tuple of arrays. It is not to be differentiated itself.
+            tuple of arrays.
         rows: numbers, [terms, columns].
         like: an array of the shape and dtype of the terms.
     """
-    if not array_api_compat.is_jax_array(like):
-        columns = constants(rows.T.reshape((*rows.T.shape, *(1,) * len(like.shape))), like)
-        return tuple(namespace(like).sum(part, axis=0) for part in term(*columns))
+    if array_api_compat.is_jax_array(like) and like.size >= LARGE:
+        return _summed_in_a_loop(term, rows, like)
+    columns = constants(rows.T.reshape((*rows.T.shape, *(1,) * len(like.shape))), like)
+    return tuple(namespace(like).sum(part, axis=0) for part in term(*columns))
+
+
+def _summed_in_a_loop(term: Callable[..., tuple], rows: np.ndarray, like: Array) -> tuple:
     import jax
 
     numbers = constants(rows, like)
@@ -91,8 +98,8 @@ def sums(term: Callable[..., tuple], rows: np.ndarray, like: Array) -> tuple[Arr
         parts = term(*(numbers[i, j] for j in range(rows.shape[1])))
         return tuple(total + part for total, part in zip(totals, parts, strict=True))
 
-    first = body(0, (0.0,) * len(jax.eval_shape(lambda: term(*rows[0]))))
-    return jax.lax.fori_loop(1, len(rows), body, first, unroll=min(UNROLLED, len(rows) - 1))
+    start = jax.tree.map(jax.numpy.zeros_like, jax.eval_shape(lambda: term(*numbers[0])))
+    return jax.lax.fori_loop(0, len(rows), body, start, unroll=min(UNROLLED, len(rows)))
 
 
 def in_cache(function: Callable[..., tuple], size: int) -> Callable[..., tuple]:
@@ -128,7 +135,8 @@ def where_cheap(
 ) -> tuple:
     """An elementwise function by a cheap rule where that holds, by a general one elsewhere.
 
-    Under JAX by the cheap one if it holds for all elements. It is not to be differentiated.
+    Under JAX by the cheap one if it holds for all elements, of a large array; small ones are not
+    worth the time to compile both. It is not to be differentiated.
 
     Args:
         condition: where the cheap rule holds.
@@ -137,6 +145,8 @@ def where_cheap(
         arrays: of one shape, that of the condition.
     """
     if array_api_compat.is_jax_array(condition):
+        if condition.size < LARGE:
+            return general(*arrays)
         import jax
 
         return jax.lax.cond(condition.all(), cheap, general, *arrays)

@@ -58,7 +58,7 @@ class Memo:
 
     def __init__(self) -> None:
         self.values: weakref.WeakValueDictionary[Any, Gaussian] = weakref.WeakValueDictionary()
-        self.arrays: dict[Any, Array | None] = {}
+        self.arrays: dict[Any, Any] = {}
 
 
 class Gaussian:

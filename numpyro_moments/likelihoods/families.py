@@ -42,10 +42,12 @@ def parameters(family: Family, fn: Any) -> list[Any]:
 
 def _serve(family: Family, kind: type, odds: tuple[str, ...]) -> None:
     def rule(fn: Any, value: Any) -> jax.Array:
-        if is_random(value) and not family.latent:
-            return univariate.expected(fn, value)
-        given = {name: getattr(fn, name) for name in odds}
-        return family.expected(value, *parameters(family, fn), **given)
+        serves = family.latent if is_random(value) else family.expected
+        found = NotImplemented
+        if serves is not None:
+            given = {name: getattr(fn, name) for name in odds}
+            found = serves(value, *parameters(family, fn), **given)
+        return univariate.expected(fn, value) if found is NotImplemented else found
 
     expected_log_prob(kind)(rule)
     if (predictive := family.predictive) is not None:

@@ -53,10 +53,12 @@ def odds(fn: Any) -> dict[str, Any]:
 
 def _serve(family: Family) -> None:
     def rule(fn: Any, value: Any) -> torch.Tensor:
-        if isinstance(value, MomentTensor) and not family.latent:
-            return univariate.expected(fn, value)
-        given = odds(fn) if family.odds else {}
-        return family.expected(unwrap(value), *parameters(family, fn), **given)
+        serves = family.latent if isinstance(value, MomentTensor) else family.expected
+        found = NotImplemented
+        if serves is not None:
+            given = odds(fn) if family.odds else {}
+            found = serves(unwrap(value), *parameters(family, fn), **given)
+        return univariate.expected(fn, value) if found is NotImplemented else found
 
     expected_log_prob(*kinds_of(family))(rule)
     if (predictive := family.predictive) is not None:
