@@ -10,7 +10,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from moment_calculus.likelihoods.location_scale import cauchy, laplace, student_t
+from moment_calculus.hosts.marginals import Marginal
+from moment_calculus.likelihoods.cumulative import (
+    cauchy_marginal,
+    normal_marginal,
+    student_t_marginal,
+)
+from moment_calculus.likelihoods.location_scale import (
+    cauchy,
+    cauchy_predictive,
+    laplace,
+    student_t,
+    student_t_predictive,
+)
 from moment_calculus.likelihoods.multivariate import multivariate_normal
 from moment_calculus.likelihoods.normal import (
     log_normal,
@@ -40,6 +52,8 @@ class Family:
             these are integrated by quadrature.
         predictive: from the parameters to the predictive mean, the epistemic and aleatoric
             variance, and the log predictive density; by default by quadrature.
+        marginal: from the name of a site and the parameters to its predictive distribution
+            function and the like, given if ``predictive`` is.
     """
 
     name: str
@@ -48,6 +62,7 @@ class Family:
     odds: bool = False
     latent: bool = False
     predictive: Callable[..., tuple] | None = None
+    marginal: Callable[..., Marginal] | None = None
 
 
 def _normal_predictive(loc: Value, scale: Value) -> tuple:
@@ -56,11 +71,32 @@ def _normal_predictive(loc: Value, scale: Value) -> tuple:
 
 
 FAMILIES = (
-    Family("Normal", normal, "loc scale", latent=True, predictive=_normal_predictive),
+    Family(
+        "Normal",
+        normal,
+        "loc scale",
+        latent=True,
+        predictive=_normal_predictive,
+        marginal=normal_marginal,
+    ),
     Family("LogNormal", log_normal, "loc scale", latent=True),
     Family("Laplace", laplace, "loc scale", latent=True),
-    Family("StudentT", student_t, "df loc scale", latent=True),
-    Family("Cauchy", cauchy, "loc scale", latent=True),
+    Family(
+        "StudentT",
+        student_t,
+        "df loc scale",
+        latent=True,
+        predictive=student_t_predictive,
+        marginal=student_t_marginal,
+    ),
+    Family(
+        "Cauchy",
+        cauchy,
+        "loc scale",
+        latent=True,
+        predictive=cauchy_predictive,
+        marginal=cauchy_marginal,
+    ),
     Family("MultivariateNormal", multivariate_normal, "loc scale_tril", latent=True),
     Family("Bernoulli", bernoulli, odds=True),
     Family("Binomial", binomial, "total_count", odds=True),

@@ -8,6 +8,7 @@ import pyro.distributions as dist
 import torch
 
 from moment_calculus import likelihoods
+from moment_calculus.hosts.marginals import ClassMarginal
 from moment_calculus.operations.elementwise.composite import Composite
 from moment_calculus.operations.normalised.softmax_moments import softmax_moments
 from moment_calculus.refusals.errors import UnsupportedMoments
@@ -36,7 +37,15 @@ def _multinomial(fn: Any, value: Any) -> torch.Tensor:
     return likelihoods.multinomial(value, logits, bound=logits.propagation.categorical)
 
 
-@predictive_moments(torch.distributions.Categorical)
+def _classes(name: str, fn: Any) -> ClassMarginal:
+    return ClassMarginal(name, "Categorical")
+
+
+def _ordered_classes(name: str, fn: Any) -> ClassMarginal:
+    return ClassMarginal(name, "OrderedLogistic", ordered=True)
+
+
+@predictive_moments(torch.distributions.Categorical, marginal=_classes)
 def _categorical_predictive(fn: Any) -> tuple:
     if not has_moments(fn):
         return _one_hot(fn.probs, torch.zeros_like(fn.probs))
@@ -45,7 +54,7 @@ def _categorical_predictive(fn: Any) -> tuple:
 
 def _one_hot(mean: torch.Tensor, epistemic: torch.Tensor) -> tuple:
     """Predictive moments of the one-hot outcome, from probabilities and their variances."""
-    return *likelihoods.one_hot_moments(mean, epistemic), dist.Categorical(probs=mean).log_prob
+    return *likelihoods.one_hot_moments(mean, epistemic), dist.Categorical(probs=mean)
 
 
 def random_logits(fn: Any) -> Gaussian:
@@ -74,6 +83,6 @@ def _ordered_logistic(fn: Any, value: Any) -> torch.Tensor:
     return likelihoods.ordered_logistic(value, unwrap(fn.predictor), unwrap(fn.cutpoints))
 
 
-@predictive_moments(dist.OrderedLogistic)
+@predictive_moments(dist.OrderedLogistic, marginal=_ordered_classes)
 def _ordered_logistic_predictive(fn: Any) -> tuple:
     return _one_hot(*likelihoods.ordered_probabilities(unwrap(fn.predictor), unwrap(fn.cutpoints)))
