@@ -102,8 +102,8 @@ Returns:
     :class:`~moment_calculus.hosts.moments.Moments` for every deterministic site.
 
 Raises:
-    UnsupportedMoments: if the model leaves the supported operations, or a site's distribution
-        has no predictive moments.
+    UnsupportedMoments: if the model leaves the supported operations, a site's distribution
+        has no predictive moments, or the model draws random numbers that belong to no site.
 
 Source: Wu et al. 2019, eq. 9; see ``softmax_moments`` for classes.
 """

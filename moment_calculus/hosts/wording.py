@@ -253,10 +253,26 @@ def drawn_in_silence(operation: str, location: str, *, host: str) -> Unsupported
     """
     sample = f"{host.lower()}.sample"
     return UnsupportedMoments(
-        "the model draws random numbers that belong to no site: its ELBO would be random, and "
-        "nothing would say so",
+        "the model draws random numbers that belong to no site: its ELBO and its predictions would "
+        "be random, and nothing would say so",
         remedy="switch dropout and the like to evaluation (.eval(), deterministic=True), pass what "
         f"is random as an argument, or draw it by {sample} and name it in sample_sites=",
+        operation=operation,
+        location=location,
+    )
+
+
+def drawn_by_function(operation: str, location: str) -> UnsupportedMoments:
+    """A function that draws random numbers while moments are propagated through it.
+
+    Args:
+        operation: what draws them, as the user calls it.
+        location: the user's line.
+    """
+    return UnsupportedMoments(
+        "the function draws random numbers: the moments would be random, and nothing would say so",
+        remedy="switch dropout and the like to evaluation (.eval()), or pass what is random as an "
+        "argument: its Moments, or numbers drawn before",
         operation=operation,
         location=location,
     )

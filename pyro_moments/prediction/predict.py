@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pyro.distributions as dist
@@ -20,6 +21,7 @@ from pyro_moments.evaluation.precision import full_precision
 from pyro_moments.evaluation.tensor import unwrap
 from pyro_moments.prediction.prediction import WRAPPERS, Prediction
 from pyro_moments.sites.binding import bind
+from pyro_moments.sites.draws import watched
 from pyro_moments.sites.messenger import MomentMessenger
 
 
@@ -62,12 +64,14 @@ def predict(
     """
     bind(guide, model)
     propagation = propagation_of(covariance, rules)
-    with MomentMessenger(propagation, guide=guide):
+    messenger = MomentMessenger(propagation, guide=guide)
+    with messenger:
         guide_trace = poutine.trace(guide).get_trace(*args, **kwargs)
-    latent = frozenset(guide_trace.stochastic_nodes)
-    with _Observables(latent):
-        replayed = poutine.replay(model, trace=guide_trace)
-        trace = poutine.trace(replayed).get_trace(*args, **kwargs)
+        latent = frozenset(guide_trace.stochastic_nodes)
+        with _Observables(latent):
+            replayed = poutine.replay(model, trace=guide_trace)
+            program = partial(poutine.trace(replayed).get_trace, *args, **kwargs)
+            trace = watched(messenger.draws, program)
     sites = prune_subsample_sites(trace).nodes.items()
     with full_precision():
         return {
