@@ -141,8 +141,8 @@ def not_confined(
         links: the host's spelling of functions whose values are confined.
     """
     return UnsupportedMoments(
-        f"the parameter {parameter} of {type(fn).__name__} is a Gaussian value, which is not "
-        f"confined to {constraint}",
+        f"the parameter {parameter} of {type(fn).__name__} is a Gaussian value, or matched by "
+        f"one, which is not confined to {constraint}",
         sites=sites,
         remedy=f"make it a function of one Gaussian with such values, e.g. {links}, or draw its "
         "sites by naming them in sample_sites=",

@@ -14,7 +14,7 @@ from moment_calculus import likelihoods
 from moment_calculus.hosts.marginals import ClassMarginal
 from moment_calculus.operations.normalised.composites import LogSoftmax, Softmax
 from moment_calculus.operations.normalised.softmax_moments import softmax_moments
-from moment_calculus.refusals.errors import UnsupportedMoments
+from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.values import Gaussian
 from numpyro_moments.likelihoods.structure import has_moments, is_random
 from numpyro_moments.likelihoods.table import expected_log_prob, predictive_moments
@@ -96,7 +96,7 @@ def _logits(logits: Any, probs: Any) -> Gaussian:
         "a Categorical with random parameters needs logits, or a softmax of them, not other "
         "probabilities",
         sites=getattr(probs, "sites", ()),
-        remedy="pass logits=..., without a softmax, or probs=jax.nn.softmax(...)",
+        remedy="pass logits=..., without a softmax, or probs=jax.nn.softmax(...)" + OR_DRAW,
     )
 
 

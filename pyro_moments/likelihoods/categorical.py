@@ -11,7 +11,7 @@ from moment_calculus import likelihoods
 from moment_calculus.hosts.marginals import ClassMarginal
 from moment_calculus.operations.elementwise.composite import Composite
 from moment_calculus.operations.normalised.softmax_moments import softmax_moments
-from moment_calculus.refusals.errors import UnsupportedMoments
+from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.values import Gaussian
 from pyro_moments.evaluation.tensor import unwrap
 from pyro_moments.likelihoods.structure import has_moments
@@ -72,7 +72,7 @@ def random_logits(fn: Any) -> Gaussian:
         raise UnsupportedMoments(
             "a Categorical with random parameters needs logits, not probabilities",
             sites=getattr(unwrap(vars(fn).get("probs")), "sites", ()),
-            remedy="pass logits=..., without a softmax",
+            remedy="pass logits=..., without a softmax" + OR_DRAW,
         )
     likelihoods.check_classes_last(logits.source, "Categorical")
     return logits.source

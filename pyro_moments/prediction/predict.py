@@ -16,7 +16,9 @@ from moment_calculus.hosts.docstrings import PREDICTED_SITES, documented
 from moment_calculus.hosts.moments import Moments, as_moments
 from moment_calculus.hosts.wrappers import unwrapped
 from moment_calculus.numerics.rulebook import RuleBook
+from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.rulebooks import propagation_of
+from pyro_moments.diagnosis import diagnosed
 from pyro_moments.evaluation.precision import full_precision
 from pyro_moments.evaluation.tensor import unwrap
 from pyro_moments.prediction.prediction import WRAPPERS, Prediction
@@ -65,7 +67,7 @@ def predict(
     bind(guide, model)
     propagation = propagation_of(covariance, rules)
     messenger = MomentMessenger(propagation, guide=guide)
-    with messenger:
+    with diagnosed(model, args, kwargs), messenger:
         guide_trace = poutine.trace(guide).get_trace(*args, **kwargs)
         latent = frozenset(guide_trace.stochastic_nodes)
         with _Observables(latent):
@@ -88,5 +90,12 @@ def _is_factor(fn: Any) -> bool:
 
 def _predicted(name: str, site: Any) -> Prediction | Moments:
     if not (site["infer"] or {}).get("_deterministic"):
-        return Prediction(name, site["fn"])
+        return _located(name, site)
     return as_moments(unwrap(site["value"]))
+
+
+def _located(name: str, site: Any) -> Prediction:
+    try:
+        return Prediction(name, site["fn"])
+    except UnsupportedMoments as refusal:
+        raise refusal.at_site(name, site.get("line", "")) from None
