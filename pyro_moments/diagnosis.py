@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import torch
@@ -14,6 +14,8 @@ from pyro.poutine.util import site_is_subsample
 
 from moment_calculus.hosts.diagnosis import Diagnosis, named_arguments
 from moment_calculus.refusals.errors import UnsupportedMoments
+from moment_calculus.refusals.places import raising_line
+from pyro_moments.evaluation.precision import explained
 from pyro_moments.evaluation.tensor import MomentTensor
 
 
@@ -64,6 +66,29 @@ class _Recorder(Messenger):
 
 
 _DIAGNOSIS = _InPyro()
-diagnosed = _DIAGNOSIS.diagnosed
+
+
+@contextmanager
+def diagnosed(model: Callable, args: tuple, kwargs: dict) -> Iterator[None]:
+    """As :meth:`Diagnosis.diagnosed`; torch's errors about mixed precision are explained, too.
+
+    Args:
+        model: Pyro model.
+        args: its arguments.
+        kwargs: its keyword arguments.
+
+    Raises:
+        UnsupportedMoments: if the cause is known; any other error passes unchanged.
+    """
+    try:
+        with _DIAGNOSIS.diagnosed(model, args, kwargs):
+            yield
+    except RuntimeError as error:
+        inputs = {f"input '{n}'": array for n, array in _DIAGNOSIS.arrays(model, args, kwargs)}
+        if (refusal := explained(error, inputs)) is None:
+            raise
+        raise refusal.located("", raising_line(error)) from error
+
+
 refuse_infinite_data = _DIAGNOSIS.refuse_infinite_data
 explain_infinite_loss = _DIAGNOSIS.explain_infinite_loss

@@ -5,9 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from moment_calculus.hosts.marginals import Marginal
 from moment_calculus.hosts.wording import no_predictive_moments
 
 Key = TypeVar("Key")
+
+
+def _unknown(name: str, fn: Any) -> Marginal:
+    return Marginal(name, type(fn).__name__)
 
 
 class Table(dict[Key, Callable]):
@@ -48,14 +53,20 @@ class LikelihoodTables:
     Args:
         host: name of the probabilistic language, see :mod:`moment_calculus.hosts.wording`.
         univariate: gives the predictive moments of any univariate distribution.
+        marginal: gives, from the name of a site and such a distribution, what else is known.
         unpredicted: classes of distributions without predictive moments of their own.
     """
 
     def __init__(
-        self, host: str, univariate: Callable[[Any], tuple], unpredicted: tuple[type, ...]
+        self,
+        host: str,
+        univariate: Callable[[Any], tuple],
+        marginal: Callable[[str, Any], Marginal],
+        unpredicted: tuple[type, ...],
     ) -> None:
-        self.expected, self.predictives = ClassTable(), ClassTable()
-        self.host, self.univariate, self.unpredicted = host, univariate, unpredicted
+        self.expected, self.predictives, self._marginals = ClassTable(), ClassTable(), ClassTable()
+        self.host, self.unpredicted = host, unpredicted
+        self.univariate, self._univariate_marginal = univariate, marginal
 
     def expected_log_prob(self, *types: type) -> Callable[[Callable], Callable]:
         """Register the expected log-probability of distribution types.
@@ -73,19 +84,37 @@ class LikelihoodTables:
         """
         return self.expected.register(*types)
 
-    def predictive_moments(self, *types: type) -> Callable[[Callable], Callable]:
+    def predictive_moments(
+        self, *types: type, marginal: Callable[[str, Any], Marginal] = _unknown
+    ) -> Callable[[Callable], Callable]:
         """Register the predictive moments of distribution types that are not univariate, or closer.
 
         The function is called with the distribution object; it returns the mean, the epistemic and
-        the aleatoric variance, and a function from observations to their log predictive density.
+        the aleatoric variance, and a function from observations to their log predictive density,
+        or, for predictions that can be drawn, the predictive distribution of the host.
 
         Args:
             types: distribution classes.
+            marginal: from the name of a site and its distribution to what is known of the
+                predictive distribution of an element; by default nothing more than the moments.
 
         Returns:
             The decorator.
         """
+        self._marginals.update(dict.fromkeys(types, marginal))
         return self.predictives.register(*types)
+
+    def marginal(self, name: str, fn: Any) -> Marginal:
+        """What is known of the predictive distribution of an element of a site.
+
+        Args:
+            name: the site.
+            fn: its distribution.
+        """
+        kinds = (kind for kind in type(fn).__mro__ if kind in self.predictives)
+        kind = next(kinds, None)  # the class whose predictive moments serve
+        make = self._univariate_marginal if kind is None else self._marginals.get(kind, _unknown)
+        return make(name, fn)
 
     def is_predicted(self, kind: type) -> bool:
         """Whether distributions of a class have predictive moments, registered or by quadrature.
@@ -96,6 +125,11 @@ class LikelihoodTables:
         return kind in self.predictives or not issubclass(kind, self.unpredicted)
 
     def predictive(self, name: str, fn: Any) -> tuple:
+        """The same as :meth:`predicted`, with a log density in any case."""
+        *moments, law = self.predicted(name, fn)
+        return *moments, getattr(law, "log_prob", law)
+
+    def predicted(self, name: str, fn: Any) -> tuple:
         """Predictive moments of one site, see :meth:`predictive_moments`.
 
         Args:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -48,3 +49,18 @@ def check_confined(
     for name, value, constraint in parameters:
         if isinstance(value, Gaussian) and not is_real(constraint):
             raise not_confined(name, fn, constraint, sites=value.sites, links=links)
+
+
+def bounds_of(support: Any, is_random: Callable[[Any], bool]) -> tuple[Any, Any]:
+    """Numbers or arrays between which all draws of a distribution are.
+
+    Args:
+        support: the constraint of its draws.
+        is_random: whether a bound is a random value, and therefore none.
+    """
+    ends = ("lower_bound", -math.inf), ("upper_bound", math.inf)
+    found = [(getattr(support, name, None), other) for name, other in ends]
+    low, high = (other if end is None or is_random(end) else end for end, other in found)
+    if support.is_discrete and low == -math.inf:  # zeros and ones
+        low = 0
+    return low, high

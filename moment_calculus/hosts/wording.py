@@ -56,6 +56,51 @@ def no_predictive_moments(
     )
 
 
+def no_class_probabilities(name: str, family: str) -> UnsupportedMoments:
+    """A prediction of something else than classes, of which ``probs`` were asked.
+
+    Args:
+        name: the site.
+        family: name of its distribution.
+    """
+    return UnsupportedMoments(
+        f"site '{name}': a {family} has no classes with probabilities",
+        remedy="probs are those of Bernoulli, Binomial, Categorical and OrderedLogistic sites; "
+        "use log_prob for the probability of a count, or the density of a value",
+    )
+
+
+def no_quantiles(name: str, family: str, *, classes: bool = False) -> UnsupportedMoments:
+    """A prediction whose predictive distribution function is not known.
+
+    Args:
+        name: the site.
+        family: name of its distribution.
+        classes: whether it is of classes.
+    """
+    cause = "its classes have no order" if classes else "its distribution function is not known"
+    return UnsupportedMoments(
+        f"site '{name}': no predictive quantiles of a {family}: {cause}",
+        remedy="use probs, or sample" if classes else "take the quantiles of draws: use sample",
+    )
+
+
+def no_draws(name: str, family: str, *, host: str) -> UnsupportedMoments:
+    """A prediction by a rule of the user's own, which says nothing of draws.
+
+    Args:
+        name: the site.
+        family: name of its distribution.
+        host: see the module.
+    """
+    return UnsupportedMoments(
+        f"site '{name}': the predictive moments registered for {family} come without draws",
+        remedy=f"return a distribution of {host} in place of the log density from the function "
+        f"registered with @{host.lower()}_moments.predictive_moments, or use "
+        f"{host.lower()}.infer.Predictive with the guide",
+    )
+
+
 def predictive_remedy(host: str) -> str:
     """What to do where there are no predictive moments.
 
@@ -96,8 +141,8 @@ def not_confined(
         links: the host's spelling of functions whose values are confined.
     """
     return UnsupportedMoments(
-        f"the parameter {parameter} of {type(fn).__name__} is a Gaussian value, which is not "
-        f"confined to {constraint}",
+        f"the parameter {parameter} of {type(fn).__name__} is a Gaussian value, or matched by "
+        f"one, which is not confined to {constraint}",
         sites=sites,
         remedy=f"make it a function of one Gaussian with such values, e.g. {links}, or draw its "
         "sites by naming them in sample_sites=",
@@ -208,10 +253,26 @@ def drawn_in_silence(operation: str, location: str, *, host: str) -> Unsupported
     """
     sample = f"{host.lower()}.sample"
     return UnsupportedMoments(
-        "the model draws random numbers that belong to no site: its ELBO would be random, and "
-        "nothing would say so",
+        "the model draws random numbers that belong to no site: its ELBO and its predictions would "
+        "be random, and nothing would say so",
         remedy="switch dropout and the like to evaluation (.eval(), deterministic=True), pass what "
         f"is random as an argument, or draw it by {sample} and name it in sample_sites=",
+        operation=operation,
+        location=location,
+    )
+
+
+def drawn_by_function(operation: str, location: str) -> UnsupportedMoments:
+    """A function that draws random numbers while moments are propagated through it.
+
+    Args:
+        operation: what draws them, as the user calls it.
+        location: the user's line.
+    """
+    return UnsupportedMoments(
+        "the function draws random numbers: the moments would be random, and nothing would say so",
+        remedy="switch dropout and the like to evaluation (.eval()), or pass what is random as an "
+        "argument: its Moments, or numbers drawn before",
         operation=operation,
         location=location,
     )

@@ -13,8 +13,10 @@ from moment_calculus.likelihoods.categorical import (
     multinomial,
     one_hot_moments,
 )
+from moment_calculus.likelihoods.drivers import drawn
 from moment_calculus.likelihoods.expectations import (
     expectation,
+    expected_probability,
     expected_value,
     log_expectation,
     moments_of_observation,
@@ -47,7 +49,9 @@ __all__ = [
     "categorical_sampled",
     "cauchy",
     "check_classes_last",
+    "drawn",
     "expectation",
+    "expected_probability",
     "expected_value",
     "exponential",
     "gamma",

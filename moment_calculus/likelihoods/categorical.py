@@ -13,7 +13,7 @@ from moment_calculus.numerics.special import (
     namespace,
     safe_scale,
 )
-from moment_calculus.refusals.errors import UnsupportedMoments
+from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.values.gaussian import Gaussian
 from moment_calculus.values.layout import broadcast_shape
 
@@ -145,7 +145,8 @@ def check_classes_last(logits: Gaussian, family: str) -> None:
         raise UnsupportedMoments(
             f"the classes of a {family} are not on the feature axis of its logits",
             sites=logits.sites,
-            remedy="apply the last linear map to inputs whose trailing axis is contracted",
+            remedy="apply the last linear map to inputs whose trailing axis is contracted"
+            + OR_DRAW,
         )
 
 

@@ -104,6 +104,34 @@ def conditional(first: Gaussian, second: Gaussian, points: Array) -> tuple[Array
     return mean, variance + 0 * points
 
 
+def drawn(
+    arguments: Sequence[Any], count: int, noise: Callable[[tuple[int, ...]], Array]
+) -> list[Any]:
+    """Draws of the arguments of a likelihood, element by element.
+
+    What belongs to one element is drawn jointly, different elements independently.
+
+    Args:
+        arguments: values, arrays or numbers that broadcast with each other.
+        count: how many draws.
+        noise: makes fresh standard normal numbers of a shape.
+
+    Returns:
+        One array [count, ...] for each argument that is random; the others as they are.
+
+    Raises:
+        UnsupportedMoments: as :func:`drivers_of` and :func:`conditional`.
+    """
+    drivers = drivers_of(*arguments)
+    points: list[Array] = []
+    for driver in reversed(drivers.gaussians):
+        mean, variance = double(driver.mean), double(driver.variance)
+        if points:
+            mean, variance = conditional(driver, drivers.gaussians[1], points[0])
+        points.insert(0, mean + variance**0.5 * noise((count, *driver.shape)))
+    return drivers.at(points)
+
+
 def drivers_of(*arguments: Any) -> Drivers:
     """Find the Gaussians of which the arguments are elementwise functions.
 

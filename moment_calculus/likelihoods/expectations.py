@@ -6,6 +6,7 @@ observations, are such functions.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +19,8 @@ from moment_calculus.values import Deferred
 
 ZOOMS = 3  # each finds the peak of a density about 20 times more closely
 WIDTHS = (1.0, 1e-2, 1e-4)  # panels around it resolve peaks of width 1e-5 to 36
+
+NEGLIGIBLE = 1e-9  # weight of the nodes where a probability is not known
 
 
 def expected_value(operand: Any) -> Any:
@@ -68,10 +71,14 @@ def _like(drivers: Drivers) -> Array:
 
 
 def _mean(grid: Grid, values: Array, like: Array) -> Array:
+    return in_precision_of(_total(grid, values), like)
+
+
+def _total(grid: Grid, values: Array) -> Array:
     """Weighted mean over the nodes; where a weight underflows the value does not count."""
     xp = namespace(grid.weights)
     counted = xp.where(grid.weights > 0, values, 0 * grid.weights)
-    return in_precision_of(xp.sum(grid.weights * counted, axis=grid.axes), like)
+    return xp.sum(grid.weights * counted, axis=grid.axes)
 
 
 def moments_of_observation(
@@ -81,7 +88,7 @@ def moments_of_observation(
 
     Args:
         mean: m, of an observation given its parameters.
-        variance: s², likewise.
+        variance: s², likewise; where it is infinite, so is the aleatoric one.
         arguments: the parameters: values, arrays or numbers.
 
     Returns:
@@ -102,7 +109,11 @@ def moments_of_observation(
     centre = _mean(grid, given, grid.weights)
     like = _like(drivers)
     spread = _mean(grid, (given - centre) ** 2, like)
-    return in_precision_of(centre, like), spread, _mean(grid, variance(*values) + 0 * given, like)
+    noise = _total(grid, variance(*values) + 0 * given)
+    aleatoric = in_precision_of(noise, like)
+    xp = namespace(noise)
+    aleatoric = xp.where(xp.isinf(noise), math.inf, aleatoric)  # there is no variance
+    return in_precision_of(centre, like), spread, aleatoric
 
 
 def log_expectation(
@@ -129,15 +140,57 @@ def log_expectation(
     drivers = drivers_of(*arguments)
     if not drivers.gaussians:
         return function(*arguments)
-    given = knots = knots or (0.0,)
-    zooms, widths = (ZOOMS, WIDTHS) if len(drivers.gaussians) == 1 else (1, WIDTHS[:2])
-    for zoom in range(zooms + 1):
-        grid = drivers.grid(knots)
-        terms = function(*drivers.at(grid.points)) + log_weights(grid.weights)
-        if zoom < zooms:
-            peak = _peak(grid, terms)
-            knots = (*given, *((peak, width) for width in widths))
+    grid, values = _zoomed(drivers, function, _peak, knots)
+    terms = values + log_weights(grid.weights)
     return in_precision_of(_log_sum(terms, len(grid.axes)), _like(drivers))
+
+
+def expected_probability(
+    function: Callable[..., Array], *arguments: Any, knots: tuple[Any, ...] = ()
+) -> Array:
+    """E[F(a, b, …)] of a distribution function, which may be a sharp step.
+
+    By :func:`expectation`, with panels that close in on where F is steepest. Measured absolute
+    error over one Gaussian: 1e-12 for steps wider than 1e-4 of its standard deviation, 1e-6 for
+    sharper ones; over two (a location, the logarithm of its scale) 1e-9 and 1e-6 where the second
+    has a standard deviation of 1 and 3.
+
+    Args:
+        function: increasing or decreasing in its first random argument; takes arrays with nodes on
+            new leading axes.
+        arguments: values, arrays or numbers that broadcast with each other.
+        knots: as of :func:`expectation`.
+
+    Returns:
+        Array of the broadcast shape, in double precision. Where the function is NaN it is between
+        0 and 1 all the same: nodes of less weight than 1e-9 may be, else the result is NaN.
+
+    Raises:
+        UnsupportedMoments: as :func:`expectation`.
+    """
+    drivers = drivers_of(*arguments)
+    if not drivers.gaussians:
+        return function(*arguments)
+    grid, values = _zoomed(drivers, function, _step, knots)
+    xp = namespace(values)
+    unknown = xp.isnan(values)
+    lost = _total(grid, xp.where(unknown, 1.0, 0 * grid.weights))
+    found = _total(grid, xp.where(unknown, 0.0, values))
+    return xp.where(lost < NEGLIGIBLE, found, math.nan)
+
+
+def _zoomed(
+    drivers: Drivers, function: Callable[..., Array], place: Callable, given: tuple[Any, ...]
+) -> tuple[Grid, Array]:
+    """A grid that closes in on where a function matters most, and the function on it."""
+    given = knots = given or (0.0,)
+    zooms, widths = (ZOOMS, WIDTHS) if len(drivers.gaussians) == 1 else (1, WIDTHS[:2])
+    for _ in range(zooms):
+        grid = drivers.grid(knots)
+        centre = place(grid, function(*drivers.at(grid.points)))
+        knots = (*given, *((centre, width) for width in widths))
+    grid = drivers.grid(knots)
+    return grid, function(*drivers.at(grid.points))
 
 
 def log_weights(weights: Array) -> Array:
@@ -156,11 +209,25 @@ def _log_sum(terms: Array, axes: int) -> Array:
     return terms
 
 
-def _peak(grid: Grid, terms: Array) -> Array:
-    """Point of the first driver where a term is largest, given every point of the second."""
+def _peak(grid: Grid, log_density: Array) -> Array:
+    """Point of the first driver where a density is largest, given every point of the second."""
+    terms = stop_gradient(log_density) + log_weights(grid.weights)
     xp = namespace(terms)
-    place = xp.argmax(stop_gradient(terms), axis=0, keepdims=True)
-    points = xp.broadcast_to(stop_gradient(grid.points[0]), terms.shape)
+    place = xp.argmax(terms, axis=0, keepdims=True)
+    return _at(grid, terms, place)
+
+
+def _step(grid: Grid, probability: Array) -> Array:
+    """Point of the first driver where a probability changes most from one node to the next."""
+    xp = namespace(probability)
+    jumps = xp.abs(probability[1:] - probability[:-1])
+    place = xp.argmax(xp.where(xp.isnan(jumps), 0.0, jumps), axis=0, keepdims=True)
+    return (_at(grid, probability, place) + _at(grid, probability, place + 1)) / 2
+
+
+def _at(grid: Grid, like: Array, place: Array) -> Array:
+    xp = namespace(like)
+    points = xp.broadcast_to(stop_gradient(grid.points[0]), like.shape)
     return xp.take_along_axis(points, place, axis=0)[0]
 
 

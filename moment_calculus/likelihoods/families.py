@@ -10,8 +10,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from moment_calculus.hosts.marginals import Marginal
 from moment_calculus.likelihoods import priors
-from moment_calculus.likelihoods.location_scale import cauchy, laplace, student_t
+from moment_calculus.likelihoods.cumulative import (
+    cauchy_marginal,
+    normal_marginal,
+    student_t_marginal,
+)
+from moment_calculus.likelihoods.location_scale import (
+    cauchy,
+    cauchy_predictive,
+    laplace,
+    student_t,
+    student_t_predictive,
+)
 from moment_calculus.likelihoods.multivariate import multivariate_normal
 from moment_calculus.likelihoods.normal import (
     log_normal,
@@ -42,6 +54,8 @@ class Family:
             NotImplemented for, and is integrated by quadrature, as it is without.
         predictive: from the parameters to the predictive mean, the epistemic and aleatoric
             variance, and the log predictive density; by default by quadrature.
+        marginal: from the name of a site and the parameters to its predictive distribution
+            function and the like, given if ``predictive`` is.
     """
 
     name: str
@@ -50,6 +64,7 @@ class Family:
     odds: bool = False
     latent: Callable[..., Array] | None = None
     predictive: Callable[..., tuple] | None = None
+    marginal: Callable[..., Marginal] | None = None
 
 
 def _normal_predictive(loc: Value, scale: Value) -> tuple:
@@ -58,11 +73,32 @@ def _normal_predictive(loc: Value, scale: Value) -> tuple:
 
 
 FAMILIES = (
-    Family("Normal", normal, "loc scale", latent=normal, predictive=_normal_predictive),
+    Family(
+        "Normal",
+        normal,
+        "loc scale",
+        latent=normal,
+        predictive=_normal_predictive,
+        marginal=normal_marginal,
+    ),
     Family("LogNormal", log_normal, "loc scale", latent=log_normal),
     Family("Laplace", laplace, "loc scale", latent=laplace),
-    Family("StudentT", student_t, "df loc scale", latent=student_t),
-    Family("Cauchy", cauchy, "loc scale", latent=cauchy),
+    Family(
+        "StudentT",
+        student_t,
+        "df loc scale",
+        latent=student_t,
+        predictive=student_t_predictive,
+        marginal=student_t_marginal,
+    ),
+    Family(
+        "Cauchy",
+        cauchy,
+        "loc scale",
+        latent=cauchy,
+        predictive=cauchy_predictive,
+        marginal=cauchy_marginal,
+    ),
     Family("MultivariateNormal", multivariate_normal, "loc scale_tril", latent=multivariate_normal),
     Family("Bernoulli", bernoulli, odds=True),
     Family("Binomial", binomial, "total_count", odds=True),

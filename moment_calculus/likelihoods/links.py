@@ -14,7 +14,7 @@ from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.special import log_ndtr, namespace
 from moment_calculus.operations.elementwise import positive
 from moment_calculus.operations.elementwise.arithmetic import apply, is_value, scale_shift
-from moment_calculus.refusals.errors import UnsupportedMoments
+from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.values import Deferred, Gaussian
 from moment_calculus.values.applied import ruled
 
@@ -116,9 +116,10 @@ def log_probabilities(probability: Any) -> tuple[Any, Any]:
         return apply(LOG_NDTR, argument), apply(LOG_NDTR, scale_shift(argument, -1.0))
     if not isinstance(probability, Deferred):
         raise UnsupportedMoments(
-            "a probability is a Gaussian value, which leaves the interval from 0 to 1",
+            "a probability is a Gaussian value, or matched by one, which leaves the interval from "
+            "0 to 1",
             sites=probability.sites,
-            remedy="pass logits=..., or probs=sigmoid(...)",
+            remedy="pass logits=..., or probs=sigmoid(...)" + OR_DRAW,
         )
     return log(probability), log(scale_shift(probability, -1.0, 1.0))
 

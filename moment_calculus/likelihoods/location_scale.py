@@ -5,11 +5,19 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+
 from moment_calculus.functions.series.log_square import expected_log1p_square
 from moment_calculus.functions.table import activation
-from moment_calculus.likelihoods.expectations import check_certain, expected_value
+from moment_calculus.likelihoods.expectations import (
+    check_certain,
+    expectation,
+    expected_value,
+    log_expectation,
+    moments_of_observation,
+)
 from moment_calculus.likelihoods.links import log
-from moment_calculus.likelihoods.residual import scaled_expectation
+from moment_calculus.likelihoods.residual import check_positive, scaled_expectation
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.special import constants, gammaln, namespace
 from moment_calculus.values import Deferred, Gaussian
@@ -97,6 +105,77 @@ def cauchy(value: Any, loc: Any, scale: Any) -> Array:
         scale: array, number or positive function of a Gaussian.
     """
     return student_t(value, 1.0, loc, scale)
+
+
+def student_t_predictive(df: Any, loc: Any, scale: Any) -> tuple:
+    """Predictive mean, epistemic and aleatoric variance, and log predictive density.
+
+    What does not exist is not made up: the mean is NaN where there may be one degree of freedom or
+    less, and the variance of the noise infinite where there may be two or less. The epistemic
+    variance is that of the location, which exists.
+
+    Args:
+        df: degrees of freedom, array, number or value.
+        loc: location, array or value.
+        scale: array, number or positive function of a Gaussian.
+
+    Raises:
+        UnsupportedMoments: if the scale is Gaussian itself, or the parameters have more than two
+            Gaussians behind them.
+
+    Source: the law of total variance; see :func:`moments_of_observation` and
+        :func:`log_expectation`.
+    """
+    check_positive(scale)
+    parameters = df, loc, scale
+    centre, epistemic, aleatoric = moments_of_observation(
+        lambda df, loc, scale: loc + _zero(df, loc, scale), _noise, *parameters
+    )
+    gap = expectation(_gap, *parameters)
+
+    def log_density(value: Array) -> Array:
+        return log_expectation(_log_density, value, *parameters, knots=(0.0, value))
+
+    return centre + gap, epistemic, aleatoric, log_density
+
+
+def _zero(df: Any, loc: Any, scale: Any) -> Array:
+    """Zeros of the common shape."""
+    zero = 0.0 * df + 0.0 * loc + 0.0 * scale
+    return zero if hasattr(zero, "shape") else np.asarray(zero)
+
+
+def _gap(df: Any, loc: Any, scale: Any) -> Array:
+    """NaN where there is no mean, else zero."""
+    zero = _zero(df, loc, scale)
+    return namespace(zero).where(df + zero > 1, zero, math.nan)
+
+
+def _noise(df: Any, loc: Any, scale: Any) -> Array:
+    """Variance of the noise; infinite for two degrees of freedom or less."""
+    zero = _zero(df, loc, scale)
+    xp, df = namespace(zero), df + zero
+    exists = df > 2
+    factor = xp.where(exists, df / xp.where(exists, df - 2, 1.0), math.inf)
+    return factor * (scale * scale)
+
+
+def _log_density(value: Array, df: Any, loc: Any, scale: Any) -> Array:
+    residual = (value - loc) / scale
+    df = df + 0 * residual
+    xp = namespace(residual)
+    constant = gammaln((df + 1) / 2) - gammaln(df / 2) - 0.5 * xp.log(df * math.pi)
+    return constant - log(scale) - (df + 1) / 2 * xp.log1p(residual * residual / df)
+
+
+def cauchy_predictive(loc: Any, scale: Any) -> tuple:
+    """:func:`student_t_predictive` with one degree of freedom: no mean, an infinite variance.
+
+    Args:
+        loc: location, array or value.
+        scale: array, number or positive function of a Gaussian.
+    """
+    return student_t_predictive(1.0, loc, scale)
 
 
 def _array(operand: Any) -> Any:

@@ -9,7 +9,7 @@ from moment_calculus.likelihoods.normal import LOG_2PI
 from moment_calculus.numerics.arrays import Array, diagonal, diagonal_matrix
 from moment_calculus.numerics.special import namespace
 from moment_calculus.operations.elementwise.arithmetic import is_value, subtract
-from moment_calculus.refusals.errors import UnsupportedMoments
+from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments
 
 
 def multivariate_normal(value: Any, loc: Any, scale_tril: Array) -> Array:
@@ -71,7 +71,8 @@ def _moments(value: Any) -> tuple[Array, Array]:
         raise UnsupportedMoments(
             "the components of a multivariate Normal are not on the feature axis of its location",
             sites=matched.sites,
-            remedy="apply the last linear map to inputs whose trailing axis is contracted",
+            remedy="apply the last linear map to inputs whose trailing axis is contracted"
+            + OR_DRAW,
         )
     return matched.mean, diagonal_matrix(matched.variance)
 

@@ -17,7 +17,7 @@ from moment_calculus.operations.elementwise import positive
 from moment_calculus.operations.elementwise.alignment import aligned
 from moment_calculus.operations.elementwise.arithmetic import is_value, scale_shift
 from moment_calculus.operations.shapes.reshaping import broadcast
-from moment_calculus.refusals.errors import UnsupportedMoments
+from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.values import Deferred, Gaussian, elementwise_covariance
 from moment_calculus.values.layout import broadcast_shape
 from moment_calculus.values.support import overlap
@@ -115,7 +115,7 @@ def _with(residual: Any, driver: Gaussian) -> tuple[Array, Any, Any]:
             "covariance is not known",
             sites=residual.sites & driver.sites,
             remedy="slice both from one output, out[..., 0] and out[..., 1], or use heads with "
-            "weights of their own on the same hidden layer",
+            "weights of their own on the same hidden layer" + OR_DRAW,
         )
     return residual.mean, residual.variance, covariance
 

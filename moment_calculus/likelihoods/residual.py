@@ -12,7 +12,7 @@ from moment_calculus.numerics.quadrature import nodes
 from moment_calculus.numerics.special import double, in_precision_of, namespace
 from moment_calculus.operations.elementwise.arithmetic import is_value, subtract
 from moment_calculus.operations.shapes.reshaping import broadcast
-from moment_calculus.refusals.errors import UnsupportedMoments
+from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.values import Deferred, Gaussian
 from moment_calculus.values.layout import broadcast_shape
 
@@ -39,9 +39,9 @@ def check_positive(scale: Any) -> None:
     """
     if isinstance(scale, Gaussian):
         raise UnsupportedMoments(
-            "the scale is a Gaussian value, which is not positive",
+            "the scale is a Gaussian value, or matched by one, which is not positive",
             sites=scale.sites,
-            remedy="make the scale a positive function of one Gaussian, e.g. exp(h)",
+            remedy="make the scale a positive function of one Gaussian, e.g. exp(h)" + OR_DRAW,
         )
 
 

@@ -174,7 +174,7 @@ def ordered_probabilities(predictor: Any, cutpoints: Array) -> tuple[Array, Arra
         moments_of_observation(partial(_share, lower, upper), lambda f: 0 * f, predictor)
         for lower, upper in zip([None, *places], [*places, None], strict=True)
     ]
-    xp = namespace(cutpoints)
+    xp = namespace(parts[0][0])  # the cut points may be constants of NumPy in a program of JAX
     mean, variance = (xp.stack([part[i] for part in parts], axis=-1) for i in (0, 1))
     return mean / xp.sum(mean, axis=-1, keepdims=True), variance
 

@@ -159,3 +159,20 @@ def where_cheap(
     for result, part in zip(results, general(*(array[rest] for array in arrays)), strict=True):
         result[rest] = part
     return results
+
+
+def repeated(unfinished: Callable[[Any], Any], step: Callable[[Any], Any], state: Any) -> Any:
+    """The state after as many steps as it takes; under JAX in a compiled loop.
+
+    Args:
+        unfinished: from a state to whether another step is needed.
+        step: from a state to the next one, of the same shapes and dtypes.
+        state: tuple of arrays to begin with.
+    """
+    if any(map(array_api_compat.is_jax_array, state)):
+        import jax
+
+        return jax.lax.while_loop(unfinished, step, state)
+    while unfinished(state):
+        state = step(state)
+    return state

@@ -31,6 +31,7 @@ __all__ = [
     "logsumexp",
     "namespace",
     "ndtr",
+    "ndtri",
     "safe_scale",
     "stop_gradient",
 ]
@@ -184,6 +185,7 @@ expit = _dispatch("expit", "expit", "expit")
 digamma = _dispatch("digamma", "digamma", "digamma")
 gammaln = _dispatch("gammaln", "gammaln", "gammaln")
 log_ndtr = _dispatch("log_ndtr", "log_ndtr", "log_ndtr")
+ndtri = _dispatch("ndtri", "ndtri", "ndtri")
 
 
 def ndtr(x: Array) -> Array:

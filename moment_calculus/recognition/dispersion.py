@@ -14,7 +14,7 @@ import numpy as np
 from moment_calculus.recognition.base import Symbolic
 from moment_calculus.recognition.features import Quadratic, Square
 from moment_calculus.recognition.steps import fallback
-from moment_calculus.refusals.errors import UnsupportedMoments
+from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments
 
 
 class Dispersion(Symbolic):
@@ -40,7 +40,8 @@ def refuse(sites: frozenset[str]) -> NoReturn:
         "and this is not recognised as a normalisation",
         sites=sites,
         remedy="normalise the components of whole axes by their own mean and standard deviation, "
-        "(x - mean)/sqrt(variance + eps), or by the root of their mean square, without masks",
+        "(x - mean)/sqrt(variance + eps), or by the root of their mean square, without masks"
+        + OR_DRAW,
     )
 
 

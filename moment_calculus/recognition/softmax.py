@@ -21,7 +21,7 @@ from moment_calculus.operations.shapes.moves import move_axis
 from moment_calculus.operations.shapes.reshaping import reshape
 from moment_calculus.recognition.base import Entries, Grouped, Reduction, View, reduction_of
 from moment_calculus.recognition.steps import Certain, step
-from moment_calculus.refusals.errors import UnsupportedMoments
+from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.values import Gaussian
 
 
@@ -45,7 +45,7 @@ class Maximum(Grouped):
             "recognised as a softmax, log-softmax or logsumexp",
             sites=self.sites,
             remedy="call softmax, log_softmax or logsumexp over one axis, without weights and "
-            "masks; mask logits by -inf before",
+            "masks; mask logits by -inf before" + OR_DRAW,
         )
 
 
@@ -263,7 +263,7 @@ def _class_axis(kind: type[OfClasses], view: View, axes: tuple[int, ...]) -> int
         raise UnsupportedMoments(
             f"{kind.name} over axes {axes} of a value of shape {view.shape}",
             sites=view.sites,
-            remedy="name one axis, e.g. axis=-1",
+            remedy="name one axis, e.g. axis=-1" + OR_DRAW,
         )
     return axes[0]
 

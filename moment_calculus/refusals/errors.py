@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+# What helps wherever a random value meets what has no rule: drawn sites are certain numbers.
+OR_DRAW = ", or draw the sites by naming them in sample_sites="
+
 
 class UnsupportedMoments(TypeError):
     """Moments that have no rule, with the cause, the latent sites involved and the remedy.
@@ -56,16 +59,20 @@ class UnsupportedMoments(TypeError):
             feeds=self.feeds or feeds,
         )
 
-    def at_site(self, name: str) -> UnsupportedMoments:
-        """Return the same refusal with the observed site that led to it, if it has none yet."""
-        if f"'{name}'" in self.cause:
-            return self
+    def at_site(self, name: str, location: str = "") -> UnsupportedMoments:
+        """Return the same refusal with the observed site that led to it, if it has none yet.
+
+        Args:
+            name: the site.
+            location: the user's line of the site.
+        """
+        named = f"'{name}'" in self.cause
         return UnsupportedMoments(
-            f"site '{name}': {self.cause}",
+            self.cause if named else f"site '{name}': {self.cause}",
             sites=self.sites,
             remedy=self.remedy,
             operation=self.operation,
-            location=self.location,
+            location=self.location or location,
             feeds=self.feeds,
         )
 

@@ -10,9 +10,8 @@ from contextvars import ContextVar
 from types import FrameType
 from typing import Any
 
-_SKIPPED = frozenset(
-    "guides jax moment_calculus numpyro numpyro_moments pyro pyro_moments torch".split()
-)
+from moment_calculus.refusals.places import is_library
+
 # File and line of the user's program where it is not on the stack: it was traced before.
 _line: ContextVar[Callable[[], tuple[str, int] | None] | None] = ContextVar("line", default=None)
 _shown: dict[Any, Any] = {}
@@ -52,8 +51,7 @@ def _user_level() -> int:
     frame: FrameType | None = sys._getframe(1)
     level = 1
     while frame is not None:
-        package = frame.f_globals.get("__name__", "").partition(".")[0]
-        if package not in _SKIPPED:
+        if not is_library(frame):
             return level
         frame, level = frame.f_back, level + 1
     return 2

@@ -6,7 +6,17 @@ from numpyro_moments.likelihoods.table import (
     EXPECTED_LOG_PROB,
     PREDICTIVES,
     is_predicted,
+    marginal,
+    predicted,
     predictive,
 )
 
-__all__ = ["EXPECTED_LOG_PROB", "PREDICTIVES", "evaluate", "is_predicted", "predictive"]
+__all__ = [
+    "EXPECTED_LOG_PROB",
+    "PREDICTIVES",
+    "evaluate",
+    "is_predicted",
+    "marginal",
+    "predicted",
+    "predictive",
+]

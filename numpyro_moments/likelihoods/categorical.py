@@ -11,9 +11,10 @@ import numpyro
 from numpyro import distributions as dist
 
 from moment_calculus import likelihoods
+from moment_calculus.hosts.marginals import ClassMarginal
 from moment_calculus.operations.normalised.composites import LogSoftmax, Softmax
 from moment_calculus.operations.normalised.softmax_moments import softmax_moments
-from moment_calculus.refusals.errors import UnsupportedMoments
+from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.values import Gaussian
 from numpyro_moments.likelihoods.structure import has_moments, is_random
 from numpyro_moments.likelihoods.table import expected_log_prob, predictive_moments
@@ -50,7 +51,15 @@ def _multinomial(fn: Any, value: Any) -> jax.Array:
     return likelihoods.multinomial(value, logits, bound=logits.propagation.categorical)
 
 
-@predictive_moments(dist.CategoricalLogits, dist.CategoricalProbs)
+def _classes(name: str, fn: Any) -> ClassMarginal:
+    return ClassMarginal(name, "Categorical")
+
+
+def _ordered_classes(name: str, fn: Any) -> ClassMarginal:
+    return ClassMarginal(name, "OrderedLogistic", ordered=True)
+
+
+@predictive_moments(dist.CategoricalLogits, dist.CategoricalProbs, marginal=_classes)
 def _categorical_predictive(fn: Any) -> tuple:
     if not has_moments(fn):
         return _one_hot(fn.probs, jnp.zeros_like(fn.probs))
@@ -59,7 +68,7 @@ def _categorical_predictive(fn: Any) -> tuple:
 
 def _one_hot(mean: jax.Array, epistemic: jax.Array) -> tuple:
     """Predictive moments of the one-hot outcome, from probabilities and their variances."""
-    return *likelihoods.one_hot_moments(mean, epistemic), dist.CategoricalProbs(mean).log_prob
+    return *likelihoods.one_hot_moments(mean, epistemic), dist.CategoricalProbs(mean)
 
 
 def random_logits(fn: Any) -> Gaussian:
@@ -87,7 +96,7 @@ def _logits(logits: Any, probs: Any) -> Gaussian:
         "a Categorical with random parameters needs logits, or a softmax of them, not other "
         "probabilities",
         sites=getattr(probs, "sites", ()),
-        remedy="pass logits=..., without a softmax, or probs=jax.nn.softmax(...)",
+        remedy="pass logits=..., without a softmax, or probs=jax.nn.softmax(...)" + OR_DRAW,
     )
 
 
@@ -101,6 +110,6 @@ def _ordered_logistic(fn: Any, value: Any) -> jax.Array:
     return likelihoods.ordered_logistic(value, fn.predictor, fn.cutpoints)
 
 
-@predictive_moments(dist.OrderedLogistic)
+@predictive_moments(dist.OrderedLogistic, marginal=_ordered_classes)
 def _ordered_logistic_predictive(fn: Any) -> tuple:
     return _one_hot(*likelihoods.ordered_probabilities(fn.predictor, fn.cutpoints))

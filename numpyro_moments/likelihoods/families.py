@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -10,6 +11,7 @@ from numpyro import distributions as dist
 
 from guides.numpyro.empirical_bayes import EmpiricalBayesNormal
 from moment_calculus import likelihoods
+from moment_calculus.hosts.marginals import Marginal, NormalMarginal
 from moment_calculus.likelihoods.expectations import check_certain
 from moment_calculus.likelihoods.families import FAMILIES, Family
 from numpyro_moments.likelihoods import univariate
@@ -51,7 +53,14 @@ def _serve(family: Family, kind: type, odds: tuple[str, ...]) -> None:
 
     expected_log_prob(kind)(rule)
     if (predictive := family.predictive) is not None:
-        predictive_moments(kind)(lambda fn: predictive(*parameters(family, fn)))
+        predictive_moments(kind, marginal=partial(_marginal, family))(
+            lambda fn: predictive(*parameters(family, fn))
+        )
+
+
+def _marginal(family: Family, name: str, fn: Any) -> Marginal:
+    assert family.marginal is not None, "a family with predictive moments of its own"
+    return family.marginal(name, *parameters(family, fn))
 
 
 for _family in FAMILIES:
@@ -59,7 +68,12 @@ for _family in FAMILIES:
         _serve(_family, _kind, _odds)
 
 
-@predictive_moments(dist.MultivariateNormal)
+def _components(name: str, fn: Any) -> Marginal:
+    """Every component of a multivariate Normal is predicted as a Normal."""
+    return NormalMarginal(name, type(fn).__name__)
+
+
+@predictive_moments(dist.MultivariateNormal, marginal=_components)
 def _multivariate_normal_predictive(fn: Any) -> tuple:
     return _predicted_vector(fn.loc, fn.scale_tril)
 
@@ -69,7 +83,7 @@ def _low_rank_normal(fn: Any, value: Any) -> jax.Array:
     return likelihoods.multivariate_normal(value, fn.loc, _root(fn))
 
 
-@predictive_moments(dist.LowRankMultivariateNormal)
+@predictive_moments(dist.LowRankMultivariateNormal, marginal=_components)
 def _low_rank_normal_predictive(fn: Any) -> tuple:
     return _predicted_vector(fn.loc, _root(fn))
 
@@ -82,7 +96,7 @@ def _root(fn: Any) -> jax.Array:
 
 def _predicted_vector(loc: Any, root: jax.Array) -> tuple:
     mean, epistemic, aleatoric, covariance = likelihoods.multivariate_normal_predictive(loc, root)
-    return mean, epistemic, aleatoric, dist.MultivariateNormal(mean, covariance).log_prob
+    return mean, epistemic, aleatoric, dist.MultivariateNormal(mean, covariance)
 
 
 @expected_log_prob(EmpiricalBayesNormal)

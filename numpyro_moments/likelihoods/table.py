@@ -15,7 +15,8 @@ UNPREDICTED = (
     dist.MultinomialProbs,
     EmpiricalBayesNormal,
 )
-_TABLES = LikelihoodTables("NumPyro", univariate.predictive, UNPREDICTED)
+_TABLES = LikelihoodTables("NumPyro", univariate.predictive, univariate.marginal, UNPREDICTED)
 EXPECTED_LOG_PROB, PREDICTIVES = _TABLES.expected, _TABLES.predictives
 expected_log_prob, predictive_moments = _TABLES.expected_log_prob, _TABLES.predictive_moments
 predictive, is_predicted = _TABLES.predictive, _TABLES.is_predicted
+predicted, marginal = _TABLES.predicted, _TABLES.marginal

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from numpyro import distributions as dist
 from numpyro.distributions import constraints
 
 from moment_calculus import likelihoods
 from moment_calculus.hosts.docstrings import QUADRATURE_ERRORS, documented
-from moment_calculus.hosts.univariate import check_confined, check_univariate
+from moment_calculus.hosts.marginals import ContinuousMarginal, CountMarginal, Marginal
+from moment_calculus.hosts.univariate import bounds_of, check_confined, check_univariate
 from moment_calculus.hosts.wording import predictive_remedy
 from moment_calculus.refusals.errors import UnsupportedMoments
 from numpyro_moments.likelihoods.derived import restored
@@ -20,7 +23,15 @@ from numpyro_moments.likelihoods.structure import (
     constrained_values,
     has_moments,
     is_random,
+    placeholder,
     replaced,
+)
+
+_TRIALS = (
+    dist.BernoulliLogits,
+    dist.BernoulliProbs,
+    dist.BinomialLogits,
+    dist.BinomialProbs,
 )
 
 
@@ -88,6 +99,68 @@ def predictive(fn: Any) -> tuple[jax.Array, jax.Array, jax.Array, Callable]:
             remedy=predictive_remedy("NumPyro"),
         ) from None
     return *moments, log_prob
+
+
+def marginal(name: str, fn: Any) -> Marginal:
+    """What is known of the predictive distribution: that of counts, or the host's own integrated.
+
+    Args:
+        name: the site.
+        fn: univariate distribution.
+    """
+    family, support = type(fn).__name__, placeholder(fn).support
+    bounds = bounds_of(support, is_random)
+    if not support.is_discrete:
+        return ContinuousMarginal(name, family, partial(_cumulative, fn), bounds)
+    success = partial(_success, fn) if isinstance(fn, _TRIALS) else None
+    return CountMarginal(name, family, predictive(fn)[3], bounds, success)
+
+
+def _success(fn: Any) -> jax.Array:
+    """E_q of the probability of a success."""
+    given, arguments = _given(fn)
+    shape = np.broadcast_shapes(*(argument.shape for argument in arguments))
+    return likelihoods.expectation(
+        _over_nodes(lambda *points: given(*points).probs, shape), *arguments
+    )
+
+
+def _cumulative(fn: Any, value: jax.Array) -> jax.Array:
+    """P(y ≤ value), by the distribution's own function."""
+    given, arguments = _given(fn)
+    shape = np.broadcast_shapes(value.shape, *(argument.shape for argument in arguments))
+    return likelihoods.expected_probability(
+        _over_nodes(lambda value, *points: given(*points).cdf(value), shape),
+        value,
+        *arguments,
+        knots=_knots(fn, value),
+    )
+
+
+def drawn(fn: Any, key: jax.Array, count: int, shape: tuple[int, ...]) -> jax.Array:
+    """Draws of the parameters, and of an observation given each of them.
+
+    Args:
+        fn: univariate distribution with random parameters.
+        key: random key.
+        count: how many.
+        shape: of an observation.
+
+    Returns:
+        Array [count, *shape].
+    """
+    given, arguments = _given(fn)
+    keys = iter(jax.random.split(key, 3))  # of at most two Gaussians, and of the observation
+
+    def noise(shape: tuple[int, ...]) -> jax.Array:
+        return jax.random.normal(next(keys), shape)
+
+    points = likelihoods.drawn(arguments, count, noise)
+
+    def observation(key: jax.Array, *points: jax.Array) -> jax.Array:
+        return given(*points).expand(shape).sample(key)
+
+    return jax.vmap(observation)(jax.random.split(next(keys), count), *points)
 
 
 def _over_nodes(function: Callable[..., Any], shape: tuple[int, ...]) -> Callable[..., jax.Array]:

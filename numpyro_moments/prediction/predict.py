@@ -11,6 +11,7 @@ import numpyro.distributions as dist
 from moment_calculus.hosts.docstrings import PREDICTED_SITES, documented
 from moment_calculus.hosts.moments import Moments, as_moments
 from moment_calculus.numerics.rulebook import RuleBook
+from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.rulebooks import propagation_of
 from numpyro_moments.prediction.prediction import Prediction
 from numpyro_moments.sites.binding import bind
@@ -60,5 +61,12 @@ def _is_factor(site: dict) -> bool:
 
 def _predicted(name: str, site: dict) -> Prediction | Moments:
     if site["type"] == "sample":
-        return Prediction(name, site["fn"])
+        return _located(name, site)
     return as_moments(site["value"])
+
+
+def _located(name: str, site: Any) -> Prediction:
+    try:
+        return Prediction(name, site["fn"])
+    except UnsupportedMoments as refusal:
+        raise refusal.at_site(name, site.get("line", "")) from None

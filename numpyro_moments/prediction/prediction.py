@@ -1,4 +1,4 @@
-"""Closed-form prediction of one site: moments and log density of what the model observes."""
+"""Prediction of one site in closed form: what is known of what the model observes."""
 
 from __future__ import annotations
 
@@ -9,10 +9,14 @@ import jax.numpy as jnp
 from numpyro import distributions as dist
 from numpyro.distributions.util import sum_rightmost
 
-from moment_calculus.hosts.docstrings import PREDICTED_SITE, documented
-from moment_calculus.hosts.predictions import PredictedSite
+from moment_calculus.hosts.docstrings import DRAWN, PREDICTED_SITE, documented
+from moment_calculus.hosts.marginals import Marginal
+from moment_calculus.hosts.predictions import PredictedSite, checked_count
+from moment_calculus.hosts.wording import no_draws
 from moment_calculus.hosts.wrappers import unwrapped
-from numpyro_moments.likelihoods import predictive
+from numpyro_moments.likelihoods import marginal, predicted, univariate
+from numpyro_moments.likelihoods.derived import restored
+from numpyro_moments.likelihoods.structure import has_moments
 from numpyro_moments.sites.transformed import WRAPPERS
 
 _CLASSES = (dist.CategoricalLogits, dist.CategoricalProbs)
@@ -20,7 +24,7 @@ _CLASSES = (dist.CategoricalLogits, dist.CategoricalProbs)
 
 @documented("NumPyro", site=PREDICTED_SITE)
 class Prediction(PredictedSite):
-    """Predictive distribution of one site, as moments and a log density.
+    """Predictive distribution of one site, as moments, a log density, quantiles and draws.
 
     {site}
     """
@@ -28,7 +32,8 @@ class Prediction(PredictedSite):
     def __init__(self, name: str, fn: Any) -> None:
         shape = fn.batch_shape + fn.event_shape
         base, summed = unwrapped(fn, WRAPPERS)
-        mean, epistemic, aleatoric, log_prob = predictive(name, base)
+        mean, epistemic, aleatoric, law = predicted(name, base)
+        log_prob = getattr(law, "log_prob", law)
         classes = mean.shape[-1:] if isinstance(base, _CLASSES) else ()
         elements = shape[: len(shape) - base.event_dim]
 
@@ -40,4 +45,36 @@ class Prediction(PredictedSite):
             found = jnp.broadcast_to(found, jnp.broadcast_shapes(found.shape, elements))
             return sum_rightmost(found, summed)
 
-        super().__init__(name, fn, wide(mean), wide(epistemic), wide(aleatoric), log_density)
+        known = marginal(name, base)
+        moments = wide(mean), wide(epistemic), wide(aleatoric)
+        super().__init__(name, fn, *moments, log_density, known)
+        self._base, self._law, self._elements = base, law, elements
+
+    @documented("NumPyro", drawn=DRAWN)
+    def sample(self, n: int, key: jax.Array) -> jax.Array:
+        """Draw from the predictive distribution of every element.
+
+        {drawn}
+
+        Args:
+            n: how many draws.
+            key: random key.
+
+        Returns:
+            Array [n, ...] of observations.
+
+        Raises:
+            ValueError: if ``n`` is not a positive number.
+            UnsupportedMoments: if the predictive moments are of a rule of your own that returns a
+                log density, not a distribution.
+        """
+        count = checked_count(n)
+        if hasattr(self._law, "sample"):
+            return self._law.expand(self._elements).sample(key, (count,))
+        if not has_moments(self._base):
+            return restored(self.distribution).sample(key, (count,))
+        if type(self._marginal) is Marginal:
+            raise no_draws(self.name, type(self._base).__name__, host="NumPyro")
+        found = univariate.drawn(self._base, key, count, self._elements)
+        floating = jnp.issubdtype(found.dtype, jnp.floating)
+        return found.astype(self.mean.dtype) if floating else found

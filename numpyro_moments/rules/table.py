@@ -9,7 +9,7 @@ from typing import Any
 from moment_calculus.hosts.registry import Table
 from moment_calculus.operations.elementwise.composite import Composite
 from moment_calculus.recognition import Symbolic
-from moment_calculus.refusals.errors import UnsupportedMoments
+from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.values import Deferred, Gaussian
 
 RULES: dict[str, Callable] = {}
@@ -99,7 +99,7 @@ def refused(primitive: str, reason: str, remedy: str) -> None:
 
     def rule(*operands: Any, **_: Any) -> None:
         sites = frozenset().union(*(getattr(operand, "sites", ()) for operand in operands))
-        raise UnsupportedMoments(reason, sites=sites, remedy=remedy)
+        raise UnsupportedMoments(reason, sites=sites, remedy=remedy + OR_DRAW)
 
     rule.__doc__ = f"Refuse ``{primitive}``, and name what serves instead."
     moment_rule(primitive)(rule)

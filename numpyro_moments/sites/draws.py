@@ -14,6 +14,7 @@ from jax.interpreters.partial_eval import dce_jaxpr
 from numpyro.primitives import Messenger
 
 from moment_calculus.hosts.wording import drawn_in_silence
+from moment_calculus.refusals.places import calling_line
 from numpyro_moments.evaluation.user_line import line_of
 
 _MARK = "key of a site"
@@ -21,6 +22,8 @@ _MARK = "key of a site"
 
 class Declared(Messenger):
     """Marks the keys with which sites, subsamples and first values of parameters are drawn.
+
+    It notes the user's line of every site, too, for refusals that come later.
 
     Args:
         fn: the model.
@@ -32,6 +35,8 @@ class Declared(Messenger):
 
     def process_message(self, msg: Any) -> None:
         """Mark the key of a message."""
+        if msg["type"] in ("sample", "deterministic"):
+            msg["line"] = calling_line()
         if msg["type"] in ("sample", "plate") and msg["kwargs"].get("rng_key") is not None:
             msg["kwargs"]["rng_key"] = checkpoint_name(msg["kwargs"]["rng_key"], _MARK)
         elif msg["type"] == "prng_key" and self.parameters and msg["value"] is not None:

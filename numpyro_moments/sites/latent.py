@@ -13,7 +13,7 @@ from numpyro.distributions.util import scale_and_mask, sum_rightmost
 
 from moment_calculus.likelihoods import divergences
 from moment_calculus.numerics.matrices import row_sums
-from moment_calculus.refusals.errors import UnsupportedMoments
+from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.values import Gaussian
 from numpyro_moments.likelihoods import evaluate
 from numpyro_moments.likelihoods.structure import has_moments
@@ -38,7 +38,7 @@ def scaled_sum(log_prob: jax.Array, site: Site) -> jax.Array:
         raise UnsupportedMoments(
             "the scale of a site is random",
             sites=site["scale"].sites,
-            remedy="scale sites by certain numbers, or use numpyro.factor",
+            remedy="scale sites by certain numbers, or use numpyro.factor" + OR_DRAW,
         )
     return jnp.sum(scale_and_mask(log_prob, site["scale"]))
 
@@ -78,7 +78,7 @@ def _log_prior(name: str, site: Site) -> jax.Array:
     try:
         return evaluate(name, site["fn"], site["value"])
     except UnsupportedMoments as refusal:
-        raise refusal.at_site(name) from None
+        raise refusal.at_site(name, site.get("line", "")) from None
 
 
 def _same(scale: Any, other: Any) -> bool:

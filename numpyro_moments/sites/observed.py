@@ -23,5 +23,5 @@ def observed_term(name: str, site: Site) -> jax.Array:
     try:
         log_prob = evaluate(name, site["fn"], site["value"])
     except UnsupportedMoments as refusal:
-        raise refusal.at_site(name) from None
+        raise refusal.at_site(name, site.get("line", "")) from None
     return scaled_sum(log_prob, site)

@@ -102,8 +102,7 @@ def moment_traces(
 
     keys = tuple(jax.random.split(key))
     jaxpr, shapes = jax.make_jaxpr(program, return_shape=True)(*keys)
-    if not predicting:  # the sites of a loop that is predicted are drawn inside of it
-        refuse_silent_draws(jaxpr.jaxpr, _of_sites(shapes, details["model"]))
+    refuse_silent_draws(jaxpr.jaxpr, _certain_outputs(shapes, details["model"], predicting))
     interpreter = Interpreter({"latent": latent_rule(propagation)}, outputs=_names(shapes))
     parts = jax.tree.unflatten(jax.tree.structure(shapes), interpreter.run(jaxpr, keys))
     guide_sites, model_sites = (
@@ -171,15 +170,21 @@ def _names(shapes: Any) -> Sequence[str]:
     return names
 
 
-def _of_sites(shapes: Any, model: dict[str, dict]) -> set[int]:
-    """Places of the outputs that are of the model's random variables."""
+def _certain_outputs(shapes: Any, model: dict[str, dict], predicting: bool) -> set[int]:
+    """Places of the outputs that have to be certain, given the sites.
+
+    For the ELBO all of the random variables; for predictions what these are made of, not their
+    values, which a loop draws and nobody sees, but those of deterministic sites.
+    """
     guide, sites = shapes
     place, found = len(jax.tree.leaves(guide)), set()
     for name in sorted(sites):
-        size = len(jax.tree.leaves(sites[name]))
-        if model[name]["type"] == "sample":
-            found |= set(range(place, place + size))
-        place += size
+        sampled = model[name]["type"] == "sample"
+        for part in sorted(sites[name]):
+            size = len(jax.tree.leaves(sites[name][part]))
+            if (sampled != (part == "value")) if predicting else sampled:
+                found |= set(range(place, place + size))
+            place += size
     return found
 
 

@@ -1,12 +1,18 @@
-"""Keeps moments out of mixed precision: a variance is a small difference that bfloat16 loses."""
+"""Keeps moments out of mixed precision: a variance is a small difference that bfloat16 loses.
+
+Torch's own errors about tensors of different precision are explained.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any
 
 import torch
+
+from moment_calculus.refusals.errors import UnsupportedMoments
 
 _DEVICES = ("cpu", "cuda", "mps", "xpu")
 _NOTHING = nullcontext()
@@ -41,3 +47,30 @@ def cast_up(argument: Any) -> Any:
     if isinstance(argument, dict):
         return {key: cast_up(item) for key, item in argument.items()}
     return argument
+
+
+_MIXED = re.compile(r"same dtype|scalar type \w+ but found")
+
+
+def explained(error: RuntimeError, parts: dict[str, Any]) -> UnsupportedMoments | None:
+    """What torch's error about tensors of different precision means, if it is one.
+
+    Args:
+        error: raised by a function of torch.
+        parts: what it was called with, by the name that the message gives it.
+    """
+    if not _MIXED.search(str(error)):
+        return None
+    floating = {name: part.dtype for name, part in parts.items() if _is_floating(part)}
+    dtypes = ", ".join(f"{name} is {dtype}" for name, dtype in floating.items())
+    return UnsupportedMoments(
+        "tensors of different precision meet, and torch does not convert them: "
+        + (dtypes or str(error).partition("\n")[0])
+        + f"; parameters are made in {torch.get_default_dtype()}",
+        remedy="convert the data to the dtype of the parameters, e.g. x.float(), or make these in "
+        "that of the data: call torch.set_default_dtype(torch.float64) before model and guide",
+    )
+
+
+def _is_floating(part: Any) -> bool:
+    return isinstance(part, torch.Tensor) and part.is_floating_point()

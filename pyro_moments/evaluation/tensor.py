@@ -14,7 +14,7 @@ import torch
 from moment_calculus.operations.elementwise.composite import Composite
 from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.values import Deferred, Gaussian, Value
-from pyro_moments.evaluation.precision import cast_up, full_precision
+from pyro_moments.evaluation.precision import cast_up, explained, full_precision
 from pyro_moments.evaluation.user_line import user_line
 from pyro_moments.rules.mean_check import MeanCheck
 from pyro_moments.rules.table import IN_PLACE, RULES, VIEWS
@@ -194,8 +194,17 @@ def _call_rule(func: Callable, args: tuple, kwargs: dict) -> Any:
     except UnsupportedMoments as refusal:
         sites = _sites((*args, *kwargs.values()))
         raise refusal.located(name_of(func), user_line(), sites) from None
+    except RuntimeError as error:
+        if (mixed := explained(error, _operands(args, kwargs))) is None:
+            raise
+        sites = _sites((*args, *kwargs.values()))
+        raise mixed.located(name_of(func), user_line(), sites) from error
     view = func in VIEWS and args and type(args[0]) is MomentTensor
     return wrap(result, args[0].storage_ if view else None)
+
+
+def _operands(args: tuple, kwargs: dict) -> dict[str, Any]:
+    return {**{f"operand {i + 1}": argument for i, argument in enumerate(args)}, **kwargs}
 
 
 def _overwrite(target: Any, result: Any) -> MomentTensor:

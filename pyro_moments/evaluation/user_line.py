@@ -7,14 +7,13 @@ from types import FrameType
 
 import torch
 
-_HIDDEN_PACKAGES = ("torch", "pyro")
-_OWN_PACKAGES = ("pyro_moments", "guides", "moment_calculus")
+from moment_calculus.refusals.places import is_library
 
 
 def user_line() -> str:
     """File and line of the user's innermost frame, and the module whose forward it runs in."""
     frames = list(_frames())
-    user = next((frame for frame in frames if not _is_hidden(frame)), None)
+    user = next((frame for frame in frames if not is_library(frame)), None)
     line = f"{user.f_code.co_filename}:{user.f_lineno}" if user else "unknown"
     module = next((name for frame in frames if (name := _module_name(frame))), None)
     return f"{line} in {module}" if module else line
@@ -25,11 +24,6 @@ def _frames():
     while frame is not None:
         yield frame
         frame = frame.f_back
-
-
-def _is_hidden(frame: FrameType) -> bool:
-    name = frame.f_globals.get("__name__", "").split(".")[0]
-    return name in _HIDDEN_PACKAGES or name in _OWN_PACKAGES
 
 
 def _module_name(frame: FrameType) -> str | None:

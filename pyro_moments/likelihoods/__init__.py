@@ -2,6 +2,21 @@
 
 from pyro_moments.likelihoods import categorical, families  # noqa: F401  (register the rules)
 from pyro_moments.likelihoods.expected import evaluate
-from pyro_moments.likelihoods.table import EXPECTED_LOG_PROB, PREDICTIVES, is_predicted, predictive
+from pyro_moments.likelihoods.table import (
+    EXPECTED_LOG_PROB,
+    PREDICTIVES,
+    is_predicted,
+    marginal,
+    predicted,
+    predictive,
+)
 
-__all__ = ["EXPECTED_LOG_PROB", "PREDICTIVES", "evaluate", "is_predicted", "predictive"]
+__all__ = [
+    "EXPECTED_LOG_PROB",
+    "PREDICTIVES",
+    "evaluate",
+    "is_predicted",
+    "marginal",
+    "predicted",
+    "predictive",
+]

@@ -8,9 +8,10 @@ import pyro.distributions as dist
 import torch
 
 from moment_calculus import likelihoods
+from moment_calculus.hosts.marginals import ClassMarginal
 from moment_calculus.operations.elementwise.composite import Composite
 from moment_calculus.operations.normalised.softmax_moments import softmax_moments
-from moment_calculus.refusals.errors import UnsupportedMoments
+from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.values import Gaussian
 from pyro_moments.evaluation.tensor import unwrap
 from pyro_moments.likelihoods.structure import has_moments
@@ -36,7 +37,15 @@ def _multinomial(fn: Any, value: Any) -> torch.Tensor:
     return likelihoods.multinomial(value, logits, bound=logits.propagation.categorical)
 
 
-@predictive_moments(torch.distributions.Categorical)
+def _classes(name: str, fn: Any) -> ClassMarginal:
+    return ClassMarginal(name, "Categorical")
+
+
+def _ordered_classes(name: str, fn: Any) -> ClassMarginal:
+    return ClassMarginal(name, "OrderedLogistic", ordered=True)
+
+
+@predictive_moments(torch.distributions.Categorical, marginal=_classes)
 def _categorical_predictive(fn: Any) -> tuple:
     if not has_moments(fn):
         return _one_hot(fn.probs, torch.zeros_like(fn.probs))
@@ -45,7 +54,7 @@ def _categorical_predictive(fn: Any) -> tuple:
 
 def _one_hot(mean: torch.Tensor, epistemic: torch.Tensor) -> tuple:
     """Predictive moments of the one-hot outcome, from probabilities and their variances."""
-    return *likelihoods.one_hot_moments(mean, epistemic), dist.Categorical(probs=mean).log_prob
+    return *likelihoods.one_hot_moments(mean, epistemic), dist.Categorical(probs=mean)
 
 
 def random_logits(fn: Any) -> Gaussian:
@@ -63,7 +72,7 @@ def random_logits(fn: Any) -> Gaussian:
         raise UnsupportedMoments(
             "a Categorical with random parameters needs logits, not probabilities",
             sites=getattr(unwrap(vars(fn).get("probs")), "sites", ()),
-            remedy="pass logits=..., without a softmax",
+            remedy="pass logits=..., without a softmax" + OR_DRAW,
         )
     likelihoods.check_classes_last(logits.source, "Categorical")
     return logits.source
@@ -74,6 +83,6 @@ def _ordered_logistic(fn: Any, value: Any) -> torch.Tensor:
     return likelihoods.ordered_logistic(value, unwrap(fn.predictor), unwrap(fn.cutpoints))
 
 
-@predictive_moments(dist.OrderedLogistic)
+@predictive_moments(dist.OrderedLogistic, marginal=_ordered_classes)
 def _ordered_logistic_predictive(fn: Any) -> tuple:
     return _one_hot(*likelihoods.ordered_probabilities(unwrap(fn.predictor), unwrap(fn.cutpoints)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -11,6 +12,7 @@ from pyro.distributions.util import scale_and_mask, sum_rightmost
 from moment_calculus.hosts.docstrings import EVALUATED_SITE, documented
 from moment_calculus.hosts.wording import no_expected_log_prob
 from moment_calculus.values import Deferred, Gaussian
+from pyro_moments.evaluation.precision import explained
 from pyro_moments.evaluation.tensor import MomentTensor, unwrap
 from pyro_moments.likelihoods import univariate
 from pyro_moments.likelihoods.structure import has_moments
@@ -38,10 +40,18 @@ def evaluate(name: str, fn: Any, value: Any) -> torch.Tensor:
         _check_support(fn, value)
     rule = EXPECTED_LOG_PROB.nearest(fn)
     if rule is not None:
-        return rule(fn, value)
+        return _in_one_precision(rule, fn, value)
     if fn.event_dim or not _is_univariate(value):
         raise no_expected_log_prob(name, fn, EXPECTED_LOG_PROB, host="Pyro")
     return univariate.expected(fn, value)
+
+
+def _in_one_precision(rule: Callable, fn: Any, value: Any) -> torch.Tensor:
+    try:
+        return rule(fn, value)
+    except RuntimeError as error:
+        refusal = explained(error, {"the observation": value, **vars(fn)})
+        raise refusal or error from None
 
 
 def _check_support(fn: Any, value: torch.Tensor) -> None:

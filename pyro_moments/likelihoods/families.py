@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pyro.distributions as dist
@@ -10,6 +11,7 @@ from torch import distributions
 
 from guides.pyro.empirical_bayes import EmpiricalBayesNormal
 from moment_calculus import likelihoods
+from moment_calculus.hosts.marginals import Marginal, NormalMarginal
 from moment_calculus.likelihoods.families import FAMILIES, Family
 from pyro_moments.evaluation.tensor import MomentTensor, unwrap
 from pyro_moments.likelihoods import univariate
@@ -62,19 +64,31 @@ def _serve(family: Family) -> None:
 
     expected_log_prob(*kinds_of(family))(rule)
     if (predictive := family.predictive) is not None:
-        predictive_moments(*kinds_of(family))(lambda fn: predictive(*parameters(family, fn)))
+        predictive_moments(*kinds_of(family), marginal=partial(_marginal, family))(
+            lambda fn: predictive(*parameters(family, fn))
+        )
+
+
+def _marginal(family: Family, name: str, fn: Any) -> Marginal:
+    assert family.marginal is not None, "a family with predictive moments of its own"
+    return family.marginal(name, *parameters(family, fn))
 
 
 for _family in FAMILIES:
     _serve(_family)
 
 
-@predictive_moments(distributions.MultivariateNormal)
+def _components(name: str, fn: Any) -> Marginal:
+    """Every component of a multivariate Normal is predicted as a Normal."""
+    return NormalMarginal(name, type(fn).__name__)
+
+
+@predictive_moments(distributions.MultivariateNormal, marginal=_components)
 def _multivariate_normal_predictive(fn: Any) -> tuple:
     root = fn._unbroadcasted_scale_tril
     parts = likelihoods.multivariate_normal_predictive(unwrap(fn.loc), root)
     mean, epistemic, aleatoric, covariance = parts
-    return mean, epistemic, aleatoric, dist.MultivariateNormal(mean, covariance).log_prob
+    return mean, epistemic, aleatoric, dist.MultivariateNormal(mean, covariance)
 
 
 @expected_log_prob(EmpiricalBayesNormal)

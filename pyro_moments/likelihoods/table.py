@@ -10,7 +10,8 @@ from moment_calculus.hosts.registry import LikelihoodTables
 from pyro_moments.likelihoods import univariate
 
 UNPREDICTED = (dist.Delta, dist.Unit, distributions.Multinomial, EmpiricalBayesNormal)
-_TABLES = LikelihoodTables("Pyro", univariate.predictive, UNPREDICTED)
+_TABLES = LikelihoodTables("Pyro", univariate.predictive, univariate.marginal, UNPREDICTED)
 EXPECTED_LOG_PROB, PREDICTIVES = _TABLES.expected, _TABLES.predictives
 expected_log_prob, predictive_moments = _TABLES.expected_log_prob, _TABLES.predictive_moments
 predictive, is_predicted = _TABLES.predictive, _TABLES.is_predicted
+predicted, marginal = _TABLES.predicted, _TABLES.marginal

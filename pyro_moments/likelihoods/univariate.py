@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
+from pyro.distributions.torch_distribution import ExpandedDistribution
 from torch.distributions import constraints
 
 from moment_calculus import likelihoods
 from moment_calculus.hosts.docstrings import QUADRATURE_ERRORS, documented
-from moment_calculus.hosts.univariate import check_confined, check_univariate
+from moment_calculus.hosts.marginals import ContinuousMarginal, CountMarginal, Marginal
+from moment_calculus.hosts.univariate import bounds_of, check_confined, check_univariate
 from pyro_moments.evaluation.tensor import MomentTensor, unwrap
 from pyro_moments.likelihoods.structure import (
     constrained_tensors,
@@ -18,6 +21,8 @@ from pyro_moments.likelihoods.structure import (
     random_tensors,
     replaced,
 )
+
+_TRIALS = (torch.distributions.Bernoulli, torch.distributions.Binomial)
 
 
 @documented("Pyro", errors=QUADRATURE_ERRORS)
@@ -56,6 +61,60 @@ def predictive(fn: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, Calla
         lambda *points: given(*points).mean, lambda *points: given(*points).variance, *arguments
     )
     return *moments, log_prob
+
+
+def marginal(name: str, fn: Any) -> Marginal:
+    """What is known of the predictive distribution: that of counts, or the host's own integrated.
+
+    Args:
+        name: the site.
+        fn: univariate distribution.
+    """
+    family, support = type(fn).__name__, fn.support
+    bounds = bounds_of(support, lambda end: isinstance(end, MomentTensor))
+    if not support.is_discrete:
+        return ContinuousMarginal(name, family, partial(_cumulative, fn), bounds)
+    success = partial(_success, fn) if isinstance(fn, _TRIALS) else None
+    return CountMarginal(name, family, predictive(fn)[3], bounds, success)
+
+
+def _success(fn: Any) -> torch.Tensor:
+    """E_q of the probability of a success."""
+    given, arguments = _given(fn)
+    return likelihoods.expectation(lambda *points: given(*points).probs, *arguments)
+
+
+def _cumulative(fn: Any, value: torch.Tensor) -> torch.Tensor:
+    """P(y ≤ value), by the distribution's own function."""
+    given, arguments = _given(fn)
+    return likelihoods.expected_probability(
+        lambda value, *points: given(*points).cdf(value), value, *arguments, knots=_knots(fn, value)
+    )
+
+
+def drawn(fn: Any, count: int, shape: torch.Size) -> torch.Tensor:
+    """Draws of the parameters, and of an observation given each of them.
+
+    Args:
+        fn: univariate distribution with random parameters.
+        count: how many.
+        shape: of an observation.
+
+    Returns:
+        Tensor [count, *shape].
+    """
+    given, arguments = _given(fn)
+    device = random_tensors(fn)[0].device
+
+    def noise(shape: tuple[int, ...]) -> torch.Tensor:
+        return torch.randn(shape, dtype=torch.double, device=device)
+
+    def aligned(point: torch.Tensor) -> torch.Tensor:
+        axes = (1,) * (len(shape) - point.dim() + 1)
+        return point.reshape(count, *axes, *point.shape[1:])
+
+    drawn = given(*map(aligned, likelihoods.drawn(arguments, count, noise)))
+    return ExpandedDistribution(drawn, torch.Size((count, *shape))).sample()
 
 
 def _given(fn: Any) -> tuple[Callable[..., Any], list[Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pyro.distributions as dist
@@ -15,11 +16,14 @@ from moment_calculus.hosts.docstrings import PREDICTED_SITES, documented
 from moment_calculus.hosts.moments import Moments, as_moments
 from moment_calculus.hosts.wrappers import unwrapped
 from moment_calculus.numerics.rulebook import RuleBook
+from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.rulebooks import propagation_of
+from pyro_moments.diagnosis import diagnosed
 from pyro_moments.evaluation.precision import full_precision
 from pyro_moments.evaluation.tensor import unwrap
 from pyro_moments.prediction.prediction import WRAPPERS, Prediction
 from pyro_moments.sites.binding import bind
+from pyro_moments.sites.draws import watched
 from pyro_moments.sites.messenger import MomentMessenger
 
 
@@ -62,12 +66,14 @@ def predict(
     """
     bind(guide, model)
     propagation = propagation_of(covariance, rules)
-    with MomentMessenger(propagation, guide=guide):
+    messenger = MomentMessenger(propagation, guide=guide)
+    with diagnosed(model, args, kwargs), messenger:
         guide_trace = poutine.trace(guide).get_trace(*args, **kwargs)
-    latent = frozenset(guide_trace.stochastic_nodes)
-    with _Observables(latent):
-        replayed = poutine.replay(model, trace=guide_trace)
-        trace = poutine.trace(replayed).get_trace(*args, **kwargs)
+        latent = frozenset(guide_trace.stochastic_nodes)
+        with _Observables(latent):
+            replayed = poutine.replay(model, trace=guide_trace)
+            program = partial(poutine.trace(replayed).get_trace, *args, **kwargs)
+            trace = watched(messenger.draws, program)
     sites = prune_subsample_sites(trace).nodes.items()
     with full_precision():
         return {
@@ -84,5 +90,12 @@ def _is_factor(fn: Any) -> bool:
 
 def _predicted(name: str, site: Any) -> Prediction | Moments:
     if not (site["infer"] or {}).get("_deterministic"):
-        return Prediction(name, site["fn"])
+        return _located(name, site)
     return as_moments(unwrap(site["value"]))
+
+
+def _located(name: str, site: Any) -> Prediction:
+    try:
+        return Prediction(name, site["fn"])
+    except UnsupportedMoments as refusal:
+        raise refusal.at_site(name, site.get("line", "")) from None

@@ -1,42 +1,81 @@
-"""Closed-form prediction of one site: moments and log density of what the model observes."""
+"""Prediction of one site in closed form: what is known of what the model observes."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from pyro.distributions.torch_distribution import ExpandedDistribution, MaskedDistribution
 from pyro.distributions.util import sum_rightmost
 
-from moment_calculus.hosts.docstrings import PREDICTED_SITE, documented
-from moment_calculus.hosts.predictions import PredictedSite
+from moment_calculus.hosts.docstrings import DRAWN, PREDICTED_SITE, documented
+from moment_calculus.hosts.marginals import Marginal
+from moment_calculus.hosts.predictions import PredictedSite, checked_count
+from moment_calculus.hosts.wording import no_draws
 from moment_calculus.hosts.wrappers import unwrapped
-from pyro_moments.likelihoods import predictive
+from pyro_moments.evaluation.precision import full_precision
+from pyro_moments.likelihoods import marginal, predicted, univariate
+from pyro_moments.likelihoods.structure import has_moments
 
 WRAPPERS = (torch.distributions.Independent, ExpandedDistribution, MaskedDistribution)
 
 
+@contextmanager
+def _plainly() -> Iterator[None]:
+    """What is computed lazily would otherwise record gradients."""
+    with torch.no_grad(), full_precision():
+        yield
+
+
 @documented("Pyro", site=PREDICTED_SITE)
 class Prediction(PredictedSite):
-    """Predictive distribution of one site, as moments and a log density.
+    """Predictive distribution of one site, as moments, a log density, quantiles and draws.
 
     {site}
     """
 
     def __init__(self, name: str, fn: Any) -> None:
         base, summed = unwrapped(fn, WRAPPERS)
-        mean, epistemic, aleatoric, log_prob = predictive(name, base)
+        mean, epistemic, aleatoric, law = predicted(name, base)
+        log_prob = getattr(law, "log_prob", law)
 
         def log_density(value: torch.Tensor) -> torch.Tensor:
             return sum_rightmost(log_prob(value), summed)
 
-        super().__init__(name, fn, mean, epistemic, aleatoric, log_density)
+        known = marginal(name, base)
+        super().__init__(name, fn, mean, epistemic, aleatoric, log_density, known, _plainly)
+        self._base, self._law = base, law
 
-    @torch.no_grad()  # what is computed lazily would otherwise record gradients
-    def log_prob(self, value: torch.Tensor) -> torch.Tensor:
-        """Log predictive density log E_q[p(value)], of the distribution's batch shape.
+    @documented("Pyro", drawn=DRAWN)
+    def sample(self, n: int) -> torch.Tensor:
+        """Draw from the predictive distribution of every element, with torch's global generator.
+
+        {drawn}
 
         Args:
-            value: observations.
+            n: how many draws.
+
+        Returns:
+            Tensor [n, ...] of observations.
+
+        Raises:
+            ValueError: if ``n`` is not a positive number.
+            UnsupportedMoments: if the predictive moments are of a rule of your own that returns a
+                log density, not a distribution.
         """
-        return super().log_prob(value)
+        with _plainly():
+            return self._drawn(checked_count(n))
+
+    def _drawn(self, count: int) -> torch.Tensor:
+        shape = self.distribution.batch_shape + self.distribution.event_shape
+        if hasattr(self._law, "sample"):
+            elements = shape[: len(shape) - len(self._law.event_shape)]
+            return self._law.expand(elements).sample((count,))
+        if not has_moments(self._base):
+            return self.distribution.sample((count,))
+        if type(self._marginal) is Marginal:
+            raise no_draws(self.name, type(self._base).__name__, host="Pyro")
+        found = univariate.drawn(self._base, count, shape)
+        return found.to(self.mean.dtype) if found.is_floating_point() else found

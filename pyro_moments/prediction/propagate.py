@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 
 from moment_calculus.hosts.docstrings import PROPAGATION, documented
 from moment_calculus.hosts.moments import Moments, as_moments, as_value
+from moment_calculus.hosts.wording import drawn_by_function
 from moment_calculus.numerics.rulebook import RuleBook
 from moment_calculus.rulebooks import propagation_of
 from pyro_moments.evaluation.precision import full_precision
 from pyro_moments.evaluation.tensor import MomentTensor
+from pyro_moments.sites.draws import Draws, watched
 
 
 @documented("Pyro", rest=PROPAGATION)
@@ -46,7 +49,7 @@ def propagate(
         else argument
         for place, argument in enumerate(inputs)
     ]
-    result = fn(*values)
+    result = watched(Draws(), partial(fn, *values), drawn_by_function)
     with full_precision():
         return _results(result)
 

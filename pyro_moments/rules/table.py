@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from moment_calculus.operations.elementwise.composite import Composite
-from moment_calculus.refusals.errors import UnsupportedMoments
+from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments
 from pyro_moments.rules.mean_check import MeanCheck
 
 RULES: dict[Callable, Callable] = {}
@@ -84,7 +84,8 @@ def _rejected(signature: inspect.Signature, args: tuple, kwargs: dict, error: Ty
         return UnsupportedMoments(
             f"its moment rule does not take these arguments ({mismatch})",
             sites=[site for a in (*args, *kwargs.values()) for site in getattr(a, "sites", ())],
-            remedy="call it with fewer options, or register a rule with @pyro_moments.moment_rule",
+            remedy="call it with fewer options, or register a rule with @pyro_moments.moment_rule"
+            + OR_DRAW,
         )
     return error
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -76,9 +77,9 @@ class Draws:
 class _Watched(TorchFunctionMode):
     """Refuses the first function that draws; modules may draw the values they begin with."""
 
-    def __init__(self, draws: Draws) -> None:
+    def __init__(self, draws: Draws, refusal: Callable[..., Exception]) -> None:
         super().__init__()
-        self.draws = draws
+        self.draws, self.refusal = draws, refusal
 
     def __torch_function__(
         self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None
@@ -87,19 +88,35 @@ class _Watched(TorchFunctionMode):
         result = func(*args, **(kwargs or {}))
         drawn = self.draws.site is None and not _same(before, _state())
         if drawn and not called_by("torch.nn.init"):
-            raise drawn_in_silence(name_of(func), user_line(), host="Pyro")
+            raise self.refusal(name_of(func), user_line())
         return result
 
 
-def refuse_silent_draws(draws: Draws, run: Callable[[], Any]) -> None:
-    """Run a program that draws once more, and say where.
+_IN_MODEL = partial(drawn_in_silence, host="Pyro")
+
+
+def watched(
+    draws: Draws, program: Callable[[], Any], refusal: Callable[..., Exception] = _IN_MODEL
+) -> Any:
+    """Run a program that must draw nothing but sites.
+
+    One that does is run once more, to say where.
 
     Args:
-        draws: what watched the first run.
-        run: the program.
+        draws: told of the sites that are drawn.
+        program: without arguments.
+        refusal: from the function that draws and the user's line to the error.
+
+    Returns:
+        What the program returns.
 
     Raises:
-        UnsupportedMoments: naming the function and the user's line.
+        UnsupportedMoments: naming the function that draws and the user's line.
     """
-    with _Watched(draws):
-        run()
+    draws.start()
+    result = program()
+    if draws.silent():
+        draws.start()
+        with _Watched(draws, refusal):
+            program()
+    return result

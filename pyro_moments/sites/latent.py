@@ -11,6 +11,7 @@ from pyro.poutine import Trace
 
 from moment_calculus.hosts.wording import not_in_guide
 from moment_calculus.likelihoods import divergences
+from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.values import Gaussian
 from pyro_moments.evaluation.tensor import MomentTensor, unwrap
 from pyro_moments.likelihoods import evaluate
@@ -46,7 +47,10 @@ def latent_term(name: str, site: Any, guide_trace: Trace) -> torch.Tensor:
     same = site["mask"] is guide_site["mask"] and _same(site["scale"], guide_site["scale"])
     if same and (divergence := _gaussian_kl(site, guide_site)) is not None:
         return -scaled_sum(divergence, site)
-    log_prior = evaluate(name, site["fn"], site["value"])
+    try:
+        log_prior = evaluate(name, site["fn"], site["value"])
+    except UnsupportedMoments as refusal:
+        raise refusal.at_site(name, site.get("line", "")) from None
     site_entropy = _entropy(site["value"], guide_site)
     if same:
         return scaled_sum(log_prior + site_entropy, site)

@@ -13,7 +13,7 @@ from guides.families import mean_field
 from moment_calculus.hosts.wording import MEAN_FIELD_GUIDES
 from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.operations.elementwise.arithmetic import leaf
-from moment_calculus.refusals.errors import UnsupportedMoments
+from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments
 from pyro_moments.evaluation.tensor import MomentTensor
 from pyro_moments.sites.transformed import gaussian_base
 
@@ -109,7 +109,7 @@ class LatentVector:
         """Refuse operations on the whole vector."""
         raise UnsupportedMoments(
             "an operation on the latent vector of an automatic guide as a whole",
-            remedy=MEAN_FIELD_GUIDES,
+            remedy=MEAN_FIELD_GUIDES + OR_DRAW,
         )
 
     def _value(self, part: Part, sampled: bool) -> torch.Tensor:

@@ -13,6 +13,7 @@ from pyro.poutine.util import site_is_subsample
 from moment_calculus.hosts.wording import MEAN_FIELD_GUIDES, not_reparameterised
 from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.refusals.errors import UnsupportedMoments
+from moment_calculus.refusals.places import calling_line
 from pyro_moments.evaluation.tensor import MomentTensor
 from pyro_moments.sites.draws import Draws
 from pyro_moments.sites.latent_vector import LatentVector, Part, modules_of, parts_of
@@ -42,6 +43,7 @@ class MomentMessenger(Messenger):
         self.guide, self.draws = guide, Draws()
 
     def _pyro_sample(self, msg: Any) -> None:
+        msg["line"] = calling_line()  # for refusals of its likelihood, which come later
         if msg["is_observed"] or msg["done"] or msg["value"] is not None:
             return
         if site_is_subsample(msg):

@@ -35,7 +35,7 @@ def observed_term(name: str, site: Any) -> torch.Tensor:
     try:
         log_prob = evaluate(name, site["fn"], site["value"])
     except UnsupportedMoments as refusal:
-        raise refusal.at_site(name) from None
+        raise refusal.at_site(name, site.get("line", "")) from None
     if is_validation_enabled():
         check_site_shape({**site, "log_prob": log_prob}, math.inf)  # type: ignore[arg-type]
     return scaled_sum(log_prob, site)

@@ -14,7 +14,7 @@ from pyro.poutine.util import prune_subsample_sites, site_is_subsample
 from moment_calculus.hosts.wording import unknown_sample_sites
 from moment_calculus.numerics.rulebook import Propagation
 from pyro_moments.diagnosis import diagnosed
-from pyro_moments.sites.draws import Draws, refuse_silent_draws
+from pyro_moments.sites.draws import watched
 from pyro_moments.sites.messenger import MomentMessenger, model_site
 
 
@@ -51,26 +51,16 @@ def moment_traces(
     with diagnosed(model, args, kwargs), messenger:
         if interleaved:
             program = partial(guide, *args, **kwargs)  # it runs the model itself
-            _watched(messenger.draws, program)
+            watched(messenger.draws, program)
             model_trace, guide_trace = unwrapped.get_traces()
         else:
             guide_trace = poutine.trace(guide).get_trace(*args, **kwargs)
             replayed = poutine.replay(model, trace=guide_trace)
             program = partial(poutine.trace(replayed).get_trace, *args, **kwargs)
-            model_trace = _watched(messenger.draws, program)
+            model_trace = watched(messenger.draws, program)
     if sample_sites:
         _check_known(sample_sites, guide_trace)
     return prune_subsample_sites(model_trace), prune_subsample_sites(guide_trace)
-
-
-def _watched(draws: Draws, program: Callable[[], Any]) -> Any:
-    """Run a program that must draw nothing but sites."""
-    draws.start()
-    result = program()
-    if draws.silent():
-        draws.start()
-        refuse_silent_draws(draws, program)
-    return result
 
 
 def _make_parameters(guide: Any, args: tuple, kwargs: dict) -> None:

@@ -53,7 +53,7 @@ def _mixture(single: bool) -> np.ndarray:
 def _levelled(basis: np.ndarray, target: np.ndarray) -> np.ndarray:
     """Coefficients of nearly the smallest largest error, by Lawson's reweighted least squares."""
     weights: np.ndarray = np.ones_like(target)
-    best, found = math.inf, np.zeros(basis.shape[1])
+    best, found = math.inf, basis[0]
     for _ in range(ROUNDS):
         root = weights**0.5
         coefficients = np.linalg.lstsq(basis * root[:, None], target * root, rcond=1e-15)[0]

@@ -26,7 +26,7 @@ from moment_calculus.operations.elementwise.unary import (
     scale_shift,
     shape_of,
 )
-from moment_calculus.refusals.errors import UnsupportedMoments
+from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.values import Deferred, Gaussian, Value
 
 __all__ = [
@@ -170,6 +170,7 @@ def divide(left: Any, right: Any) -> Value:
         raise UnsupportedMoments(
             "division by a random value has no moments (those of 1/x do not exist)",
             sites=right.sites | (left.sites if is_value(left) else frozenset()),
-            remedy="parametrise the inverse, e.g. multiply by exp(-s) instead of dividing",
+            remedy="parametrise the inverse, e.g. multiply by exp(-s) instead of dividing"
+            + OR_DRAW,
         )
     return scale_shift(left, 1.0 / right)

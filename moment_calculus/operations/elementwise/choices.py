@@ -19,7 +19,7 @@ from moment_calculus.operations.elementwise.arithmetic import (
 )
 from moment_calculus.operations.shapes.concatenation import on_features
 from moment_calculus.operations.shapes.indexing import unstack
-from moment_calculus.refusals.errors import UnsupportedMoments
+from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.values import Deferred, Gaussian, Spread, Step, Value
 from moment_calculus.values.spread import none_or_all
 
@@ -44,7 +44,7 @@ def where(mask: Array, chosen: Any, other: Any) -> Value:
         raise UnsupportedMoments(
             "a choice that depends on a random value",
             sites=mask.sites,
-            remedy="choose by a certain mask, or use an activation such as relu",
+            remedy="choose by a certain mask, or use an activation such as relu" + OR_DRAW,
         )
     if not is_value(chosen):
         return _filled(mask, other, chosen)
@@ -208,6 +208,6 @@ def _components(value: Value, axis: int) -> tuple[Value, ...]:
             f"{value.shape}",
             sites=value.sites,
             remedy=f"compare at most {FEW} components, or use a smooth function of them such as "
-            "logsumexp",
+            "logsumexp" + OR_DRAW,
         )
     return unstack(value, axis)

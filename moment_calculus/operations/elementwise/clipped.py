@@ -34,7 +34,7 @@ def refuse_clipped(value: Any, what: str) -> None:
     Raises:
         UnsupportedMoments: if the value is such a clip.
     """
-    if value.bounds.low >= HARMLESS or not _is_clipped(value) or _is_linear(value.base):
+    if value.bounds.low >= HARMLESS or not _is_clipped(value) or is_linear(value.base):
         return
     raise UnsupportedMoments(
         f"{what} of a value that is clipped at {value.bounds.low:g} and known by its mean and "
@@ -65,6 +65,10 @@ def _is_clip(function: Any) -> bool:
     return flat or isinstance(function, ReLU)
 
 
-def _is_linear(value: Gaussian) -> bool:
-    """Whether a value is a linear map of latent sites, or of the user's own inputs."""
+def is_linear(value: Gaussian) -> bool:
+    """Whether a value is a linear map of latent sites, or of the user's own inputs.
+
+    Args:
+        value: a Gaussian.
+    """
     return not any(ancestor.step.curved for ancestor in ancestors(value))

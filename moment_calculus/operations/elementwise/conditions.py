@@ -21,7 +21,7 @@ from moment_calculus.operations.elementwise.arithmetic import is_value, scale_sh
 from moment_calculus.operations.elementwise.composite import Composite
 from moment_calculus.operations.elementwise.fusion import fused, of_one_gaussian
 from moment_calculus.operations.elementwise.unary import apply
-from moment_calculus.refusals.errors import UnsupportedMoments
+from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.values import Deferred, Gaussian, Value
 
 OPERATORS: dict[str, Callable] = {
@@ -113,7 +113,7 @@ def _above(value: Value, level: Array) -> Value:
         raise UnsupportedMoments(
             f"a function of a random value is compared with an array of shape {level.shape}",
             sites=value.sites,
-            remedy="compare it with a number, or the latent value itself with the array",
+            remedy="compare it with a number, or the latent value itself with the array" + OR_DRAW,
         )
     shifted = subtract(value, level)
     if shifted.shape != value.shape:
@@ -195,7 +195,7 @@ def _combined(combine: Callable, left: Condition, right: Condition) -> Condition
         raise UnsupportedMoments(
             "a random value is compared with two arrays at once",
             sites=left.sites,
-            remedy="compare it with numbers, or use jnp.clip with the arrays for bounds",
+            remedy="compare it with numbers, or use jnp.clip with the arrays for bounds" + OR_DRAW,
         )
     return Condition(fused(combine, left.number, right.number, bounds=lambda: Bounds(0.0, 1.0)))
 

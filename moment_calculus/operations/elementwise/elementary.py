@@ -9,7 +9,7 @@ from moment_calculus.functions.table import Declared
 from moment_calculus.numerics.special import digamma, gammaln, log_ndtr, namespace
 from moment_calculus.operations.elementwise.positive import OfPositive
 from moment_calculus.operations.elementwise.unary import apply as _apply
-from moment_calculus.refusals.errors import UnsupportedMoments
+from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.values import Deferred, Value
 
 INFINITE = math.inf
@@ -113,7 +113,7 @@ def apply(name: str, value: Value) -> Value:
     raise UnsupportedMoments(
         f"{name} of a value that may leave {where}, where it is defined",
         sites=value.sites,
-        remedy="keep the value in the interval first, e.g. by exp, softplus or tanh",
+        remedy="keep the value in the interval first, e.g. by exp, softplus or tanh" + OR_DRAW,
     )
 
 

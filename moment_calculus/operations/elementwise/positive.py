@@ -15,9 +15,9 @@ from moment_calculus.functions.chains import extremes
 from moment_calculus.functions.table import Exp, Power, Rescaled, Sigmoid, activation
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.special import namespace
-from moment_calculus.operations.elementwise.clipped import refuse_clipped
+from moment_calculus.operations.elementwise.clipped import is_linear, refuse_clipped
 from moment_calculus.operations.elementwise.unary import apply, scale_shift
-from moment_calculus.refusals.errors import UnsupportedMoments
+from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.values import Deferred, Gaussian, Value
 
 LARGEST_POWER = 32
@@ -151,7 +151,7 @@ def array_power(value: Value, exponent: Array) -> Value:
             f"{tuple(exponent.shape)}",
             sites=value.sites,
             remedy="write the base as an exponential of a Gaussian, whose powers are exponentials "
-            "(a positive latent site is one), or use one known number for all elements",
+            "(a positive latent site is one), or use one known number for all elements" + OR_DRAW,
         )
     base, rate, factor = found
     result = apply(Exp(), scale_shift(base, rate * exponent))
@@ -179,7 +179,7 @@ def exponential(base: Any, value: Value) -> Value:
         raise UnsupportedMoments(
             "a random power of a random value",
             sites=base.sites | value.sites,
-            remedy="make the base or the exponent certain",
+            remedy="make the base or the exponent certain" + OR_DRAW,
         )
     number, known = isinstance(base, int | float), extremes(base)
     if known is None:
@@ -187,13 +187,13 @@ def exponential(base: Any, value: Value) -> Value:
             "a random power of an array that is known only when the program runs: it may be "
             "negative",
             sites=value.sites,
-            remedy="write it as exp(log(base) * exponent)",
+            remedy="write it as exp(log(base) * exponent)" + OR_DRAW,
         )
     if not known[0] > 0:
         raise UnsupportedMoments(
             "a random power of a number that is not positive",
             sites=value.sites,
-            remedy="use a positive base",
+            remedy="use a positive base" + OR_DRAW,
         )
     if number and base == 1:
         return scale_shift(value, 0.0, 1.0)
@@ -256,19 +256,22 @@ def _require(value: Value, what: str, *, zero: bool = False) -> Deferred:
 
 
 def _refuse(value: Value, what: str) -> NoReturn:
+    remedy = "write the whole as a function of one Gaussian, e.g. exp of a sum of logarithms"
     if isinstance(value, Deferred):
         low = value.bounds.low
         cause = f"{what} of a function that may be negative or close to zero (it is ≥ {low:g})"
+        remedy = "make it positive first, e.g. by exp or softplus, parametrise the result itself"
     elif value.step.factors:
         cause = (
             f"{what} of a product of functions of different Gaussians, which is matched by a "
             "Gaussian and so takes negative values (only of exponentials the product is one)"
         )
-    else:
+    elif is_linear(value):
         cause = f"{what} of a Gaussian is not defined: it takes negative values"
-    raise UnsupportedMoments(
-        cause,
-        sites=value.sites,
-        remedy="make it positive first, e.g. by exp or softplus, parametrise the result itself, or "
-        "draw the sites by naming them in sample_sites=",
-    )
+        remedy = "make it positive first, e.g. by exp or softplus, parametrise the result itself"
+    else:
+        cause = (
+            f"{what} of a value that is known by its mean and variance only, and so matched by a "
+            "Gaussian, which takes negative values"
+        )
+    raise UnsupportedMoments(cause, sites=value.sites, remedy=remedy + OR_DRAW)

@@ -8,7 +8,7 @@ from moment_calculus.functions.table import Activation
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.operations.shapes.reshaping import broadcast
-from moment_calculus.refusals.errors import UnsupportedMoments
+from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.values import Deferred, Gaussian, Root, Spread, Value
 from moment_calculus.values.affine import affine
 from moment_calculus.values.layout import broadcast_shape
@@ -61,7 +61,7 @@ def apply(activation: Activation, value: Value) -> Deferred:
     if not is_value(value):
         raise UnsupportedMoments(
             f"{activation.name} of a certain value with random parameters",
-            remedy="make the parameters of activations certain",
+            remedy="make the parameters of activations certain" + OR_DRAW,
         )
     if isinstance(value, Gaussian):
         return Deferred(value, activation)

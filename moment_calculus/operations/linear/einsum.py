@@ -11,7 +11,7 @@ from moment_calculus.operations.linear.maps import matmul
 from moment_calculus.operations.linear.reductions import total
 from moment_calculus.operations.shapes.moves import permute
 from moment_calculus.operations.shapes.reshaping import broadcast, reshape
-from moment_calculus.refusals.errors import UnsupportedMoments
+from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.values import Gaussian
 from moment_calculus.values.support import overlap
 
@@ -54,7 +54,7 @@ def _parsed(equation: str, operands: Sequence[Any]) -> tuple[list[str], str]:
             f"the Einstein sum '{equation}' of {len(operands)} operands",
             sites=frozenset().union(*(getattr(o, "sites", frozenset()) for o in operands)),
             remedy="sum one or two operands at a time, name every axis, and no axis twice in one "
-            "operand, as in 'bi,oi->bo' or 'bij,bjk->bik'",
+            "operand, as in 'bi,oi->bo' or 'bij,bjk->bik'" + OR_DRAW,
         )
     return letters, result
 

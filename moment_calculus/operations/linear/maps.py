@@ -21,7 +21,7 @@ from moment_calculus.operations.shapes.moves import (
     with_trailing_features,
 )
 from moment_calculus.operations.shapes.reshaping import reshape
-from moment_calculus.refusals.errors import UnsupportedMoments
+from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.values import Gaussian, Spread, Step, Ties, Value
 from moment_calculus.values.ancestry import ancestors
 from moment_calculus.values.spread import none_or_all
@@ -207,7 +207,8 @@ def _check(x: Any, w: Any, b: Any) -> None:
             f"a linear map of inputs of shape {shape_x} with a weight of shape {shape_w} is not "
             "supported: weights are [out, in] and inputs [..., in]",
             sites=frozenset().union(*(operand.sites for operand in random)),
-            remedy="apply one matrix, to inputs whose trailing axis is the contracted one",
+            remedy="apply one matrix, to inputs whose trailing axis is the contracted one"
+            + OR_DRAW,
         )
     refuse_shared("the inputs, the weight and the bias of a linear map", random)
     refuse_tied("the weight of a linear map", w, "map")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from moment_calculus.operations.elementwise.arithmetic import DEPENDENCE_REMEDY
-from moment_calculus.refusals.errors import UnsupportedMoments
+from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.values import Gaussian, share_sites
 
 
@@ -46,5 +46,5 @@ def refuse_tied(what: str, weight: Any, operation: str) -> None:
             f"{what} has dependent components",
             sites=weight.sites,
             remedy="use latent weights with independent components; apply a factor or shift that "
-            f"they share to the output of the {operation} instead",
+            f"they share to the output of the {operation} instead" + OR_DRAW,
         )

@@ -12,7 +12,7 @@ from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.numerics.special import namespace
 from moment_calculus.operations.shapes.indexing import take
 from moment_calculus.operations.shapes.reshaping import broadcast, reshape
-from moment_calculus.refusals.errors import UnsupportedMoments
+from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.values import Gaussian, Spread, Step, Ties, share_sites
 from moment_calculus.values.covariances import cross_covariances, elementwise_covariance
 from moment_calculus.values.layout import batch_shape
@@ -188,11 +188,12 @@ def _block(left: Gaussian, right: Gaussian, known: Callable) -> Array:
         return left.joint_covariance()
     cross = known(left, right)
     if cross is None:
+        full = "use covariance='diagonal'"
+        diagonal = "rewrite the model so that they share no latent site"
         raise UnsupportedMoments(
             "concatenation of values whose joint moments are not known",
             sites=left.sites & right.sites,
-            remedy="use covariance='diagonal', or draw the shared site by naming it in "
-            "sample_sites=",
+            remedy=(full if left.propagation.full else diagonal) + OR_DRAW,
         )
     batch = batch_shape(left.shape, left.axis)
     return namespace(cross).broadcast_to(cross, (*batch, _size(left), _size(right)))

@@ -17,7 +17,7 @@ from moment_calculus.operations.shapes.moves import (
     warn_dropped,
 )
 from moment_calculus.operations.shapes.reshaping import reshape
-from moment_calculus.refusals.errors import UnsupportedMoments
+from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.values import Deferred, Gaussian, Ties, Value
 from moment_calculus.values.spread import none_or_all
 from moment_calculus.values.support import selected
@@ -117,7 +117,7 @@ def require_certain(*keys: Any) -> None:
             raise UnsupportedMoments(
                 "an index that depends on a random value",
                 sites=key.sites,
-                remedy="index with certain integers, slices or masks",
+                remedy="index with certain integers, slices or masks" + OR_DRAW,
             )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from moment_calculus.numerics.arrays import Array, device
 from moment_calculus.numerics.special import namespace
 from moment_calculus.operations.shapes.moves import Moved, moved
-from moment_calculus.refusals.errors import UnsupportedMoments
+from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.values import Gaussian, Value
 from moment_calculus.values.lags import lag_covariance
 from moment_calculus.values.spread import none_or_all
@@ -88,7 +88,7 @@ def pad(value: Value, kernel: PadKernel, config: Config, fill: Any = 0.0) -> Gau
         raise UnsupportedMoments(
             "padding with a random value",
             sites=fill.sites | value.sites,
-            remedy="pad with a certain number, and add the random value by concatenation",
+            remedy="pad with a certain number, and add the random value by concatenation" + OR_DRAW,
         )
     value = value.gaussian()
     config = tuple((int(low), int(high), int(between)) for low, high, between in config)

@@ -14,7 +14,7 @@ from moment_calculus.operations.elementwise.arithmetic import apply, is_value
 from moment_calculus.operations.elementwise.conditions import Condition
 from moment_calculus.operations.elementwise.fusion import of_one_gaussian
 from moment_calculus.operations.elementwise.parametric import at_least, at_most
-from moment_calculus.refusals.errors import UnsupportedMoments
+from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.values import Value
 from numpyro_moments.rules.table import moment_rule
 
@@ -31,7 +31,7 @@ def select(which: Any, *cases: Any) -> Any:
     raise UnsupportedMoments(
         f"a random choice among {len(cases)} cases",
         sites=which.sites,
-        remedy="choose between two cases at a time, by jnp.where",
+        remedy="choose between two cases at a time, by jnp.where" + OR_DRAW,
     )
 
 
@@ -48,7 +48,7 @@ def _by_certain(which: Any, cases: tuple[Any, ...]) -> Any:
         raise UnsupportedMoments(
             f"a choice among {len(cases)} random cases",
             sites=[site for case in cases for site in getattr(case, "sites", ())],
-            remedy="choose between two cases at a time, by jnp.where",
+            remedy="choose between two cases at a time, by jnp.where" + OR_DRAW,
         )
     return choices.where(jax.numpy.asarray(which), cases[1], cases[0])
 
@@ -83,6 +83,8 @@ def clamp(low: Any, x: Any, high: Any) -> Value:
     for name, bound in (("min", low), ("max", high)):
         if is_value(bound):
             raise UnsupportedMoments(
-                f"the bound {name} is random", sites=bound.sites, remedy=f"make {name} certain"
+                f"the bound {name} is random",
+                sites=bound.sites,
+                remedy=f"make {name} certain" + OR_DRAW,
             )
     return minimum(maximum(x, low), high)

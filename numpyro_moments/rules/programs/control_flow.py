@@ -13,7 +13,7 @@ import numpy as np
 from moment_calculus.operations.elementwise.choices import choose, same_function
 from moment_calculus.operations.elementwise.composite import Composite
 from moment_calculus.operations.shapes.concatenation import concatenate, stack
-from moment_calculus.refusals.errors import UnsupportedMoments
+from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.values import Deferred
 from numpyro_moments.rules.programs.loop import Loop
 from numpyro_moments.rules.table import is_random, program_rule
@@ -170,5 +170,6 @@ def while_loop(interpreter: Any, equation: Any, operands: list[Any]) -> list[Any
     """
     raise UnsupportedMoments(
         "a while loop over random values: the number of its steps is random or not known",
-        remedy="use jax.lax.fori_loop with bounds that are Python integers, or jax.lax.scan",
+        remedy="use jax.lax.fori_loop with bounds that are Python integers, or jax.lax.scan"
+        + OR_DRAW,
     )

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from moment_calculus.operations.elementwise.composite import Composite
 from moment_calculus.operations.elementwise.conditions import Condition
 from moment_calculus.operations.shapes.moves import converted
-from moment_calculus.refusals.errors import UnsupportedMoments
+from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.values import Deferred
 from numpyro_moments.rules.table import moment_rule
 
@@ -25,7 +25,7 @@ def convert(x: Any, *, new_dtype: Any, **_: Any) -> Any:
             sites=x.sites,
             remedy="keep a floating-point dtype, e.g. (h > 0).astype(h.dtype); in place of a "
             "branch of jax.lax.cond that a random value decides, compute both and choose by "
-            "jnp.where",
+            "jnp.where" + OR_DRAW,
         )
     value = x.number if isinstance(x, Condition) else x
     if _dtype(value) == new_dtype:
@@ -58,7 +58,7 @@ def reduce_precision(x: Any, **_: Any) -> Any:
     raise UnsupportedMoments(
         "the rounding of a random value to fewer digits",
         sites=x.sites,
-        remedy="convert it by astype, which changes the precision of its moments",
+        remedy="convert it by astype, which changes the precision of its moments" + OR_DRAW,
     )
 
 

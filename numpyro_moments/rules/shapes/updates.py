@@ -11,7 +11,7 @@ from moment_calculus.operations import shapes
 from moment_calculus.operations.elementwise.arithmetic import add, is_value
 from moment_calculus.operations.shapes.concatenation import concatenate
 from moment_calculus.operations.shapes.indexing import require_certain, take
-from moment_calculus.refusals.errors import UnsupportedMoments
+from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.values import Value
 from numpyro_moments.rules.shapes.indexing import is_known
 from numpyro_moments.rules.table import moment_rule
@@ -31,7 +31,7 @@ def _require_known(places: Any, operands: Any) -> None:
         raise UnsupportedMoments(
             "an update at a place that is not known when the program is traced",
             sites=frozenset().union(*(getattr(o, "sites", ()) for o in operands)),
-            remedy="update at a fixed place, or choose by a certain mask with jnp.where",
+            remedy="update at a fixed place, or choose by a certain mask with jnp.where" + OR_DRAW,
         )
 
 
@@ -135,5 +135,6 @@ def _too_general(operands: Any) -> UnsupportedMoments:
         "an update of single elements, or of the same ones more than once",
         sites=frozenset().union(*(getattr(o, "sites", ()) for o in operands)),
         remedy="update a slice, or different rows of one axis; choose elements by a certain mask "
-        "with jnp.where, and sum groups by a product with a certain matrix of zeros and ones",
+        "with jnp.where, and sum groups by a product with a certain matrix of zeros and ones"
+        + OR_DRAW,
     )

@@ -13,7 +13,7 @@ from moment_calculus.operations.elementwise.choices import maximum, minimum
 from moment_calculus.operations.shapes.padding import pad
 from moment_calculus.operations.windows import extremes, pooling
 from moment_calculus.operations.windows.geometry import Windows
-from moment_calculus.refusals.errors import UnsupportedMoments
+from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.values import Value
 from numpyro_moments.rules.shapes.padding import pad_array, padded
 from numpyro_moments.rules.table import moment_rule, refused
@@ -74,7 +74,7 @@ def _extreme(rule: Any, x: Value, options: Any) -> Value:
             f"the largest or smallest entries of windows with base_dilation="
             f"{tuple(options['base_dilation'])}",
             sites=x.sites,
-            remedy="leave base_dilation= out",
+            remedy="leave base_dilation= out" + OR_DRAW,
         )
     outside = [(max(low, 0), max(high, 0)) for low, high, _ in config]
     return rule(padded(x, config), windows, outside)
@@ -101,7 +101,8 @@ def reduce_window(x: Value, initial: Any, *rest: Any, jaxpr: Any, **options: Any
         raise UnsupportedMoments(
             f"a reduction of windows by {', '.join(names) or 'nothing'}",
             sites=frozenset().union(*(getattr(o, "sites", ()) for o in (x, initial, *rest))),
-            remedy="reduce by jax.lax.add, jax.lax.max or jax.lax.min, from a certain number",
+            remedy="reduce by jax.lax.add, jax.lax.max or jax.lax.min, from a certain number"
+            + OR_DRAW,
         )
     config = _config(options.pop("padding"), options["base_dilation"])
     inside = pad(x, pad_array, config, initial)

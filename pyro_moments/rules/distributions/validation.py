@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from moment_calculus.operations.elementwise.composite import Composite
-from moment_calculus.refusals.errors import UnsupportedMoments
+from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.refusals.notices import called_by
 from pyro_moments.rules.mean_check import MeanCheck
 from pyro_moments.rules.table import moment_rule, named
@@ -71,5 +71,5 @@ def _random_truth(operand: Any) -> UnsupportedMoments:
     return UnsupportedMoments(
         "the truth of a random value is random",
         sites=operand.sites,
-        remedy="do not branch on random values",
+        remedy="do not branch on random values" + OR_DRAW,
     )

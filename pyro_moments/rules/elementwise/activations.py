@@ -10,7 +10,7 @@ import torch
 from moment_calculus.functions.table import ACTIVATIONS, activation
 from moment_calculus.operations.elementwise.arithmetic import apply, is_value, multiply
 from moment_calculus.operations.elementwise.parametric import at_least, at_most, prelu
-from moment_calculus.refusals.errors import UnsupportedMoments
+from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.values import Value
 from pyro_moments.rules.shapes.indexing import chunk
 from pyro_moments.rules.table import moment_rule, named
@@ -86,7 +86,7 @@ def _refuse_random(**parameters: Any) -> None:
             raise UnsupportedMoments(
                 f"the parameter {name} is random",
                 sites=parameter.sites,
-                remedy=f"make {name} certain",
+                remedy=f"make {name} certain" + OR_DRAW,
             )
 
 
@@ -212,7 +212,7 @@ def heaviside(input: Value, values: Any = None) -> Value:
         raise UnsupportedMoments(
             "the value of the step at zero is random",
             sites=values.sites,
-            remedy="make it certain; at a random argument it does not matter",
+            remedy="make it certain; at a random argument it does not matter" + OR_DRAW,
         )
     return apply(activation("heaviside"), input)
 

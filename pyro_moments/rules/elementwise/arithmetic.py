@@ -8,7 +8,7 @@ import torch
 
 from moment_calculus.operations.elementwise import arithmetic as operations
 from moment_calculus.operations.normalised.composites import LogSoftmax, LogSumExp
-from moment_calculus.refusals.errors import UnsupportedMoments
+from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.values import Deferred, Value
 from pyro_moments.rules.constructors import fills_in_ordered_logistic
 from pyro_moments.rules.table import moment_rule, named
@@ -81,7 +81,7 @@ def divide(input: Any, other: Any, *, rounding_mode: str | None = None) -> Value
         raise UnsupportedMoments(
             f"rounding_mode={rounding_mode!r} of a random value",
             sites=getattr(input, "sites", ()),
-            remedy="divide without rounding",
+            remedy="divide without rounding" + OR_DRAW,
         )
     return operations.divide(input, other)
 

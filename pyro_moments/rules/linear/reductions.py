@@ -9,7 +9,7 @@ import torch
 from moment_calculus.operations.linear import reductions
 from moment_calculus.operations.shapes.indexing import take
 from moment_calculus.operations.shapes.reshaping import reshape
-from moment_calculus.refusals.errors import UnsupportedMoments
+from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.values import Value
 from pyro_moments.rules.table import moment_rule, named
 from pyro_moments.rules.torch_shapes import axes_of, meta, place
@@ -72,5 +72,5 @@ def deviation(input: Value, *_: Any, **__: Any) -> Value:
         "a standard deviation or norm of random components depends on what it is divided into",
         sites=input.sites,
         remedy="normalise by F.layer_norm, F.group_norm or F.rms_norm, which have moments as a "
-        "whole",
+        "whole" + OR_DRAW,
     )

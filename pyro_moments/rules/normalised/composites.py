@@ -14,7 +14,7 @@ from moment_calculus.operations.normalised.composites import (
 )
 from moment_calculus.operations.shapes.moves import move_axis
 from moment_calculus.operations.shapes.reshaping import reshape
-from moment_calculus.refusals.errors import UnsupportedMoments
+from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.values import Value
 from pyro_moments.rules.table import moment_rule, named
 from pyro_moments.rules.torch_shapes import axes_of, meta
@@ -47,7 +47,7 @@ def _along(kind: type[OfClasses], input: Value, dim: Any) -> Any:
         raise UnsupportedMoments(
             f"{kind.name} over dim={dim} of a value of shape {input.shape}",
             sites=input.sites,
-            remedy="name one axis, e.g. dim=-1",
+            remedy="name one axis, e.g. dim=-1" + OR_DRAW,
         )
     last = len(input.shape) - 1
     if axes[0] == last:

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from moment_calculus.operations import shapes
 from moment_calculus.operations.elementwise.arithmetic import add, is_value, multiply, scale_shift
 from moment_calculus.operations.normalised import normalisation
-from moment_calculus.refusals.errors import UnsupportedMoments
+from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.values import Value
 from pyro_moments.rules.table import moment_rule, named
 from pyro_moments.rules.torch_shapes import meta
@@ -23,7 +23,7 @@ def _require_random(input: Any, *parameters: Any) -> None:
         raise UnsupportedMoments(
             "a normalisation of a certain value with random parameters",
             sites=frozenset().union(*(getattr(p, "sites", frozenset()) for p in parameters)),
-            remedy="normalise first and apply weight and bias with * and +",
+            remedy="normalise first and apply weight and bias with * and +" + OR_DRAW,
         )
 
 
@@ -110,7 +110,7 @@ def batch_norm(
             "batch normalisation by statistics of the random batch",
             sites=frozenset().union(*(getattr(p, "sites", ()) for p in (input, weight, bias))),
             remedy="call .eval() on the module, so that it uses its running averages, or use "
-            "nn.LayerNorm",
+            "nn.LayerNorm" + OR_DRAW,
         )
     shape = tuple(input.shape)
     scale = _per_channel((running_var + eps).rsqrt(), shape)

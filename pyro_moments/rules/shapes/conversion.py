@@ -8,7 +8,7 @@ import torch
 
 from moment_calculus.operations.elementwise.composite import Composite
 from moment_calculus.operations.shapes.moves import converted
-from moment_calculus.refusals.errors import UnsupportedMoments
+from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.values import Deferred, Value
 from pyro_moments.rules.table import moment_rule, named
 
@@ -24,7 +24,7 @@ def _like(input: Value, probe: torch.Tensor) -> Value:
         raise UnsupportedMoments(
             f"a conversion of a random value to {probe.dtype}",
             sites=input.sites,
-            remedy="keep a floating-point dtype",
+            remedy="keep a floating-point dtype" + OR_DRAW,
         )
     if probe.dtype == own.dtype and probe.device == own.device:
         return input

@@ -9,9 +9,10 @@ import numpyro.distributions as dist
 import pytest
 from flax import linen
 from jax import random
+from numpyro.contrib.control_flow import scan
 from numpyro.contrib.module import flax_module
 
-from numpyro_moments import SVI, DeterministicELBO, DVIGuide, UnsupportedMoments
+from numpyro_moments import SVI, DeterministicELBO, DVIGuide, UnsupportedMoments, predict
 
 X, Y = jnp.linspace(-1, 1, 30).reshape(10, 3), jnp.linspace(0, 1, 10)
 
@@ -85,6 +86,63 @@ def test_silent_draws_are_refused(name, plate):
     assert raised.value.operation == f"jax.random.{name.split()[0]}"
     assert "test_draws.py" in raised.value.location
     assert "numpyro.sample" in raised.value.remedy
+
+
+def predicted(change, trained, **plate):
+    guide = DVIGuide()
+    svi = SVI(regression(trained), guide, DeterministicELBO())
+    params = svi.run(random.key(0), 1, progress_bar=False).params
+    return predict(regression(change, **plate), guide, params)["obs"].mean
+
+
+def unchanged(x):
+    return x
+
+
+@pytest.mark.parametrize("name", SILENT)
+def test_silent_draws_are_refused_in_predictions(name):
+    trained = SERVED["dropout at evaluation"] if name == "bernoulli" else unchanged
+    with pytest.raises(UnsupportedMoments, match="its predictions would be random") as raised:
+        predicted(SILENT[name], trained)
+    assert raised.value.operation == f"jax.random.{name.split()[0]}"
+    assert "test_draws.py" in raised.value.location
+
+
+@pytest.mark.parametrize("name", sorted(SERVED.keys() - {"recorded alone"}))
+def test_predictions_of_models_that_account_for_their_draws(name):
+    assert predicted(SERVED[name], SERVED[name]).shape == (10,)
+
+
+def test_predictions_of_a_subsample():
+    assert predicted(unchanged, unchanged, subsample_size=4).shape == (4,)
+
+
+def test_a_noise_that_is_recorded_would_be_predicted():
+    with pytest.raises(UnsupportedMoments, match="its predictions would be random"):
+        predicted(recorded, recorded)
+
+
+@pytest.mark.filterwarnings("ignore:Found vars in model but not guide")
+def test_a_loop_that_draws_what_it_goes_on_with_is_not_predicted():
+    """Without observations its states are draws, and all that follows."""
+
+    def model(y, feedback):
+        decay = numpyro.sample("decay", dist.Normal(0.0, 1.0))
+
+        def step(last, observed):
+            mean = decay * last if feedback else decay
+            now = numpyro.sample("obs", dist.Normal(mean, 1.0), obs=observed)
+            return (now if feedback else last), None
+
+        scan(step, 1.0, y, length=10)
+
+    guide = DVIGuide()
+    svi = SVI(model, guide, DeterministicELBO())
+    params = svi.run(random.key(0), 1, Y, True, progress_bar=False).params
+    assert predict(model, guide, params, Y, True)["obs"].mean.shape == (10,)
+    assert predict(model, guide, params, None, False)["obs"].mean.shape == (10,)
+    with pytest.raises(UnsupportedMoments, match="its predictions would be random"):
+        predict(model, guide, params, None, True)
 
 
 @pytest.mark.parametrize("name", SERVED)

@@ -153,6 +153,22 @@ def test_sites_of_local_latents_and_of_new_plates():
     assert predict(model, guide, params, X)["obs"].mean.shape == (len(X),)
 
 
+def test_constants_of_numpy_as_cut_points_under_jit():
+    def ordinal(x, y=None):
+        fn = dist.OrderedLogistic(x @ weights(), np.array([-0.5, 0.6]))
+        with numpyro.plate("data", len(x)):
+            numpyro.sample("obs", fn, obs=y)
+
+    guide, params = prepared(ordinal, X, jnp.zeros(len(X), int))
+
+    def probabilities(params, x):
+        return predict(ordinal, guide, params, x)["obs"].probs
+
+    found = jax.jit(probabilities)(params, X)
+    close(found.sum(-1), np.ones(len(X)))
+    close(found, probabilities(params, X))
+
+
 def student(x, y=None):
     shift = x * weights()
     with numpyro.plate("data", len(x)):

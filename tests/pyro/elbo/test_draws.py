@@ -9,7 +9,14 @@ import torch
 from pyro.infer.autoguide import AutoNormal, AutoNormalMessenger
 from torch import nn
 
-from pyro_moments import DeterministicELBO, DVIGuide, UnsupportedMoments
+from pyro_moments import (
+    DeterministicELBO,
+    DVIGuide,
+    Moments,
+    UnsupportedMoments,
+    predict,
+    propagate,
+)
 
 GUIDES = [lambda model: DVIGuide(), AutoNormal, AutoNormalMessenger]
 X, Y = torch.linspace(-1, 1, 30).reshape(10, 3), torch.linspace(0, 1, 10)
@@ -55,6 +62,34 @@ def test_silent_draws_are_refused(name, plate, guide):
     assert raised.value.operation.endswith(name)
     assert "test_draws.py" in raised.value.location
     assert "pyro.sample" in raised.value.remedy
+
+
+@pytest.mark.parametrize("plate", [{}, {"subsample_size": 4}])
+@pytest.mark.parametrize("name", SILENT)
+def test_silent_draws_are_refused_in_predictions(name, plate):
+    guide = DVIGuide()
+    predict(regression(lambda x: x, **plate), guide)
+    with pytest.raises(UnsupportedMoments, match="its predictions would be random") as raised:
+        predict(regression(SILENT[name], **plate), guide)
+    assert raised.value.operation.endswith(name)
+    assert "test_draws.py" in raised.value.location
+
+
+def test_predictions_of_models_that_account_for_their_draws():
+    for change in (nn.Dropout(0.3).eval(), with_parameters, with_module):
+        guide = DVIGuide()
+        first, second = (predict(regression(change), guide)["obs"].mean for _ in range(2))
+        assert torch.equal(first, second)
+
+
+@pytest.mark.parametrize("name", SILENT)
+def test_silent_draws_are_refused_in_propagation(name):
+    noisy = Moments(torch.zeros(10, 3), variance=torch.ones(10, 3))
+    with pytest.raises(UnsupportedMoments, match="the function draws random numbers") as raised:
+        propagate(lambda h: h + SILENT[name](X), noisy)
+    assert raised.value.operation.endswith(name)
+    assert "test_draws.py" in raised.value.location
+    propagate(lambda h: h + nn.Linear(3, 3)(X), noisy)  # draws the values it begins with
 
 
 @pytest.mark.parametrize("guide", GUIDES)

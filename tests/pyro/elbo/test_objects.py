@@ -107,6 +107,15 @@ def test_torch_optimisers_train_the_module(local):
     assert loss.item() < 0.5 * first
 
 
+def test_the_first_call_of_a_loss_makes_its_parameters():
+    """As the README says: an optimiser that is made before has nothing to train."""
+    x, y = models.data()
+    module = DeterministicELBO()(models.linear_regression, DVIGuide())
+    assert list(module.parameters()) == []
+    module(x, y)
+    assert sum(parameter.numel() for parameter in module.parameters()) == 2 * (3 + 1)
+
+
 def test_the_parameter_store_restores_a_guide():
     x, y = models.data()
     svi = SVI(models.linear_regression, DVIGuide(), DeterministicELBO())

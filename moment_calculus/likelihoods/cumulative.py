@@ -1,0 +1,128 @@
+"""Predictive distribution functions of the Normal, the Student and the Cauchy likelihood."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from moment_calculus.hosts.marginals import ContinuousMarginal, Marginal, NormalMarginal
+from moment_calculus.likelihoods.expectations import check_certain, expected_probability
+from moment_calculus.likelihoods.residual import scaled_expectation
+from moment_calculus.numerics.arrays import Array
+from moment_calculus.numerics.special import constants, double, namespace, ndtr
+from moment_calculus.operations.elementwise.arithmetic import is_value
+from moment_calculus.values import Deferred
+
+PRECISIONS, DEPTH = 256, 28.0  # nodes of the trapezoidal rule of _student, log of what it omits
+
+
+def _cumulative(expected: Callable, value: Array, loc: Any, scale: Any) -> Array:
+    """P(y ≤ value) for y = loc + scale·ε, from the distribution function of ε plus a Gaussian."""
+
+    def plain(x: Array) -> Array:
+        return expected(x, 0 * x)
+
+    if isinstance(loc, Deferred):
+        knots = (0.0, value)
+        return expected_probability(
+            lambda y, m, s: plain((y - m) / s), value, loc, scale, knots=knots
+        )
+    return scaled_expectation(expected, plain, value, loc, scale)
+
+
+def _normal(mean: Array, variance: Array) -> Array:
+    return ndtr(double(mean) / (1 + double(variance)) ** 0.5)
+
+
+def normal_cumulative(value: Array, loc: Any, scale: Any) -> Array:
+    """P(y ≤ value) of a Normal likelihood, weights and noise together.
+
+    Closed form given the scale, of a Gaussian location; a random scale, or a location that is a
+    function of a Gaussian, is integrated.
+
+    Args:
+        value: where, an array.
+        loc: location, array or value.
+        scale: standard deviation, array, number or a positive function of a Gaussian.
+
+    Raises:
+        UnsupportedMoments: as :func:`moment_calculus.likelihoods.normal.normal`.
+    """
+    return _cumulative(_normal, value, loc, scale)
+
+
+def student_t_cumulative(value: Array, df: Any, loc: Any, scale: Any) -> Array:
+    """P(y ≤ value) of a Student likelihood, weights and noise together.
+
+    Args:
+        value: where, an array.
+        df: degrees of freedom, array or number, certain.
+        loc: location, array or value.
+        scale: array, number or a positive function of a Gaussian.
+
+    Raises:
+        UnsupportedMoments: if the degrees are random, or as of
+            :func:`moment_calculus.likelihoods.location_scale.student_t`.
+
+    Source: the Student distribution is a Normal whose precision has a Gamma distribution; the
+        trapezoidal rule over the logarithm of the precision.
+    """
+    check_certain(df=df)
+    return _cumulative(partial(_student, df), value, loc, scale)
+
+
+def _student(df: Any, mean: Array, variance: Array) -> Array:
+    """E[T(x)] of the standard distribution function for Gaussian x."""
+    mean, variance = double(mean), double(variance)
+    xp = namespace(mean)
+    df = df + 0 * mean
+    reach = 2 * DEPTH / df + 2 * (DEPTH / df) ** 0.5
+    start, end = -reach, xp.log1p(reach)
+    shares = np.linspace(0.0, 1.0, PRECISIONS).reshape((-1,) + (1,) * len(mean.shape))
+    log_precision = start + (end - start) * constants(shares, mean)
+    weights = xp.exp(df / 2 * (log_precision - xp.expm1(log_precision)))
+    precision = xp.exp(log_precision)
+    given = ndtr(mean * (precision / (1 + precision * variance)) ** 0.5)
+    return xp.sum(weights * given, axis=0) / xp.sum(weights, axis=0)
+
+
+def normal_marginal(name: str, loc: Any, scale: Any) -> Marginal:
+    """What is known of the predictive distribution of a Normal likelihood.
+
+    Args:
+        name: the site.
+        loc: location, array or value.
+        scale: array, number or value.
+    """
+    if isinstance(loc, Deferred) or is_value(scale):
+        cumulative = partial(normal_cumulative, loc=loc, scale=scale)
+        return ContinuousMarginal(name, "Normal", cumulative)
+    return NormalMarginal(name, "Normal")
+
+
+def student_t_marginal(name: str, df: Any, loc: Any, scale: Any) -> Marginal:
+    """What is known of the predictive distribution of a Student likelihood.
+
+    Args:
+        name: the site.
+        df: degrees of freedom; there is no distribution function for random ones.
+        loc: location, array or value.
+        scale: array, number or value.
+    """
+    cumulative = partial(student_t_cumulative, df=df, loc=loc, scale=scale)
+    return ContinuousMarginal(name, "StudentT", cumulative)
+
+
+def cauchy_marginal(name: str, loc: Any, scale: Any) -> Marginal:
+    """:func:`student_t_marginal` with one degree of freedom.
+
+    Args:
+        name: the site.
+        loc: location, array or value.
+        scale: array, number or value.
+    """
+    cumulative = partial(student_t_cumulative, df=1.0, loc=loc, scale=scale)
+    return ContinuousMarginal(name, "Cauchy", cumulative)

@@ -1,0 +1,173 @@
+"""Quantiles of distributions by what is known of them: moments, densities or probabilities."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from moment_calculus.numerics.arrays import Array
+from moment_calculus.numerics.execution import repeated
+from moment_calculus.numerics.special import constants, namespace, ndtri
+
+FURTHEST = 1e30  # moments that are larger say nothing of where the quantiles are
+ROUNDS = 500  # in which a bracket is widened and halved
+LEFT, RIGHT, HALVING, FAILED = 0, 1, 2, 3  # phases of a search
+AT_ONCE, ROUND, COUNTED = 2**13, 32, 2**22  # elements and counts in one round; counts at most
+
+
+def normal_quantile(mean: Array, variance: Array, levels: Array) -> Array:
+    """Quantiles of Normals.
+
+    Args:
+        mean: [...].
+        variance: [...].
+        levels: between 0 and 1, broadcastable to the mean.
+    """
+    return mean + variance**0.5 * ndtri(levels)
+
+
+def inverse(
+    increasing: Callable[[Array], Array],
+    levels: Array,
+    centre: Array,
+    width: Array,
+    bounds: tuple[Any, Any] = (-math.inf, math.inf),
+) -> Array:
+    """Where an increasing function takes some values: a bracket is widened, then halved.
+
+    The function is called at one place of the program only, for the time to compile in JAX.
+
+    Args:
+        increasing: from an array of the shape of the levels to one like it.
+        levels: the values that it is to take.
+        centre: where to begin, of the same shape and dtype; at zero, if it is NaN or huge.
+        width: how far to look first, likewise; one, if it is NaN, huge or zero.
+        bounds: numbers or arrays between which the result is.
+
+    Returns:
+        Array of the shape of the levels, as precise as the function; NaN where that is.
+    """
+    xp = namespace(levels)
+    centre = xp.where(xp.abs(centre) < FURTHEST, centre, xp.zeros_like(centre))
+    width = xp.where((width < FURTHEST) & (width > 0), width, xp.ones_like(width))
+    lower, upper = (xp.zeros_like(centre) + bound for bound in bounds)
+
+    def step(search: _Search) -> _Search:
+        x = xp.minimum(xp.maximum(search.place(xp, centre), lower), upper)
+        return search.narrowed(xp, x, increasing(x) - levels, (x <= lower, x >= upper))
+
+    zero = xp.zeros_like(centre)
+    start = _Search(zero, zero, -width, zero, constants(0.0, centre))
+    found = repeated(lambda search: search.is_open(xp), step, start)
+    return xp.where(found.phase == FAILED, math.nan, found.middle())
+
+
+class _Search(NamedTuple):
+    """A search for a place between two ends: first for the lower, then for the upper one."""
+
+    low: Array
+    high: Array
+    step: Array  # from the centre
+    phase: Array
+    rounds: Array
+
+    def middle(self) -> Array:
+        return self.low + (self.high - self.low) / 2
+
+    def is_open(self, xp: Any) -> Array:
+        """Whether any bracket is not yet there, or wide."""
+        size = xp.maximum(xp.abs(self.low), xp.abs(self.high))
+        wide = self.high - self.low > 4 * float(xp.finfo(size.dtype).eps) * size
+        busy = (self.phase < HALVING) | ((self.phase == HALVING) & wide)
+        return xp.any(busy) & (self.rounds < ROUNDS)
+
+    def place(self, xp: Any, centre: Array) -> Array:
+        """Where to look next."""
+        return xp.where(self.phase < HALVING, centre + self.step, self.middle())
+
+    def narrowed(self, xp: Any, x: Array, excess: Array, at_bounds: tuple) -> _Search:
+        """What is known when the function has been seen at a place."""
+        below, above = (excess < 0) | at_bounds[0], (excess >= 0) | at_bounds[1]
+        left, right = self.phase == LEFT, self.phase == RIGHT
+        halving = self.phase == HALVING
+        got_low, got_high = left & below, right & above
+        failed = xp.isnan(excess) & ~at_bounds[0] & ~at_bounds[1]
+        phase = xp.where(got_low | got_high, self.phase + 1, self.phase)
+        doubled = xp.where(left | right, 2 * self.step, self.step)
+        return _Search(
+            xp.where(got_low | (halving & below), x, self.low),
+            xp.where(got_high | (halving & ~below), x, self.high),
+            xp.where(got_low, xp.abs(self.step), doubled),
+            xp.where(failed, FAILED + 0 * phase, phase),
+            self.rounds + 1,
+        )
+
+
+def count_quantile(
+    probability: Callable[[Array], Array],
+    levels: Array,
+    mean: Array,
+    variance: Array,
+    bounds: tuple[Any, Any] = (0, math.inf),
+) -> Array:
+    """The smallest counts whose cumulative probabilities reach some levels, by summation.
+
+    The work is proportional to the largest count. Where the sum of the probabilities falls short
+    of a level by rounding, the result is the bound of Cantelli's inequality.
+
+    Args:
+        probability: from counts [counts, *shape] to their probabilities.
+        levels: between 0 and 1, [*shape].
+        mean: of the counts, likewise.
+        variance: of the counts, likewise.
+        bounds: the smallest count there is, a number, and the largest, number or array.
+
+    Returns:
+        Counts as floating-point numbers [*shape]; NaN where they exceed four millions, or a
+        probability is NaN.
+    """
+    xp = namespace(levels)
+    first, last = bounds
+    size = min(max(AT_ONCE // max(math.prod(levels.shape), 1), 1), ROUND)
+    ramp = constants(np.arange(size).reshape((-1,) + (1,) * levels.ndim), levels)
+    bound = 1 + xp.floor(mean + (variance * levels / (1 - levels)) ** 0.5)
+    limit = xp.minimum(bound, last + xp.zeros_like(bound))
+    wanted = xp.isfinite(mean + variance)
+
+    def unfinished(state: tuple) -> Array:
+        start, _, found = state
+        open_ = wanted & xp.isnan(found) & (start <= limit) & (start - first < COUNTED)
+        return xp.any(open_)
+
+    def further(state: tuple) -> tuple:
+        start, total, found = state
+        counts = start + ramp
+        sums = total + xp.cumulative_sum(probability(counts + 0 * levels), axis=0)
+        reached = sums >= levels
+        hit = xp.min(xp.where(reached, counts, math.inf), axis=0)
+        found = xp.where(xp.isnan(found) & xp.isfinite(hit), hit, found)
+        return start + size, sums[-1, ...], found
+
+    zero = 0 * levels
+    state = (constants(float(first), levels), zero, zero + math.nan)
+    start, total, found = repeated(unfinished, further, state)
+    short = xp.isnan(found) & (start > limit) & ~xp.isnan(total)
+    return xp.where(short, limit, found)
+
+
+def class_quantile(probabilities: Array, levels: Array) -> Array:
+    """The first of some ordered classes whose cumulative probabilities reach some levels.
+
+    Args:
+        probabilities: [..., classes].
+        levels: between 0 and 1, broadcastable to the leading axes.
+
+    Returns:
+        Indices of classes as floating-point numbers.
+    """
+    xp = namespace(probabilities)
+    sums = xp.cumulative_sum(probabilities, axis=-1)[..., :-1]
+    return xp.sum(xp.astype(sums < levels[..., None], probabilities.dtype), axis=-1)

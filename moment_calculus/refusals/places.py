@@ -1,0 +1,62 @@
+"""Where in the user's program something was called, past the frames of libraries."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+import sysconfig
+from types import FrameType
+
+# Packages whose frames are not the user's: this one, the hosts, what networks are written in.
+LIBRARIES = frozenset(
+    "beartype einops equinox flax functorch guides haiku jax jaxlib jaxtyping moment_calculus "
+    "numpy numpyro numpyro_moments opt_einsum pyro pyro_moments torch torchvision".split()
+)
+
+
+def is_library(frame: FrameType) -> bool:
+    """Whether a frame runs code of a library, or of Python itself.
+
+    Args:
+        frame: of the stack.
+    """
+    package = frame.f_globals.get("__name__", "").partition(".")[0]
+    return package in LIBRARIES or is_standard(frame.f_code.co_filename)
+
+
+@functools.cache
+def is_standard(file: str) -> bool:
+    """Whether a file is Python's own, or generated: cells of a notebook and <stdin> are not.
+
+    Args:
+        file: its name.
+    """
+    if file.startswith(("<frozen", "<@")):  # by importlib, by beartype
+        return True
+    inside = file.startswith(os.path.join(sysconfig.get_path("stdlib"), ""))
+    return inside and not any(part in file for part in ("site-packages", "dist-packages"))
+
+
+def calling_line() -> str:
+    """File and line of the user's innermost frame; empty if there is none."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and is_library(frame):
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame is not None else ""
+
+
+def raising_line(error: BaseException) -> str:
+    """File and line of the user's innermost frame where an error began; empty if there is none.
+
+    Args:
+        error: one that was caught, possibly made from another one.
+    """
+    while error.__cause__ is not None:
+        error = error.__cause__
+    found, step = "", error.__traceback__
+    while step is not None:
+        if not is_library(step.tb_frame):
+            found = f"{step.tb_frame.f_code.co_filename}:{step.tb_lineno}"
+        step = step.tb_next
+    return found
