@@ -10,6 +10,7 @@ from moment_calculus.functions.chains import Knots, merged
 from moment_calculus.numerics.arrays import Array, positive_part
 from moment_calculus.numerics.quadrature import nodes
 from moment_calculus.numerics.special import double, safe_scale
+from moment_calculus.operations.elementwise.alignment import aligned
 from moment_calculus.operations.elementwise.arithmetic import is_value, shape_of
 from moment_calculus.operations.shapes.reshaping import broadcast
 from moment_calculus.refusals.errors import UnsupportedMoments
@@ -89,7 +90,7 @@ def conditional(first: Gaussian, second: Gaussian, points: Array) -> tuple[Array
     Raises:
         UnsupportedMoments: if their covariance is not known.
     """
-    covariance = elementwise_covariance(first, second)
+    covariance = elementwise_covariance(*aligned(first, second)[:2])
     if covariance is None:
         raise UnsupportedMoments(
             "two parameters of a likelihood depend on the same latent site(s) and their "
