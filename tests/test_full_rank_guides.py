@@ -1,6 +1,6 @@
-"""Full-rank guides in both hosts: location and noise of one likelihood depend on each other.
+"""Full-rank guides in both hosts: matrices of weights, and noise that depends on the location.
 
-The oracle integrates over the noise, and over the location given the noise.
+The oracle of the noise integrates over it, and over the location given the noise.
 """
 
 from __future__ import annotations
@@ -68,6 +68,72 @@ def expected(family, noise, parts, x, y):
     of_weights = -0.5 * (np.log(2 * np.pi * scales**2) + squares).sum()
     entropy = stats.multivariate_normal(mean, covariance).entropy()
     return -(fit + of_noise + of_weights + entropy)
+
+
+def network(outputs, observe):
+    """Weights as matrices of several rows and columns; names in the order of the sites."""
+
+    def model(host, x, y):
+        weight = models.weights(host, "a_weight", INPUTS, 4)
+        hidden = host.np.tanh(x @ weight + models.weights(host, "b_bias", 4))
+        weight = models.weights(host, "c_weight", outputs, 4)
+        out = hidden @ weight.T + models.weights(host, "d_bias", outputs)
+        with host.plate("data", models.POINTS):
+            host.sample("obs", observe(host, out), obs=y)
+
+    return model
+
+
+def multivariate(host, x, y):
+    """All outputs of a linear map with the same noise, and their differences in a factor."""
+    out = x @ models.weights(host, "a_weight", INPUTS, 2) + models.weights(host, "b_bias", 2)
+    with host.plate("data", models.POINTS):
+        host.sample("obs", host.dist.Normal(out, 0.3).to_event(1), obs=host.np.stack([y, y], -1))
+        host.sample("less", host.dist.Normal(out[:, 0] - out[:, 1], 0.3), obs=y)
+
+
+NETWORKS = {
+    "heteroscedastic": (
+        network(2, lambda h, f: h.dist.Normal(f[:, 0], h.np.exp(0.5 * f[:, 1]))),
+        "y",
+        26,
+    ),
+    "classes": (network(3, lambda h, f: h.dist.Categorical(logits=f)), "classes", 31),
+    "linear": (multivariate, "y", 8),
+}
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_matrices_of_a_full_rank_guide_in_both_hosts(name):
+    model, target, size = NETWORKS[name]
+    data = models.arrays()
+    parts = posterior(size, spread=0.1)
+    with precision("float64"):
+        ours, theirs = (
+            loss(model, KINDS[size % 2], parts, data["x"], data[target]).item()
+            for loss in HOSTS.values()
+        )
+    assert ours == pytest.approx(theirs, rel=1e-9)
+
+
+def test_a_linear_map_with_dependent_weights_is_exact():
+    data = models.arrays()
+    parts = posterior(8)
+    mean, covariance = parts["loc"], parts["covariance"]
+    fit = 0.0
+    for column in ([1, 0], [0, 1], [1, -1]):  # both outputs, and their difference
+        design = np.hstack([np.kron(data["x"], column), np.tile(column, (models.POINTS, 1))])
+        variance = np.einsum("ni,ij,nj->n", design, covariance, design)
+        squared = (data["y"] - design @ mean) ** 2 + variance
+        fit += (stats.norm(0, 0.3).logpdf(0) - 0.5 * squared / 0.3**2).sum()
+    prior = np.array([1 / INPUTS] * 6 + [0.5] * 2)  # variances, by the number of inputs
+    squares = (mean**2 + np.diag(covariance)) / prior
+    of_weights = -0.5 * (np.log(2 * np.pi * prior) + squares).sum()
+    entropy = stats.multivariate_normal(mean, covariance).entropy()
+    with precision("float64"):
+        for name, loss in HOSTS.items():
+            ours = loss(multivariate, KINDS[0], parts, data["x"], data["y"]).item()
+            assert ours == pytest.approx(-(fit + of_weights + entropy), rel=1e-9), name
 
 
 @pytest.mark.parametrize(
