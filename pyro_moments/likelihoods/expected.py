@@ -26,8 +26,8 @@ def evaluate(name: str, fn: Any, value: Any) -> torch.Tensor:
     {site}
         ValueError: the distribution's own, if an observation is outside its support.
     """
-    if not isinstance(value, MomentTensor) and not has_moments(fn):
-        return fn.log_prob(value)
+    if (known := _of_certain(fn, value)) is not None:
+        return known
     if isinstance(fn, torch.distributions.Independent):
         return sum_rightmost(evaluate(name, fn.base_dist, value), fn.reinterpreted_batch_ndims)
     if isinstance(fn, MaskedDistribution):
@@ -42,6 +42,13 @@ def evaluate(name: str, fn: Any, value: Any) -> torch.Tensor:
     if fn.event_dim or not _is_univariate(value):
         raise no_expected_log_prob(name, fn, EXPECTED_LOG_PROB, host="Pyro")
     return univariate.expected(fn, value)
+
+
+def _of_certain(fn: Any, value: Any) -> torch.Tensor | None:
+    """What the host knows, and the terms of a batch without elements."""
+    if not isinstance(value, MomentTensor) and not has_moments(fn):
+        return fn.log_prob(value)
+    return torch.zeros(fn.batch_shape, device=value.device) if 0 in fn.batch_shape else None
 
 
 def _check_support(fn: Any, value: torch.Tensor) -> None:
