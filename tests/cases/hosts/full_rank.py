@@ -40,7 +40,7 @@ def pyro_loss(model: Callable, kind: str, parts: dict[str, Any], *data: Any) -> 
     """Negative ELBO in Pyro, in double precision."""
     pyro.clear_param_store()
     model = partial(model, models.PYRO)
-    tensors = [torch.as_tensor(array) for array in data]
+    tensors = [torch.tensor(array) for array in data]
     guide = getattr(pyro_guides, kind)(model, **_options(kind))
     guide(*tensors)
     if kind == LOW_RANK:
