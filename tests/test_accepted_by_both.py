@@ -81,7 +81,7 @@ def sizes(model, data):
     return sum(np.size(site["value"]) for site in sites)
 
 
-@pytest.mark.parametrize(("name", "kind"), zip(FULL_RANK, cycle(KINDS), strict=False))
+@pytest.mark.parametrize(("name", "kind"), list(zip(FULL_RANK, cycle(KINDS), strict=False)))
 def test_full_rank(name, kind):
     """All components alike: the hosts put the sites in different orders."""
     model, arguments = CASES[name]

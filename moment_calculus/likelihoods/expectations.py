@@ -9,9 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from moment_calculus.functions.algebra import Scaled
+from moment_calculus.functions.families.exponential import Exp, infinite_where_held
+from moment_calculus.functions.rescaled import Rescaled
 from moment_calculus.likelihoods.drivers import Drivers, Grid, drivers_of
 from moment_calculus.numerics.arrays import Array
-from moment_calculus.numerics.special import in_precision_of, logsumexp, namespace, stop_gradient
+from moment_calculus.numerics.special import (
+    in_precision_of,
+    infinite_beyond,
+    logsumexp,
+    namespace,
+    stop_gradient,
+)
 from moment_calculus.operations.elementwise.arithmetic import is_value
 from moment_calculus.refusals.errors import UnsupportedMoments
 
@@ -19,13 +28,24 @@ ZOOMS = 3  # each finds the peak of a density about 20 times more closely
 WIDTHS = (1.0, 1e-2, 1e-4)  # panels around it resolve peaks of width 1e-5 to 36
 
 
+_GROWING = (Exp, Rescaled)
+
+
 def expected_value(operand: Any) -> Any:
     """E[x] of a value; an array or number itself.
+
+    Infinite where a mean of exponentials is beyond the range of the dtype, without a gradient.
 
     Args:
         operand: value, array or number.
     """
-    return operand.gaussian().mean if hasattr(operand, "gaussian") else operand
+    if not hasattr(operand, "gaussian"):
+        return operand
+    function = getattr(operand, "function", None)
+    if isinstance(function, Scaled):
+        return function.scale * expected_value(operand.of(function.inner)) + function.shift
+    mean = operand.gaussian().mean
+    return infinite_where_held(mean) if type(function) in _GROWING else mean
 
 
 def expectation(
@@ -57,7 +77,7 @@ def expectation(
     if not drivers.gaussians:
         return function(*arguments)
     grid = drivers.grid(knots or (0.0,))
-    return _mean(grid, function(*drivers.at(grid.points)), _like(drivers))
+    return infinite_beyond(_mean(grid, function(*drivers.at(grid.points)), _like(drivers)))
 
 
 def _like(drivers: Drivers) -> Array:
@@ -99,7 +119,13 @@ def moments_of_observation(
     centre = _mean(grid, given, grid.weights)
     like = _like(drivers)
     spread = _mean(grid, (given - centre) ** 2, like)
-    return in_precision_of(centre, like), spread, _mean(grid, variance(*values) + 0 * given, like)
+    xp = namespace(given)
+    undefined = xp.where(
+        xp.isnan(given), given, xp.zeros_like(given)
+    )  # without a mean, no variance
+    given = _mean(grid, variance(*values) + undefined, like)
+    centre = in_precision_of(centre, like)
+    return infinite_beyond(centre), infinite_beyond(spread), infinite_beyond(given)
 
 
 def log_expectation(

@@ -10,16 +10,30 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from moment_calculus.likelihoods.location_scale import cauchy, laplace, student_t
+from moment_calculus.likelihoods.location_scale import cauchy, half_cauchy, laplace, student_t
 from moment_calculus.likelihoods.multivariate import multivariate_normal
 from moment_calculus.likelihoods.normal import (
+    half_normal,
     log_normal,
     normal,
     normal_log_predictive,
     normal_predictive,
 )
-from moment_calculus.likelihoods.rates import exponential, gamma, gamma_poisson, poisson, weibull
-from moment_calculus.likelihoods.trials import bernoulli, binomial, geometric, negative_binomial
+from moment_calculus.likelihoods.rates import (
+    exponential,
+    gamma,
+    gamma_poisson,
+    inverse_gamma,
+    poisson,
+    weibull,
+)
+from moment_calculus.likelihoods.trials import (
+    bernoulli,
+    beta,
+    binomial,
+    geometric,
+    negative_binomial,
+)
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.values import Value
 
@@ -67,8 +81,12 @@ FAMILIES = (
     Family("NegativeBinomial", negative_binomial, "total_count", odds=True),
     Family("Geometric", geometric, odds=True),
     Family("Poisson", poisson, "rate"),
-    Family("Exponential", exponential, "rate"),
-    Family("Gamma", gamma, "concentration rate"),
+    Family("Exponential", exponential, "rate", latent=True),
+    Family("Gamma", gamma, "concentration rate", latent=True),
+    Family("InverseGamma", inverse_gamma, "concentration rate", latent=True),
+    Family("HalfNormal", half_normal, "scale", latent=True),
+    Family("HalfCauchy", half_cauchy, "scale", latent=True),
+    Family("Beta", beta, "concentration1 concentration0", latent=True),
     Family("GammaPoisson", gamma_poisson, "concentration rate"),
-    Family("Weibull", weibull, "scale concentration"),
+    Family("Weibull", weibull, "scale concentration", latent=True),
 )

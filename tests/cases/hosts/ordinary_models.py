@@ -192,4 +192,4 @@ CASES: dict[str, tuple[Callable, str]] = {
     "precision": positive(lambda xp, s: 1 / xp.sqrt(s)),
     "power": positive(lambda xp, s: s**-0.5),
 }
-FULL_RANK = ("linear", "logistic", "overdispersed", "eight schools, not centred")
+FULL_RANK = ("linear", "logistic", "eight schools, not centred")
