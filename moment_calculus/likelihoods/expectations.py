@@ -120,9 +120,8 @@ def moments_of_observation(
     like = _like(drivers)
     spread = _mean(grid, (given - centre) ** 2, like)
     xp = namespace(given)
-    undefined = xp.where(
-        xp.isnan(given), given, xp.zeros_like(given)
-    )  # without a mean, no variance
+    # without a mean there is no variance either
+    undefined = xp.where(xp.isnan(given), given, xp.zeros_like(given))
     given = _mean(grid, variance(*values) + undefined, like)
     centre = in_precision_of(centre, like)
     return infinite_beyond(centre), infinite_beyond(spread), infinite_beyond(given)
