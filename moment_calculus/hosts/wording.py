@@ -206,6 +206,13 @@ def no_posterior_moments(name: str, posterior: Any, remedy: str = "") -> Unsuppo
         posterior: its distribution, without expansions and the like.
         remedy: what to do about it; by default to draw the site.
     """
+    if mixing := [part for part in getattr(posterior, "transforms", ()) if part.domain.event_dim]:
+        return UnsupportedMoments(
+            f"the components of guide site '{name}' are mixed by its {type(mixing[0]).__name__}: "
+            "they have no analytic moments",
+            sites=[name],
+            remedy=f"draw it by reparameterisation: DeterministicELBO(sample_sites=['{name}'])",
+        )
     return UnsupportedMoments(
         f"guide site '{name}' has a {type(posterior).__name__} posterior; analytic moments need "
         "independent Normal components, elementwise transforms of them, or a multivariate Normal",

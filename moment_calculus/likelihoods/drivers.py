@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from moment_calculus.functions.chains import Knots, merged
+from moment_calculus.functions.chains import Bounds, Knots, merged
 from moment_calculus.numerics.arrays import Array, positive_part
 from moment_calculus.numerics.quadrature import nodes
-from moment_calculus.numerics.special import double, safe_scale
+from moment_calculus.numerics.special import double, namespace, safe_scale
+from moment_calculus.operations.elementwise.alignment import aligned
 from moment_calculus.operations.elementwise.arithmetic import is_value, shape_of
 from moment_calculus.operations.shapes.reshaping import broadcast
 from moment_calculus.refusals.errors import UnsupportedMoments
@@ -89,7 +91,7 @@ def conditional(first: Gaussian, second: Gaussian, points: Array) -> tuple[Array
     Raises:
         UnsupportedMoments: if their covariance is not known.
     """
-    covariance = elementwise_covariance(first, second)
+    covariance = elementwise_covariance(*aligned(first, second)[:2])
     if covariance is None:
         raise UnsupportedMoments(
             "two parameters of a likelihood depend on the same latent site(s) and their "
@@ -178,4 +180,15 @@ def _function(
 
 
 def _at(value: Any, points: Array) -> Array:
-    return value(points) if isinstance(value, Deferred) else points
+    return _inside(value(points), value.bounds) if isinstance(value, Deferred) else points
+
+
+def _inside(values: Array, bounds: Bounds) -> Array:
+    """Values of an interval without its ends, which rounding reaches and where densities vanish."""
+    if not bounds.open_ended or math.inf in (-bounds.low, bounds.high):
+        return values
+    xp = namespace(values)
+    smallest, step = float(xp.finfo(values.dtype).tiny), float(xp.finfo(values.dtype).eps)
+    low = bounds.low + max(step * abs(bounds.low), smallest)
+    high = bounds.high - max(step * abs(bounds.high), smallest)
+    return xp.clip(values, min=low, max=high)

@@ -10,9 +10,18 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from moment_calculus.functions.algebra import Scaled
+from moment_calculus.functions.families.exponential import Exp, infinite_where_held
+from moment_calculus.functions.rescaled import Rescaled
 from moment_calculus.likelihoods.drivers import Drivers, Grid, drivers_of
 from moment_calculus.numerics.arrays import Array
-from moment_calculus.numerics.special import in_precision_of, logsumexp, namespace, stop_gradient
+from moment_calculus.numerics.special import (
+    in_precision_of,
+    infinite_beyond,
+    logsumexp,
+    namespace,
+    stop_gradient,
+)
 from moment_calculus.operations.elementwise.arithmetic import is_value
 from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.values import Deferred
@@ -23,15 +32,24 @@ WIDTHS = (1.0, 1e-2, 1e-4)  # panels around it resolve peaks of width 1e-5 to 36
 NEGLIGIBLE = 1e-9  # weight of the nodes where a probability is not known
 
 
+_GROWING = (Exp, Rescaled)
+
+
 def expected_value(operand: Any) -> Any:
     """E[x] of a value; an array or number itself.
+
+    Infinite where a mean of exponentials is beyond the range of the dtype, without a gradient.
 
     Args:
         operand: value, array or number.
     """
-    if isinstance(operand, Deferred):
-        return operand.expectation
-    return operand.gaussian().mean if hasattr(operand, "gaussian") else operand
+    if not hasattr(operand, "gaussian"):
+        return operand
+    function = getattr(operand, "function", None)
+    if isinstance(function, Scaled):
+        return function.scale * expected_value(operand.of(function.inner)) + function.shift
+    mean = operand.expectation if isinstance(operand, Deferred) else operand.gaussian().mean
+    return infinite_where_held(mean) if type(function) in _GROWING else mean
 
 
 def expectation(
@@ -63,7 +81,7 @@ def expectation(
     if not drivers.gaussians:
         return function(*arguments)
     grid = drivers.grid(knots or (0.0,))
-    return _mean(grid, function(*drivers.at(grid.points)), _like(drivers))
+    return infinite_beyond(_mean(grid, function(*drivers.at(grid.points)), _like(drivers)))
 
 
 def _like(drivers: Drivers) -> Array:
@@ -109,11 +127,13 @@ def moments_of_observation(
     centre = _mean(grid, given, grid.weights)
     like = _like(drivers)
     spread = _mean(grid, (given - centre) ** 2, like)
-    noise = _total(grid, variance(*values) + 0 * given)
+    xp = namespace(given)
+    # without a mean there is no variance either
+    undefined = xp.where(xp.isnan(given), given, xp.zeros_like(given))
+    noise = _total(grid, variance(*values) + undefined)
     aleatoric = in_precision_of(noise, like)
-    xp = namespace(noise)
-    aleatoric = xp.where(xp.isinf(noise), math.inf, aleatoric)  # there is no variance
-    return in_precision_of(centre, like), spread, aleatoric
+    aleatoric = xp.where(xp.isinf(noise), math.inf, infinite_beyond(aleatoric))  # there is none
+    return infinite_beyond(in_precision_of(centre, like)), infinite_beyond(spread), aleatoric
 
 
 def log_expectation(

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from moment_calculus.hosts.marginals import Marginal
-from moment_calculus.likelihoods import priors
 from moment_calculus.likelihoods.cumulative import (
     cauchy_marginal,
     normal_marginal,
@@ -20,19 +19,35 @@ from moment_calculus.likelihoods.cumulative import (
 from moment_calculus.likelihoods.location_scale import (
     cauchy,
     cauchy_predictive,
+    half_cauchy,
     laplace,
     student_t,
     student_t_predictive,
 )
 from moment_calculus.likelihoods.multivariate import multivariate_normal
 from moment_calculus.likelihoods.normal import (
+    half_normal,
     log_normal,
     normal,
     normal_log_predictive,
     normal_predictive,
 )
-from moment_calculus.likelihoods.rates import exponential, gamma, gamma_poisson, poisson, weibull
-from moment_calculus.likelihoods.trials import bernoulli, binomial, geometric, negative_binomial
+from moment_calculus.likelihoods.rates import (
+    exponential,
+    gamma,
+    gamma_poisson,
+    inverse_gamma,
+    poisson,
+    weibull,
+)
+from moment_calculus.likelihoods.transformed import uniform_prior
+from moment_calculus.likelihoods.trials import (
+    bernoulli,
+    beta,
+    binomial,
+    geometric,
+    negative_binomial,
+)
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.values import Value
 
@@ -105,13 +120,13 @@ FAMILIES = (
     Family("NegativeBinomial", negative_binomial, "total_count", odds=True),
     Family("Geometric", geometric, odds=True),
     Family("Poisson", poisson, "rate"),
-    Family("Exponential", exponential, "rate", latent=priors.exponential_prior),
-    Family("Gamma", gamma, "concentration rate", latent=priors.gamma_prior),
+    Family("Exponential", exponential, "rate", latent=exponential),
+    Family("Gamma", gamma, "concentration rate", latent=gamma),
+    Family("InverseGamma", inverse_gamma, "concentration rate", latent=inverse_gamma),
+    Family("HalfNormal", half_normal, "scale", latent=half_normal),
+    Family("HalfCauchy", half_cauchy, "scale", latent=half_cauchy),
+    Family("Beta", beta, "concentration1 concentration0", latent=beta),
     Family("GammaPoisson", gamma_poisson, "concentration rate"),
-    Family("Weibull", weibull, "scale concentration"),
-    Family("HalfNormal", None, "scale", latent=priors.half_normal_prior),
-    Family("HalfCauchy", None, "scale", latent=priors.half_cauchy_prior),
-    Family("InverseGamma", None, "concentration rate", latent=priors.inverse_gamma_prior),
-    Family("Beta", None, "concentration1 concentration0", latent=priors.beta_prior),
-    Family("Uniform", None, "low high", latent=priors.uniform_prior),
+    Family("Weibull", weibull, "scale concentration", latent=weibull),
+    Family("Uniform", None, "low high", latent=uniform_prior),
 )

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from moment_calculus.functions.families.named import log_1p_exp
 from moment_calculus.functions.series.log_square import expected_log1p_square
 from moment_calculus.functions.table import activation
 from moment_calculus.likelihoods.expectations import (
@@ -20,6 +21,7 @@ from moment_calculus.likelihoods.links import log
 from moment_calculus.likelihoods.residual import check_positive, scaled_expectation
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.special import constants, gammaln, namespace
+from moment_calculus.operations.elementwise.arithmetic import apply, is_value, scale_shift
 from moment_calculus.values import Deferred, Gaussian
 
 
@@ -183,3 +185,25 @@ def _array(operand: Any) -> Any:
     if isinstance(operand, Gaussian):
         return operand.mean
     return operand.base.mean if isinstance(operand, Deferred) else operand
+
+
+def half_cauchy(value: Any, scale: Any) -> Array:
+    """E[log HalfCauchy(value; scale)], stable however large the value is.
+
+    Exact by one-dimensional quadrature for a certain scale, else see :func:`.expectation`.
+
+    Args:
+        value: positive observation, or positive function of a Gaussian.
+        scale: array, number or positive function of a Gaussian.
+
+    Source: log 2 − log π − log s − log(1 + e^{2 log y − 2 log s}).
+    """
+    log_value, log_scale = log(value), log(scale)
+    if is_value(log_scale):
+        ratio = expectation(lambda y, s: log_1p_exp(2 * (y - s)), log_value, log_scale)
+    elif is_value(log_value):
+        steps = scale_shift(log_value, 2.0, -2 * log_scale)
+        ratio = expected_value(apply(activation("softplus"), steps))
+    else:
+        ratio = log_1p_exp(2 * (log_value - log_scale))
+    return math.log(2 / math.pi) - expected_value(log_scale) - ratio

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from moment_calculus.functions.families.exponential import capped_exp
+from moment_calculus.functions.families.exponential import capped_exp, infinite_where_held
 from moment_calculus.likelihoods.drivers import conditional
 from moment_calculus.likelihoods.expectations import expected_value, log_expectation, log_weights
 from moment_calculus.likelihoods.links import log
@@ -81,6 +81,16 @@ def log_normal(value: Any, loc: Any, scale: Any) -> Array:
     return normal(logs, loc, scale) - expected_value(logs)
 
 
+def half_normal(value: Any, scale: Any) -> Array:
+    """E[log HalfNormal(value; scale)]: twice the density of :func:`normal` at zero.
+
+    Args:
+        value: positive observation, or positive function of a Gaussian.
+        scale: of the Normal, array, number or positive function of a Gaussian.
+    """
+    return math.log(2) + normal(value, 0.0, scale)
+
+
 def _normal_density(residual: Array, variance: Any, scale: Any) -> Array:
     squared = (residual * residual + variance) / (scale * scale)
     return -0.5 * (LOG_2PI + squared) - log(scale)
@@ -97,9 +107,15 @@ def _exponential_scale(residual: Any, driver: Gaussian, factor: Any) -> Array:
     """E[exp(−2h)(r² + …)] by completing the square: the mean of r shifts by −2 Cov(r, h)."""
     mean, variance, covariance = _with(residual, driver)
     shifted = mean - 2 * covariance
-    weight = capped_exp(2 * (driver.variance - driver.mean)) / factor**2
-    squared = weight * (shifted * shifted + variance)
+    weight = infinite_where_held(capped_exp(2 * (driver.variance - driver.mean))) / factor**2
+    squared = _product(weight, shifted * shifted + variance)
     return -0.5 * (LOG_2PI + squared) - driver.mean - log(factor)
+
+
+def _product(weight: Array, squared: Array) -> Array:
+    """E[exp(−2h)] · r², which is zero for r = 0 even where the weight is beyond every number."""
+    xp, product = namespace(weight), weight * squared
+    return xp.where(squared + xp.zeros_like(product) == 0, xp.zeros_like(product), product)
 
 
 def _with(residual: Any, driver: Gaussian) -> tuple[Array, Any, Any]:

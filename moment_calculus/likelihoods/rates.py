@@ -9,11 +9,13 @@ from __future__ import annotations
 from typing import Any
 
 from moment_calculus.functions.families.named import log_1p_exp
+from moment_calculus.functions.table import activation
 from moment_calculus.likelihoods.expectations import check_certain, expectation, expected_value
 from moment_calculus.likelihoods.links import expected_log_odds, log
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.special import gammaln, namespace
-from moment_calculus.operations.elementwise.arithmetic import is_value
+from moment_calculus.operations.elementwise.arithmetic import apply, is_value, scale_shift
+from moment_calculus.operations.elementwise.positive import power as power_of
 
 
 def poisson(value: Array, rate: Any) -> Array:
@@ -40,12 +42,14 @@ def exponential(value: Array, rate: Any) -> Array:
     """E[log Exponential(value; rate)]; arguments, exactness and refusals as :func:`poisson`.
 
     Args:
-        value: waiting times.
+        value: waiting times, or a positive function of a Gaussian.
         rate: positive function of a Gaussian, array or number.
 
     Source: E[log λ] − y E[λ].
     """
-    return expected_value(log(rate)) - value * expected_value(rate)
+    if is_value(value) and is_value(rate):
+        return expectation(_log_gamma, value, 1.0, rate)
+    return expected_value(log(rate)) - _product(expected_value(value), expected_value(rate))
 
 
 def gamma(value: Array, concentration: Any, rate: Any) -> Array:
@@ -55,7 +59,7 @@ def gamma(value: Array, concentration: Any, rate: Any) -> Array:
     the rate, see :func:`expectation`.
 
     Args:
-        value: positive observations.
+        value: positive observations, or a positive function of a Gaussian.
         concentration: array, number or positive function of a Gaussian.
         rate: likewise.
 
@@ -68,14 +72,39 @@ def gamma(value: Array, concentration: Any, rate: Any) -> Array:
 
     Source: k E[log λ] + (k − 1) log y − y E[λ] − log Γ(k).
     """
-    if is_value(concentration):
+    if is_value(concentration) or (is_value(value) and is_value(rate)):
         log(concentration)  # which refuses what is not positive
         log(rate)
         return expectation(_log_gamma, value, concentration, rate)
-    log_value, log_rate = namespace(value).log(value), expected_value(log(rate))
-    shape = concentration + 0.0 * value
+    log_value, log_rate = expected_value(log(value)), expected_value(log(rate))
+    shape = concentration + 0.0 * log_value
     powers = shape * log_rate + (shape - 1) * log_value
-    return powers - value * expected_value(rate) - gammaln(shape)
+    return powers - _product(expected_value(value), expected_value(rate)) - gammaln(shape)
+
+
+def _product(value: Any, rate: Any) -> Any:
+    """y E[λ], which is zero for y = 0 even where E[λ] is beyond every number."""
+    product = value * rate
+    if not hasattr(value, "shape"):
+        return product
+    xp = namespace(value)
+    return xp.where(value + 0 * product == 0, xp.zeros_like(product), product)
+
+
+def inverse_gamma(value: Any, concentration: Any, rate: Any) -> Array:
+    """E[log InverseGamma(value; concentration, rate)]: the gamma density of the inverse.
+
+    Exact as :func:`gamma`.
+
+    Args:
+        value: positive observations, or a positive function of a Gaussian.
+        concentration: array, number or positive function of a Gaussian.
+        rate: likewise.
+
+    Source: log Gamma(1/y) − 2 log y.
+    """
+    inverse = power_of(value, -1.0) if is_value(value) else 1 / value
+    return gamma(inverse, concentration, rate) - 2 * expected_value(log(value))
 
 
 def _log_gamma(value: Array, concentration: Array, rate: Array) -> Array:
@@ -100,11 +129,16 @@ def weibull(value: Array, scale: Any, concentration: Any) -> Array:
     Source: log k − k E[log s] + (k − 1) log y − E[exp(k (log y − log s))].
     """
     check_certain(concentration=concentration)
-    log_scale, log_value = log(scale), namespace(value).log(value)
-    power = expectation(
-        lambda logs, k, y: namespace(y).exp(k * (y - logs)), log_scale, concentration, log_value
-    )
-    linear = (concentration - 1) * log_value - concentration * expected_value(log_scale)
+    log_scale, log_value = log(scale), log(value)
+    if is_value(value) and not is_value(scale):
+        powers = scale_shift(log_value, concentration, -concentration * log_scale)
+        power = expected_value(apply(activation("exp"), powers))
+    else:
+        power = expectation(
+            lambda logs, k, y: namespace(y).exp(k * (y - logs)), log_scale, concentration, log_value
+        )
+    means = expected_value(log_value), expected_value(log_scale)
+    linear = (concentration - 1) * means[0] - concentration * means[1]
     return log(concentration) + linear - power
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -9,12 +10,20 @@ from moment_calculus.likelihoods.drivers import NESTED, conditional
 from moment_calculus.likelihoods.expectations import expectation
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.quadrature import nodes
-from moment_calculus.numerics.special import double, in_precision_of, namespace
+from moment_calculus.numerics.special import (
+    double,
+    in_precision_of,
+    infinite_beyond,
+    namespace,
+    stop_gradient,
+)
 from moment_calculus.operations.elementwise.arithmetic import is_value, subtract
 from moment_calculus.operations.shapes.reshaping import broadcast
 from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.values import Deferred, Gaussian
 from moment_calculus.values.layout import broadcast_shape
+
+NEGLIGIBLE = 1e-9  # part of an expectation that may come from scales close to zero
 
 
 def difference(value: Any, loc: Any) -> Any:
@@ -87,11 +96,25 @@ def _over_scale(expected: Callable, residual: Any, scale: Any) -> Array:
     points, weights = nodes(
         double(driver.mean), double(driver.variance), scale.function.knots, NESTED
     )
+    # where a weight underflows nothing counts, nor should what overflows there
+    points = namespace(points).where(weights > 0, points, double(driver.mean))
     if is_value(residual):
         mean, variance = conditional(broadcast(residual, shape), driver, points)
     else:
         mean, variance = residual + 0 * points, 0 * points
-    unit = scale(points)
-    xp = namespace(points)
-    given = expected(mean / unit, variance / (unit * unit))
-    return in_precision_of(xp.sum(weights * given, axis=0), driver.mean)
+    total, rest = _summed(expected, weights, (mean, variance), scale(points))
+    xp, result = namespace(points), infinite_beyond(in_precision_of(total, driver.mean))
+    return xp.where(rest > NEGLIGIBLE * xp.abs(total), xp.zeros_like(result) + math.inf, result)
+
+
+def _summed(
+    expected: Callable, weights: Array, moments: tuple[Array, Array], unit: Array
+) -> tuple[Array, Array]:
+    """E g(x/s), with s held where 1/s² leaves the range of the dtype; and what comes from there."""
+    xp, (mean, variance) = namespace(unit), moments
+    floor = 1e3 / math.sqrt(float(xp.finfo(unit.dtype).max))
+    held = ~(unit > floor)
+    inverse = 1 / xp.where(held, floor + xp.zeros_like(unit), unit)
+    terms = weights * expected(mean * inverse, variance * inverse * inverse)
+    rest = xp.where(held, xp.abs(stop_gradient(terms)), xp.zeros_like(terms))
+    return xp.sum(terms, axis=0), xp.sum(rest, axis=0)

@@ -10,11 +10,13 @@ from typing import Any
 
 from moment_calculus.likelihoods.expectations import (
     check_certain,
+    expectation,
     expected_value,
     moments_of_observation,
 )
 from moment_calculus.likelihoods.links import (
     expected_log_odds,
+    log,
     log_odds,
     log_probabilities,
     log_ratio,
@@ -191,3 +193,25 @@ def _cut(cutpoints: Array, index: Array) -> Array:
     xp = namespace(cutpoints)
     wide = xp.broadcast_to(cutpoints, (*index.shape, cutpoints.shape[-1]))
     return xp.take_along_axis(wide, index[..., None], axis=-1)[..., 0]
+
+
+def beta(value: Any, concentration1: Any, concentration0: Any) -> Array:
+    """E[log Beta(value; a, b)]: exact for certain a and b, else see :func:`.expectation`.
+
+    Args:
+        value: share between 0 and 1, or such a function of a Gaussian.
+        concentration1: a, array, number or positive function of a Gaussian.
+        concentration0: b, likewise.
+
+    Source: (a − 1) E[log y] + (b − 1) E[log(1 − y)] − log B(a, b).
+    """
+    if is_value(concentration1) or is_value(concentration0):
+        log(concentration1), log(concentration0)  # which refuse what is not positive
+        return expectation(_beta_density, *log_probabilities(value), concentration1, concentration0)
+    return _beta_density(*_expected_logs(None, value), concentration1, concentration0)
+
+
+def _beta_density(log_value: Array, log_rest: Array, a: Any, b: Any) -> Array:
+    a, b = a + 0 * log_value, b + 0 * log_value
+    powers = (a - 1) * log_value + (b - 1) * log_rest
+    return powers + gammaln(a + b) - gammaln(a) - gammaln(b)

@@ -76,7 +76,7 @@ def steps(
         constants(part.reshape((1, -1) + (1,) * len(mean.shape)), mean)
         for part in _legendre(points)
     )
-    flat = (-1, *mean.shape)
+    flat = (half.shape[0] * points, *mean.shape)  # no -1, for arrays without elements
     found = xp.reshape(centre + half * places, flat)
     mass = xp.reshape(half * weights, flat) * xp.exp(-0.5 * found**2) / math.sqrt(2 * math.pi)
     return found, mass

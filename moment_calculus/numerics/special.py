@@ -124,6 +124,17 @@ def in_precision_of(array: Array, like: Array) -> Array:
     return xp.astype(xp.clip(array, min=-largest, max=largest), like.dtype, copy=False)
 
 
+def infinite_beyond(array: Array) -> Array:
+    """The same numbers, infinite where :func:`in_precision_of` held them within the range.
+
+    Args:
+        array: results with which nothing else is computed.
+    """
+    xp = namespace(array)
+    held = xp.abs(array) >= float(xp.finfo(array.dtype).max) / 4
+    return xp.where(held, xp.sign(stop_gradient(array)) * math.inf, array)
+
+
 def stop_gradient(array: Array) -> Array:
     """The same numbers, held fixed by differentiation.
 

@@ -118,7 +118,10 @@ class _Frame:
     def evaluate(self) -> list[Any]:
         for equation in self.jaxpr.eqns:
             operands = [self._read(operand) for operand in equation.invars]
-            if any(map(is_random, operands)) or self.interpreter.holds_own(equation):
+            own = self.interpreter.holds_own(equation)
+            if any(map(is_random, operands)) and not own and _is_empty(*equation.outvars):
+                results = [_nothing(output) for output in equation.outvars]
+            elif any(map(is_random, operands)) or own:
                 results = self._random(equation, operands)
             else:
                 results = self._certain(equation, operands)
@@ -126,7 +129,10 @@ class _Frame:
         return [self._read(output) for output in self.jaxpr.outvars]
 
     def _read(self, variable: Any) -> Any:
-        return variable.val if isinstance(variable, core.Literal) else self.values[variable]
+        if isinstance(variable, core.Literal):
+            return variable.val
+        value = self.values[variable]
+        return _nothing(variable) if is_random(value) and _is_empty(variable) else value
 
     def _certain(self, equation: Any, operands: list[Any]) -> list[Any]:
         primitive = equation.primitive
@@ -197,6 +203,15 @@ class _Frame:
             return rule(self.interpreter, equation, operands)
         finally:
             self.interpreter.calls.pop()
+
+
+def _is_empty(*variables: Any) -> bool:
+    """Whether variables have no elements, so that nothing about them is random."""
+    return all(variable.aval.size == 0 for variable in variables)
+
+
+def _nothing(variable: Any) -> jax.Array:
+    return jnp.zeros(variable.aval.shape, variable.aval.dtype)
 
 
 def _concretely(equation: Any, operands: list[Any]) -> Any:

@@ -57,6 +57,8 @@ def _expected(name: str, fn: Any, value: Any) -> jax.Array:
     shape = _shape(fn, value)
     if not is_random(value) and not has_moments(fn):
         return restored(fn).log_prob(value)
+    if 0 in shape:
+        return jnp.zeros(shape)
     rule = EXPECTED_LOG_PROB.nearest(fn)
     if rule is not None:
         return jnp.broadcast_to(rule(_on_arrays(fn), value), shape)

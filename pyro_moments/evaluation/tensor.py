@@ -180,6 +180,9 @@ def wrap(result: Any, storage: Storage | None = None) -> Any:
 
 
 def _call_rule(func: Callable, args: tuple, kwargs: dict) -> Any:
+    if _is_empty((*args, *kwargs.values())):
+        args, kwargs = _certain(args), {name: _certain(part) for name, part in kwargs.items()}
+        return func(*args, **kwargs)  # of what is still random, its rule
     rule = RULES.get(func)
     if rule is None:
         raise _no_rule(func, (*args, *kwargs.values()))
@@ -205,6 +208,23 @@ def _call_rule(func: Callable, args: tuple, kwargs: dict) -> Any:
 
 def _operands(args: tuple, kwargs: dict) -> dict[str, Any]:
     return {**{f"operand {i + 1}": argument for i, argument in enumerate(args)}, **kwargs}
+
+
+def _is_empty(argument: Any) -> bool:
+    """Whether a random tensor without elements, hence a certain one, is part of an argument."""
+    if type(argument) is tuple or type(argument) is list:
+        return any(map(_is_empty, argument))
+    return type(argument) is MomentTensor and 0 in argument.value.shape
+
+
+def _certain(argument: Any) -> Any:
+    """An argument with plain tensors for those without elements."""
+    if type(argument) is tuple or type(argument) is list:
+        return type(argument)(map(_certain, argument))
+    if not _is_empty(argument):
+        return argument
+    like = _example(argument.value)
+    return torch.zeros(argument.value.shape, dtype=like.dtype, device=like.device)
 
 
 def _overwrite(target: Any, result: Any) -> MomentTensor:

@@ -28,8 +28,8 @@ def evaluate(name: str, fn: Any, value: Any) -> torch.Tensor:
     {site}
         ValueError: the distribution's own, if an observation is outside its support.
     """
-    if not isinstance(value, MomentTensor) and not has_moments(fn):
-        return fn.log_prob(value)
+    if (known := _of_certain(fn, value)) is not None:
+        return known
     if isinstance(fn, torch.distributions.Independent):
         return sum_rightmost(evaluate(name, fn.base_dist, value), fn.reinterpreted_batch_ndims)
     if isinstance(fn, MaskedDistribution):
@@ -52,6 +52,13 @@ def _in_one_precision(rule: Callable, fn: Any, value: Any) -> torch.Tensor:
     except RuntimeError as error:
         refusal = explained(error, {"the observation": value, **vars(fn)})
         raise refusal or error from None
+
+
+def _of_certain(fn: Any, value: Any) -> torch.Tensor | None:
+    """What the host knows, and the terms of a batch without elements."""
+    if not isinstance(value, MomentTensor) and not has_moments(fn):
+        return fn.log_prob(value)
+    return torch.zeros(fn.batch_shape, device=value.device) if 0 in fn.batch_shape else None
 
 
 def _check_support(fn: Any, value: torch.Tensor) -> None:

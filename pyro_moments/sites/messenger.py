@@ -94,9 +94,7 @@ class MomentMessenger(Messenger):
                 sites=names,
                 remedy=remedy,
             )
-        value = self._tensor(name, fn, remedy)
-        _check_vectors(name, fn, parts, remedy)
-        return value
+        return self._tensor(name, fn, remedy)
 
 
 def model_site(msg: Any) -> str:
@@ -123,16 +121,3 @@ def _check_structure(guide: Any, name: str) -> None:
                 remedy="use conditionals='normal', or AutoMultivariateNormal; or draw the site by "
                 "naming it in DeterministicELBO(sample_sites=...)",
             )
-
-
-def _check_vectors(name: str, fn: Any, parts: tuple[Part, ...], remedy: str) -> None:
-    """A matrix with dependent components has no moments in a product; one axis carries them."""
-    matrices = [part.name for part in parts if part.shape.numel() > max(part.shape, default=1)]
-    if matrices:
-        raise UnsupportedMoments(
-            f"guide site '{name}' has a {type(without_wrappers(fn)).__name__} posterior, and "
-            f"{', '.join(matrices)} in it have more than one axis: only scalars and vectors keep "
-            "their joint covariance",
-            sites=[part.name for part in parts],
-            remedy=remedy,
-        )

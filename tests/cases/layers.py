@@ -12,7 +12,7 @@ from moment_calculus.operations.elementwise.choices import where
 from moment_calculus.operations.elementwise.unary import scale_shift
 from moment_calculus.operations.linear.einsum import einsum
 from moment_calculus.operations.linear.maps import linear as gaussian_linear
-from moment_calculus.operations.linear.maps import matmul
+from moment_calculus.operations.linear.matrices import matmul
 from moment_calculus.operations.linear.reductions import (
     average,
     cumulative_sum,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from moment_calculus.functions.base import Activation, Array, inverse_at
-from moment_calculus.numerics.special import namespace, safe_scale
+from moment_calculus.numerics.special import namespace, safe_scale, stop_gradient
 
 
 def capped_exp(x: Array, share: float = 1.0) -> Array:
@@ -21,6 +21,17 @@ def capped_exp(x: Array, share: float = 1.0) -> Array:
     limit = share * (math.log(xp.finfo(x.dtype).max) - 8.0)
     # chosen, not clipped: the gradient of a clip in JAX multiplies by zero what may be infinite
     return xp.exp(xp.where(x > limit, limit + xp.zeros_like(x), x))
+
+
+def infinite_where_held(mean: Array) -> Array:
+    """The same numbers, infinite where :func:`capped_exp` held them: what nobody computes with.
+
+    Args:
+        mean: expected exponentials.
+    """
+    xp = namespace(mean)
+    limit = 0.99 * math.exp(math.log(xp.finfo(mean.dtype).max) - 8.0)
+    return xp.where(xp.abs(mean) > limit, xp.sign(stop_gradient(mean)) * math.inf, mean)
 
 
 def _growth(x: Array) -> tuple[Array, Any]:

@@ -106,7 +106,7 @@ def _end(bound: float, function: Callable[[float], float]) -> float:
 def power(value: Value, exponent: float) -> Value:
     """A certain power of a value: any of a positive one, natural ones of any.
 
-    Powers of eˣ are exponentials.
+    Powers of eˣ are exponentials, and 1/(1 + eˣ) is the logistic function of −x.
 
     Args:
         value: a value; positive, unless the exponent is natural.
@@ -123,6 +123,8 @@ def power(value: Value, exponent: float) -> Value:
         result = Deferred(base, _exponential_of(rate * exponent))
         unscaled = isinstance(factor, int | float) and factor == 1
         return result if unscaled else scale_shift(result, factor**exponent)
+    if exponent == -1 and isinstance(value, Deferred) and _is_one_plus_exp(value):
+        return value.of(Rescaled(Sigmoid(), -1.0))
     natural = exponent > 0 and float(exponent).is_integer() and exponent <= LARGEST_POWER
     if natural and not is_positive(value):
         return apply(Power(int(exponent)), value)

@@ -78,5 +78,11 @@ def scale_shift(value: Value, scale: Array | float = 1.0, shift: Array | float =
     """
     shape = broadcast_shape(value.shape, shape_of(scale), shape_of(shift))
     if isinstance(value, Deferred):
-        return broadcast(value, shape).scaled(scale, shift)
+        wide = broadcast(value, shape)
+        return wide if _is_identity(scale, shift) else wide.scaled(scale, shift)
     return affine(broadcast(value, shape), scale, shift)
+
+
+def _is_identity(scale: Any, shift: Any) -> bool:
+    numbers = isinstance(scale, int | float) and isinstance(shift, int | float)
+    return numbers and scale == 1 and shift == 0

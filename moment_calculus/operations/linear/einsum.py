@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from moment_calculus.operations.elementwise.arithmetic import is_value, multiply
-from moment_calculus.operations.linear.maps import matmul
+from moment_calculus.operations.linear.joint_weights import is_joint
+from moment_calculus.operations.linear.matrices import matmul
 from moment_calculus.operations.linear.reductions import total
 from moment_calculus.operations.shapes.moves import permute
 from moment_calculus.operations.shapes.reshaping import broadcast, reshape
@@ -28,7 +29,7 @@ def einsum(equation: str, *operands: Any) -> Any:
 
     Raises:
         UnsupportedMoments: for more than two operands, an ellipsis or a repeated letter; see
-            :func:`moment_calculus.operations.linear.maps.matmul` for the rest.
+            :func:`moment_calculus.operations.linear.matrices.matmul` for the rest.
     """
     letters, result = _parsed(equation, operands)
     parts = [
@@ -87,10 +88,14 @@ def _aligned(operand: Any, names: str, result: str) -> Any:
 def _is_weight(operand: Any, other: Any) -> bool:
     """Whether the first operand is the weight of a linear map, and the other its input."""
     if not is_value(operand):
-        return is_value(other) and not other.gaussian().step.weight
+        return is_value(other) and not _is_matrix(other.gaussian())
     if not is_value(other):
-        return operand.gaussian().step.weight
+        return _is_matrix(operand.gaussian())
     return _has_independent_components(operand) and not _has_independent_components(other)
+
+
+def _is_matrix(value: Gaussian) -> bool:
+    return value.step.weight or is_joint(value)
 
 
 def _has_independent_components(value: Any) -> bool:

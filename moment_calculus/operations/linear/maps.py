@@ -13,15 +13,15 @@ from moment_calculus.numerics.arrays import Array, contract, diagonal_matrix
 from moment_calculus.numerics.matrices import affine, affine_squared, squared
 from moment_calculus.numerics.special import namespace
 from moment_calculus.operations.elementwise.arithmetic import add
-from moment_calculus.operations.linear.weights import refuse_shared, refuse_tied
+from moment_calculus.operations.linear.joint_weights import as_plain_map, is_joint
+from moment_calculus.operations.linear.weights import check_dependence, check_shapes
+from moment_calculus.operations.shapes.flattened import flattened
 from moment_calculus.operations.shapes.moves import (
     move_axis,
-    swap_last,
     warn_dropped,
     with_trailing_features,
 )
 from moment_calculus.operations.shapes.reshaping import reshape
-from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.values import Gaussian, Spread, Step, Ties, Value
 from moment_calculus.values.ancestry import ancestors
 from moment_calculus.values.spread import none_or_all
@@ -50,11 +50,11 @@ def linear(inputs: Any, weight: Any, bias: Any = None) -> Value:
     Source: Wu et al. 2019, eqs. 3-5.
     """
     x, w, b = _matched(inputs), _matched(weight), _matched(bias)
-    if _is_dependent_row(w) and not isinstance(x, Gaussian):
-        row = _times_vector(x, reshape(w, tuple(w.shape[1:])))
-        product = reshape(row, (*row.shape, 1))
+    check_shapes(x, w, b)
+    if is_joint(w):
+        product = _of_joint_weight(x, w)
         return product if b is None else add(product, b)
-    _check(x, w, b)
+    check_dependence(x, w, b)
     if isinstance(b, Gaussian) and not _is_plain_bias(b, w):
         return add(linear(x, w), b)
     if isinstance(x, Gaussian) and isinstance(w, Gaussian):
@@ -106,10 +106,12 @@ def _is_plain_bias(bias: Gaussian, weight: Any) -> bool:
     return bias.axis == -1 and bias.shape == tuple(weight.shape[:1]) and bias.independent
 
 
-def _is_dependent_row(weight: Any) -> bool:
-    """Whether a weight is one row with dependent components, as that of a full-rank guide."""
-    row = len(weight.shape) == 2 and weight.shape[0] == 1
-    return row and isinstance(weight, Gaussian) and not weight.independent
+def _of_joint_weight(x: Any, w: Gaussian) -> Value:
+    """One row of certain inputs has all of them as features; else the outputs are features."""
+    if w.shape[0] == 1 and not isinstance(x, Gaussian):
+        row = linear(flattened(w), x)
+        return reshape(row, (*row.shape, 1))
+    return linear(*as_plain_map(features_of(x) if isinstance(x, Gaussian) else x, w))
 
 
 def _matched(operand: Any) -> Any:
@@ -144,13 +146,13 @@ def _random(*operands: Any) -> tuple[Gaussian, ...]:
 
 
 def _random_input(x: Gaussian, w: Any, b: Any, mean: Array) -> Gaussian:
-    x = _features_of(x)
+    x = features_of(x)
     mean_w, full = _mean(w), x.propagation.full
     noise = _noise(x.variance + squared(x.mean), w, b)
     each = mean_w[..., None, :, :] if len(mean_w.shape) > 2 and len(x.shape) > 1 else mean_w
 
     def joint() -> Array:
-        covariance = _mapped(x, each)
+        covariance = mapped_covariance(x, each)
         return covariance if noise is None else covariance + diagonal_matrix(noise)
 
     variance = None if full and x.has_covariance else _variance(x, mean_w, each, noise)
@@ -158,16 +160,26 @@ def _random_input(x: Gaussian, w: Any, b: Any, mean: Array) -> Gaussian:
         mean,
         Spread(variance, joint if full else None, joint),
         LinearMap((x, *_random(w, b)), b, x, each, mixes=not full),
-        ties=Ties.FEATURES if x.apart and not _random(w, b) else Ties.ALL,
+        ties=Ties.FEATURES if _keeps_apart(x, each, w, b) else Ties.ALL,
         propagation=x.propagation,
     )
 
 
-def _features_of(x: Gaussian) -> Gaussian:
-    """Contracting another axis than the features' mixes elements of the batch.
+def _keeps_apart(x: Gaussian, matrix: Array, w: Any, b: Any) -> bool:
+    """Whether elements of the batch stay independent: not the maps of one x by several matrices."""
+    maps = math.prod(matrix.shape[:-2]) if len(x.shape) == 1 else 1
+    return x.apart and maps == 1 and not _random(w, b)
 
-    Where these are independent of each other, as the units of a layer that maps columns, they are
-    features without a covariance, and what were features is a batch.
+
+def features_of(x: Gaussian) -> Gaussian:
+    """The value with its features on the trailing axis, to be contracted.
+
+    Contracting another axis than the features' mixes elements of the batch. Where these are
+    independent of each other, as the units of a layer that maps columns, they are features without
+    a covariance, and what were features is a batch.
+
+    Args:
+        x: a value of at least one axis.
     """
     if x.axis == -1:
         return x
@@ -184,8 +196,13 @@ def _has_independent_sites(value: Gaussian) -> bool:
     return all(part.step.inputs or part.independent for part in ancestors(value))
 
 
-def _mapped(x: Gaussian, matrix: Array) -> Array:
-    """M C Mᵀ, without forming C where the components of x are independent."""
+def mapped_covariance(x: Gaussian, matrix: Array) -> Array:
+    """M C Mᵀ, without forming C where the components of x are independent.
+
+    Args:
+        x: a value with features d on its trailing axis, of covariance C.
+        matrix: M, [..., e, d].
+    """
     if x.has_covariance:
         return contract(matrix, x.covariance)
     return (matrix * x.variance[..., None, :]) @ matrix.mT
@@ -199,21 +216,6 @@ def _variance(x: Gaussian, matrix: Array, each: Array, noise: Array | None) -> A
     return variance if noise is None else variance + noise
 
 
-def _check(x: Any, w: Any, b: Any) -> None:
-    random = [operand for operand in (x, w, b) if isinstance(operand, Gaussian)]
-    shape_x, shape_w = tuple(x.shape), tuple(w.shape)
-    if len(shape_w) < 2 or not shape_x or shape_x[-1] != shape_w[-1]:
-        raise UnsupportedMoments(
-            f"a linear map of inputs of shape {shape_x} with a weight of shape {shape_w} is not "
-            "supported: weights are [out, in] and inputs [..., in]",
-            sites=frozenset().union(*(operand.sites for operand in random)),
-            remedy="apply one matrix, to inputs whose trailing axis is the contracted one"
-            + OR_DRAW,
-        )
-    refuse_shared("the inputs, the weight and the bias of a linear map", random)
-    refuse_tied("the weight of a linear map", w, "map")
-
-
 def map_features(value: Gaussian, matrix: Array) -> Gaussian:
     """Multiply the features, wherever their axis is, by a certain matrix.
 
@@ -223,74 +225,3 @@ def map_features(value: Gaussian, matrix: Array) -> Gaussian:
     """
     last, place = len(value.shape) - 1, len(value.shape) + (value.axis or 0)
     return move_axis(linear(move_axis(value, place, last), matrix), last, place)
-
-
-def matmul(left: Any, right: Any) -> Value:
-    """left @ right for matrices and vectors in either order, at least one operand random.
-
-    The random operand that carries covariance, or the one computed from other values, is taken
-    as the input and the other as the weight.
-
-    Args:
-        left: value or array, [..., n, k], or [k].
-        right: value or array, [..., k, m], or [k].
-
-    Raises:
-        UnsupportedMoments: if neither operand is a matrix or vector, or see :func:`linear`.
-    """
-    x, y = _matched(left), _matched(right)
-    if len(y.shape) == 1:
-        return _times_vector(x, y)
-    if len(x.shape) == 1:
-        return _times_vector(swap_last(y), x)
-    if _is_input(x) and _is_input(y):
-        raise UnsupportedMoments(
-            "a product of two matrices of which neither has independent components",
-            sites=x.sites | y.sites,
-            remedy="use latent weights with independent components on one side; for attention, "
-            "draw the sites of its queries and keys by naming them in sample_sites=",
-        )
-    if not (_is_input(y) if len(y.shape) > 2 else _maps_columns(x, y)):
-        return linear(x, swap_last(y))
-    return swap_last(linear(swap_last(y), x))
-
-
-def _maps_columns(x: Any, y: Any) -> bool:
-    """Whether x @ y is a weight times data in columns, rather than data in rows times a weight."""
-    if len(x.shape) != 2 or _is_input(x):
-        return False
-    latent = isinstance(x, Gaussian) and x.step.weight
-    return _is_input(y) or (latent and not isinstance(y, Gaussian))
-
-
-def _is_input(operand: Any) -> bool:
-    """Whether a value is an input rather than a weight: its components are dependent, or may be."""
-    return isinstance(operand, Gaussian) and (operand.has_covariance or not operand.independent)
-
-
-def _times_vector(x: Any, vector: Any) -> Value:
-    """x [..., k] times a vector [k]."""
-    if not isinstance(vector, Gaussian):
-        return reshape(linear(x, vector[None, :]), x.shape[:-1])
-    if _is_input(vector) and (not isinstance(x, Gaussian) or x.independent):
-        return linear(vector, x)
-    weight = reshape(vector, (1, *vector.shape))
-    _check(x, weight, None)
-    if isinstance(x, Gaussian) and x.propagation.replacement("linear") is not None:
-        return reshape(linear(x, weight), x.shape[:-1])
-    return _scalar_products(x, vector)
-
-
-def _scalar_products(x: Any, vector: Gaussian) -> Gaussian:
-    """Scalar products with a latent vector, whose Jacobian E[x] ties all of them together."""
-    x = _features_of(x) if isinstance(x, Gaussian) else x
-    vector, mean_x = _features_of(vector), _mean(x)
-    variance = (mean_x * mean_x) @ vector.variance
-    mixes = not vector.propagation.full
-    step = LinearMap((vector,), None, vector, mean_x[..., None, :], mixes)
-    if isinstance(x, Gaussian):  # products that share x and the vector are dependent in both
-        row = vector.mean[None, :]
-        step = LinearMap((vector, x), None, x, row, mixes)
-        variance = variance + _mapped(x, row)[..., 0, 0] + x.variance @ vector.variance
-    mean = mean_x @ vector.mean
-    return Gaussian(mean, Spread(variance), step, axis=None, propagation=vector.propagation)

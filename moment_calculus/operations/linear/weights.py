@@ -1,4 +1,4 @@
-"""Refusals of weights that no map takes."""
+"""Refusals of operands that no map takes."""
 
 from __future__ import annotations
 
@@ -48,3 +48,45 @@ def refuse_tied(what: str, weight: Any, operation: str) -> None:
             remedy="use latent weights with independent components; apply a factor or shift that "
             f"they share to the output of the {operation} instead" + OR_DRAW,
         )
+
+
+def check_shapes(inputs: Any, weight: Any, bias: Any) -> None:
+    """Refuse operands of a linear map whose shapes do not fit.
+
+    Args:
+        inputs: value or array.
+        weight: value or array.
+        bias: value, array or None.
+
+    Raises:
+        UnsupportedMoments: unless weights are [out, in] and inputs [..., in].
+    """
+    shape_x, shape_w = tuple(inputs.shape), tuple(weight.shape)
+    if len(shape_w) < 2 or not shape_x or shape_x[-1] != shape_w[-1]:
+        raise UnsupportedMoments(
+            f"a linear map of inputs of shape {shape_x} with a weight of shape {shape_w} is not "
+            "supported: weights are [out, in] and inputs [..., in]",
+            sites=frozenset().union(*(o.sites for o in _random(inputs, weight, bias))),
+            remedy="apply one matrix, to inputs whose trailing axis is the contracted one"
+            + OR_DRAW,
+        )
+
+
+def check_dependence(inputs: Any, weight: Any, bias: Any) -> None:
+    """Refuse operands of a linear map that depend on each other, or a weight that is tied.
+
+    Args:
+        inputs: value or array.
+        weight: value or array.
+        bias: value, array or None.
+
+    Raises:
+        UnsupportedMoments: if they do.
+    """
+    random = _random(inputs, weight, bias)
+    refuse_shared("the inputs, the weight and the bias of a linear map", random)
+    refuse_tied("the weight of a linear map", weight, "map")
+
+
+def _random(*operands: Any) -> list[Gaussian]:
+    return [operand for operand in operands if isinstance(operand, Gaussian)]

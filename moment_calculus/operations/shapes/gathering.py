@@ -9,7 +9,8 @@ from typing import Any
 from moment_calculus.functions.chains import extremes
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.special import namespace
-from moment_calculus.operations.shapes.indexing import index_batch, index_features
+from moment_calculus.operations.shapes.features import index_features
+from moment_calculus.operations.shapes.indexing import index_batch
 from moment_calculus.operations.shapes.moves import (
     Moved,
     may_lose_dependence,

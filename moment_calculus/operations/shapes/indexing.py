@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from numbers import Integral
 from typing import Any
 
+import numpy as np
+
 from moment_calculus.numerics.arrays import Array
-from moment_calculus.operations.shapes.keys import Indexed
+from moment_calculus.operations.shapes.features import index_features
+from moment_calculus.operations.shapes.flattened import flattened
+from moment_calculus.operations.shapes.keys import Indexed, is_basic, is_integer, rank_of
 from moment_calculus.operations.shapes.moves import (
     Moved,
     may_lose_dependence,
@@ -23,42 +26,6 @@ from moment_calculus.values.spread import none_or_all
 from moment_calculus.values.support import selected
 
 ALL = slice(None)
-
-
-@dataclass(frozen=True, eq=False)
-class IndexedFeatures(Moved):
-    """Features at a key, on the trailing axis.
-
-    Args:
-        key: a slice, or an index array of one axis.
-    """
-
-    key: Any
-
-    def move(self, array: Array) -> Array:
-        """At the key."""
-        return array[..., self.key]
-
-    def covariance(self) -> Array:
-        """Rows and columns at the key."""
-        return self.source.joint_covariance()[..., self.key, :][..., self.key]
-
-    def follows(self, place: int) -> bool:
-        """Always."""
-        return True
-
-    def through(self, place: int, cross: Array) -> Array:
-        """Rows at the key."""
-        return cross[..., self.key, :]
-
-
-@dataclass(frozen=True, eq=False)
-class OneFeature(IndexedFeatures):
-    """One feature, as a batch of scalars."""
-
-    def through(self, place: int, cross: Array) -> Array:
-        """One row."""
-        return cross[..., self.key, :][..., None, :]
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,10 +64,23 @@ def index(value: Any, key: Any) -> Any:
         return value[key]
     if isinstance(value, Deferred):
         return value.moved(lambda v: index(v, key) if hasattr(v, "sites") else v[key])
+    if (whole := _of_vector(value, keys)) is not None:
+        return whole
     if value.axis not in (-1, None):
         shape = tuple(value.mean[key].shape)
         return _index_apart(value, keys, shape) if _keeps_places(keys) else _plain(value, key)
     return _index_trailing(value, key, keys)
+
+
+def _of_vector(value: Gaussian, keys: tuple) -> Gaussian | None:
+    """Elements of an array whose elements are all dependent, with the covariance of any two."""
+    if len(value.shape) < 2 or value.independent or not all(map(is_basic, keys)):
+        return None
+    vector = flattened(value)
+    if vector is None:
+        return None
+    numbers = np.arange(math.prod(value.shape)).reshape(value.shape)[keys]
+    return reshape(index_features(vector, numbers.reshape(-1), distinct=True), numbers.shape)
 
 
 def require_certain(*keys: Any) -> None:
@@ -123,7 +103,7 @@ def require_certain(*keys: Any) -> None:
 
 def _index_trailing(value: Gaussian, key: Any, keys: tuple) -> Gaussian:
     """Index a value whose feature axis, if it has one, is the trailing one."""
-    basic = all(map(_is_basic, keys))
+    basic = all(map(is_basic, keys))
     if not (basic or all(map(_is_plain_array, keys))):
         return _plain(value, key)
     wide = _expanded([k for k in keys if k is not None], len(value.shape))
@@ -132,7 +112,7 @@ def _index_trailing(value: Gaussian, key: Any, keys: tuple) -> Gaussian:
         result = index_batch(value, tuple(wide))
     elif _selects_all(wide[-1]):
         result = index_batch(value, tuple(wide[:-1]))
-    elif all(map(_selects_all, wide[:-1])) and _rank(wide[-1]) <= 1:
+    elif all(map(_selects_all, wide[:-1])) and rank_of(wide[-1]) <= 1:
         result = index_features(value, wide[-1])
     elif basic or isinstance(wide[-1], slice):
         result = index_batch(index_features(value, wide[-1]), tuple(wide[:-1]))
@@ -145,26 +125,10 @@ def _as_tuple(key: Any) -> tuple:
     return key if isinstance(key, tuple) else (key,)
 
 
-def _is_basic(key: Any) -> bool:
-    """Whether a key is an integer, slice, Ellipsis or None rather than an array or a boolean."""
-    return key is None or key is Ellipsis or _is_integer(key) or isinstance(key, slice)
-
-
-def _is_integer(key: Any) -> bool:
-    return isinstance(key, Integral) and not isinstance(key, bool)
-
-
 def _is_plain_array(key: Any) -> bool:
     """Whether a key, among arrays, leaves the order of the axes to the rules below."""
     truth = "bool" in str(getattr(key, "dtype", type(key)))
     return key is not None and not (truth and not len(getattr(key, "shape", ())))
-
-
-def _rank(key: Any) -> int:
-    """Number of axes of an index array; a list has as many as it is nested."""
-    if isinstance(key, list):
-        return 1 + (_rank(key[0]) if key else 0)
-    return len(getattr(key, "shape", ()))
 
 
 def _expanded(keys: list, rank: int) -> list:
@@ -185,11 +149,11 @@ def _selects_all(key: Any) -> bool:
 
 def _keeps_places(keys: tuple) -> bool:
     """Whether every axis that a key leaves stays between its neighbours."""
-    arrays = [key for key in keys if not _is_basic(key)]
+    arrays = [key for key in keys if not is_basic(key)]
     if not arrays:
         return True
-    integers = any(map(_is_integer, keys))
-    return len(arrays) == 1 and _is_plain_array(arrays[0]) and _rank(arrays[0]) == 1 != integers
+    integers = any(map(is_integer, keys))
+    return len(arrays) == 1 and _is_plain_array(arrays[0]) and rank_of(arrays[0]) == 1 != integers
 
 
 def _index_apart(value: Gaussian, keys: tuple, shape: tuple[int, ...]) -> Gaussian:
@@ -197,10 +161,10 @@ def _index_apart(value: Gaussian, keys: tuple, shape: tuple[int, ...]) -> Gaussi
     rank = len(value.shape)
     place = rank + (value.axis or 0)
     wide = _expanded([key for key in keys if key is not None], rank)
-    features, before = wide.pop(place), sum(not _is_integer(key) for key in wide[:place])
+    features, before = wide.pop(place), sum(not is_integer(key) for key in wide[:place])
     last = move_axis(value, place, rank - 1)
     result = index_batch(index_features(last, features), tuple(wide))
-    if not _is_integer(features):
+    if not is_integer(features):
         result = move_axis(result, len(result.shape) - 1, before)
     return reshape(result, shape)
 
@@ -215,7 +179,7 @@ def index_batch(value: Gaussian, keys: tuple, *, distinct: bool = False) -> Gaus
     """
     if all(map(_selects_all, keys)):
         return value
-    distinct = distinct or all(map(_is_basic, keys))
+    distinct = distinct or all(map(is_basic, keys))
     leading = value.axis is None or len(value.shape) + value.axis > 0
     return moved(
         Indexed(value, keys),
@@ -227,35 +191,12 @@ def index_batch(value: Gaussian, keys: tuple, *, distinct: bool = False) -> Gaus
     )
 
 
-def index_features(value: Gaussian, key: Any, *, distinct: bool = False) -> Gaussian:
-    """Index the features of a value, on its trailing axis.
-
-    Args:
-        value: the value.
-        key: an integer, a slice or an index array of at most one axis.
-        distinct: whether an index array is known to choose no feature twice.
-    """
-    distinct = distinct or _is_basic(key)
-    support = selected(value, key) if len(value.shape) == 1 else None
-    if _is_integer(key) or (not _is_basic(key) and not _rank(key)):
-        return moved(OneFeature(value, key), None, ties=value.ties, support=support)
-    repeats = not distinct and value.propagation.full
-    return moved(
-        IndexedFeatures(value, key),
-        -1,
-        dense=value.has_covariance or repeats,
-        joint=True,
-        ties=value.ties if distinct else max(value.ties, Ties.FEATURES),
-        support=support,
-    )
-
-
 def _plain(value: Gaussian, key: Any) -> Gaussian:
     """An index that mixes features and batch: variances only.
 
     Nothing is lost of independent components, which become scalars where some may repeat.
     """
-    independent = value.independent and all(map(_is_basic, _as_tuple(key)))
+    independent = value.independent and all(map(is_basic, _as_tuple(key)))
     scalars = not value.mean[key].shape or (value.independent and not independent)
     result = moved(Mixed(value, key), None if scalars else -1, ties=none_or_all(independent))
     if math.prod(result.shape) > 1 and may_lose_dependence(value):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import reduce
+from numbers import Integral
 from operator import and_
 from typing import Any
 
@@ -121,3 +122,32 @@ def _is_array(key: Any) -> bool:
 
 def _is_index(key: Any) -> bool:
     return _is_array(key) and bool(key.shape) and "bool" not in str(key.dtype)
+
+
+def is_basic(key: Any) -> bool:
+    """Whether a key is an integer, slice, Ellipsis or None rather than an array or a boolean.
+
+    Args:
+        key: part of a key.
+    """
+    return key is None or key is Ellipsis or is_integer(key) or isinstance(key, slice)
+
+
+def is_integer(key: Any) -> bool:
+    """Whether a key is an integer.
+
+    Args:
+        key: part of a key.
+    """
+    return isinstance(key, Integral) and not isinstance(key, bool)
+
+
+def rank_of(key: Any) -> int:
+    """Number of axes of an index array; a list has as many as it is nested.
+
+    Args:
+        key: part of a key.
+    """
+    if isinstance(key, list):
+        return 1 + (rank_of(key[0]) if key else 0)
+    return len(getattr(key, "shape", ()))

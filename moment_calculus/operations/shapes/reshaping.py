@@ -28,7 +28,7 @@ from moment_calculus.values import Deferred, Gaussian, Ties
 from moment_calculus.values.lags import lag_covariance, remaining
 from moment_calculus.values.layout import batch_shape
 from moment_calculus.values.spread import none_or_all
-from moment_calculus.values.vectors import of_parts
+from moment_calculus.values.vectors import as_vector, of_parts
 
 KEEP = object()
 
@@ -163,6 +163,8 @@ def _on_axis(value: Gaussian, axis: int | None) -> Gaussian:
     ):
         return moved(Refeatured(value, shape), axis, ties=value.ties)
     if may_lose_dependence(value):
+        if axis == -1 and value.axis is None and (vector := as_vector(value)) is not None:
+            return vector  # one scalar for all elements of a plate, beside a vector of them
         warn_dropped(value, f"an elementwise operation along axis {axis}")
     return moved(Unfeatured(value, shape), axis, ties=none_or_all(value.independent))
 

@@ -8,7 +8,8 @@ import torch
 import torch.nn.functional as F
 
 from moment_calculus.operations.elementwise.arithmetic import add, multiply
-from moment_calculus.operations.linear import maps as calculus
+from moment_calculus.operations.linear import maps
+from moment_calculus.operations.linear.matrices import matmul as product_of_matrices
 from moment_calculus.operations.shapes.reshaping import reshape
 from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.values import Value
@@ -21,7 +22,7 @@ def _product(function: Any, left: Any, right: Any) -> Value:
     if function is not torch.matmul:
         function(meta(left), meta(right))
     try:
-        return calculus.matmul(left, right)
+        return product_of_matrices(left, right)
     except UnsupportedMoments:
         function(meta(left), meta(right))
         raise
@@ -31,9 +32,9 @@ def _product(function: Any, left: Any, right: Any) -> Value:
 def linear(input: Any, weight: Any, bias: Any = None) -> Value:
     """Serve ``F.linear`` and ``nn.Linear``; a random weight may be a vector [in]."""
     if len(weight.shape) == 1:
-        product = calculus.matmul(input, weight)
+        product = product_of_matrices(input, weight)
         return product if bias is None else add(product, bias)
-    return calculus.linear(input, weight, bias)
+    return maps.linear(input, weight, bias)
 
 
 @moment_rule(*named("matmul", "__matmul__"))
@@ -70,7 +71,7 @@ def reversed_matmul(input: Any, other: Any) -> Value:
 def bmm(input: Any, mat2: Any) -> Value:
     """Serve ``torch.bmm``."""
     torch.bmm(meta(input), meta(mat2))
-    return calculus.matmul(input, mat2)
+    return product_of_matrices(input, mat2)
 
 
 def _accumulated(input: Any, product: Any, beta: float, alpha: float) -> Value:
@@ -81,7 +82,7 @@ def _accumulated(input: Any, product: Any, beta: float, alpha: float) -> Value:
 def _with_addend(function: Any) -> Any:
     def rule(input: Any, left: Any, right: Any, *, beta: float = 1, alpha: float = 1) -> Value:
         function(meta(input), meta(left), meta(right))
-        product = left @ right if not _any_random(left, right) else calculus.matmul(left, right)
+        product = left @ right if not _any_random(left, right) else product_of_matrices(left, right)
         return _accumulated(input, product, beta, alpha)
 
     rule.__doc__ = f"Serve ``torch.{function.__name__}``."

@@ -96,9 +96,20 @@ def test_full_rank_guides_are_refused_where_correlations_would_be_lost():
     guide = AutoMultivariateNormal(linear)
     with pytest.raises(UnsupportedMoments, match=r"'diagonal' would ignore.*(?s:.)*AutoDiagonal"):
         DeterministicELBO(covariance="diagonal").loss(linear, guide, x, y)
-    network = models.sequential()
-    with pytest.raises(UnsupportedMoments, match=r"network\.0\.weight.* more than one axis"):
-        DeterministicELBO().loss(network, AutoMultivariateNormal(network), x, y)
+
+
+def test_full_rank_guides_of_networks():
+    """The matrices of ``nn.Linear`` with ten outputs, and those that meet a hidden layer."""
+    x, y = models.data()
+    network = models.sequential(activation=torch.nn.Tanh)
+    guide = AutoMultivariateNormal(network, init_scale=0.05)
+    guide(x, y)
+    with torch.no_grad():
+        size = len(guide.loc)
+        guide.loc.copy_(0.5 * torch.randn(size))
+        guide.scale_tril = torch.eye(size) + 0.3 * torch.randn(size, size).tril(-1)
+    expected, error = trace_elbo(network, guide, x, y, samples=2000)
+    assert abs(DeterministicELBO().loss(network, guide, x, y) - expected) < 4 * error
 
 
 def test_structured_guides_are_exact_while_their_conditionals_are_normal():

@@ -1,0 +1,104 @@
+"""Products of two matrices, or of a matrix and a vector, at least one of them random."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from moment_calculus.operations.linear.joint_weights import is_joint
+from moment_calculus.operations.linear.maps import (
+    LinearMap,
+    features_of,
+    linear,
+    mapped_covariance,
+)
+from moment_calculus.operations.linear.weights import check_dependence, check_shapes
+from moment_calculus.operations.shapes.moves import swap_last
+from moment_calculus.operations.shapes.reshaping import reshape
+from moment_calculus.refusals.errors import UnsupportedMoments
+from moment_calculus.values import Gaussian, Spread, Value
+
+
+def matmul(left: Any, right: Any) -> Value:
+    """left @ right for matrices and vectors in either order, at least one operand random.
+
+    The random operand that carries covariance, or the one computed from other values, is taken
+    as the input and the other as the weight.
+
+    Args:
+        left: value or array, [..., n, k], or [k].
+        right: value or array, [..., k, m], or [k].
+
+    Raises:
+        UnsupportedMoments: if neither operand is a matrix or vector, or see :func:`linear`.
+    """
+    x, y = (o.gaussian() if hasattr(o, "gaussian") else o for o in (left, right))
+    if len(y.shape) == 1:
+        return _times_vector(x, y)
+    if len(x.shape) == 1:
+        return _times_vector(swap_last(y), x)
+    if is_joint(y) and _maps_jointly(x):
+        return linear(x, swap_last(y))
+    if is_joint(x) and _is_input(y):
+        return swap_last(linear(swap_last(y), x))
+    if _is_input(x) and _is_input(y):
+        raise UnsupportedMoments(
+            "a product of two matrices of which neither has independent components",
+            sites=x.sites | y.sites,
+            remedy="use latent weights with independent components on one side; for attention, "
+            "draw the sites of its queries and keys by naming them in sample_sites=",
+        )
+    if not (_is_input(y) if len(y.shape) > 2 else _maps_columns(x, y)):
+        return linear(x, swap_last(y))
+    return swap_last(linear(swap_last(y), x))
+
+
+def _maps_columns(x: Any, y: Any) -> bool:
+    """Whether x @ y is a weight times data in columns, rather than data in rows times a weight."""
+    if len(x.shape) != 2 or _is_input(x):
+        return False
+    latent = isinstance(x, Gaussian) and x.step.weight
+    return _is_input(y) or (latent and not isinstance(y, Gaussian))
+
+
+def _maps_jointly(operand: Any) -> bool:
+    """Whether an operand may be the input of a weight with dependent components."""
+    return not isinstance(operand, Gaussian) or _is_input(operand)
+
+
+def _is_input(operand: Any) -> bool:
+    """Whether a value is an input rather than a weight: its components are dependent, or may be."""
+    return isinstance(operand, Gaussian) and (operand.has_covariance or not operand.independent)
+
+
+def _times_vector(x: Any, vector: Any) -> Value:
+    """x [..., k] times a vector [k]."""
+    if is_joint(x) and _maps_jointly(vector):
+        return reshape(linear(reshape(vector, (1, *vector.shape)), x), x.shape[:1])
+    if not isinstance(vector, Gaussian):
+        return reshape(linear(x, vector[None, :]), x.shape[:-1])
+    if _is_input(vector) and (not isinstance(x, Gaussian) or x.independent):
+        return linear(vector, x)
+    weight = reshape(vector, (1, *vector.shape))
+    check_shapes(x, weight, None)
+    if is_joint(weight):
+        return reshape(linear(x, weight), x.shape[:-1])
+    check_dependence(x, weight, None)
+    if isinstance(x, Gaussian) and x.propagation.replacement("linear") is not None:
+        return reshape(linear(x, weight), x.shape[:-1])
+    return _scalar_products(x, vector)
+
+
+def _scalar_products(x: Any, vector: Gaussian) -> Gaussian:
+    """Scalar products with a latent vector, whose Jacobian E[x] ties all of them together."""
+    x = features_of(x) if isinstance(x, Gaussian) else x
+    vector = features_of(vector)
+    mean_x = x.mean if isinstance(x, Gaussian) else x
+    variance = (mean_x * mean_x) @ vector.variance
+    mixes = not vector.propagation.full
+    step = LinearMap((vector,), None, vector, mean_x[..., None, :], mixes)
+    if isinstance(x, Gaussian):  # products that share x and the vector are dependent in both
+        row = vector.mean[None, :]
+        step = LinearMap((vector, x), None, x, row, mixes)
+        variance = variance + mapped_covariance(x, row)[..., 0, 0] + x.variance @ vector.variance
+    mean = mean_x @ vector.mean
+    return Gaussian(mean, Spread(variance), step, axis=None, propagation=vector.propagation)

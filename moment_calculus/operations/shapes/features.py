@@ -1,0 +1,71 @@
+"""Features at a key: slices of the feature axis keep their exact joint covariance."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from moment_calculus.numerics.arrays import Array
+from moment_calculus.operations.shapes.keys import is_basic, is_integer, rank_of
+from moment_calculus.operations.shapes.moves import Moved, moved
+from moment_calculus.values import Gaussian, Ties
+from moment_calculus.values.support import selected
+
+
+@dataclass(frozen=True, eq=False)
+class IndexedFeatures(Moved):
+    """Features at a key, on the trailing axis.
+
+    Args:
+        key: a slice, or an index array of one axis.
+    """
+
+    key: Any
+
+    def move(self, array: Array) -> Array:
+        """At the key."""
+        return array[..., self.key]
+
+    def covariance(self) -> Array:
+        """Rows and columns at the key."""
+        return self.source.joint_covariance()[..., self.key, :][..., self.key]
+
+    def follows(self, place: int) -> bool:
+        """Always."""
+        return True
+
+    def through(self, place: int, cross: Array) -> Array:
+        """Rows at the key."""
+        return cross[..., self.key, :]
+
+
+@dataclass(frozen=True, eq=False)
+class OneFeature(IndexedFeatures):
+    """One feature, as a batch of scalars."""
+
+    def through(self, place: int, cross: Array) -> Array:
+        """One row."""
+        return cross[..., self.key, :][..., None, :]
+
+
+def index_features(value: Gaussian, key: Any, *, distinct: bool = False) -> Gaussian:
+    """Index the features of a value, on its trailing axis.
+
+    Args:
+        value: the value.
+        key: an integer, a slice or an index array of at most one axis.
+        distinct: whether an index array is known to choose no feature twice.
+    """
+    distinct = distinct or is_basic(key)
+    support = selected(value, key) if len(value.shape) == 1 else None
+    if is_integer(key) or (not is_basic(key) and not rank_of(key)):
+        return moved(OneFeature(value, key), None, ties=value.ties, support=support)
+    repeats = not distinct and value.propagation.full
+    return moved(
+        IndexedFeatures(value, key),
+        -1,
+        dense=value.has_covariance or repeats,
+        joint=True,
+        ties=value.ties if distinct else max(value.ties, Ties.FEATURES),
+        support=support,
+    )

@@ -1,0 +1,110 @@
+"""Arrays without elements, in both hosts: what the host gives on plain ones, and no data term.
+
+The rows are an event: Pyro has no plates of size zero.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+
+import numpyro_moments
+import pyro_moments
+from tests.cases.hosts import models
+from tests.cases.hosts.full_rank import HOSTS, KINDS, posterior
+from tests.test_cross_framework import in_numpyro, in_pyro, precision
+
+FUNCTIONS = {
+    "sum": (lambda x: x.sum(0), lambda x: x.sum(0)),
+    "whole sum": (torch.sum, jnp.sum),
+    "product": (lambda x: x.prod(-1), lambda x: x.prod(-1)),
+    "mean": (lambda x: x.mean(-1), lambda x: x.mean(-1)),
+    "cumulative sum": (lambda x: x.cumsum(0), lambda x: x.cumsum(0)),
+    "softmax": (lambda x: torch.softmax(x, -1), jax.nn.softmax),
+    "logsumexp": (lambda x: torch.logsumexp(x, 0), partial(jax.nn.logsumexp, axis=0)),
+    "chain": (lambda x: torch.exp(2 * torch.tanh(x) + 1), lambda x: jnp.exp(2 * jnp.tanh(x) + 1)),
+    "gate": (lambda x: x * torch.sigmoid(x + 1), lambda x: x * jax.nn.sigmoid(x + 1)),
+    "linear": (
+        lambda x: x @ torch.ones(x.shape[-1], 2) + 1,
+        lambda x: x @ jnp.ones((x.shape[-1], 2)) + 1,
+    ),
+    "columns": (lambda x: x.T @ torch.ones(len(x), 2), lambda x: x.T @ jnp.ones((len(x), 2))),
+    "flip": (lambda x: x.flip(0), lambda x: x[::-1]),
+    "concatenation": (lambda x: torch.cat([x, x]), lambda x: jnp.concatenate([x, x])),
+    "none of some": (lambda x: x[:, :0].sum(-1), lambda x: x[:, :0].sum(-1)),
+}
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (3, 0), (0, 0)])
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions_of_nothing(name, shape):
+    hosts = (pyro_moments, torch.zeros), (numpyro_moments, jnp.zeros)
+    for (host, zeros), function in zip(hosts, FUNCTIONS[name], strict=True):
+        plain = function(zeros(shape))
+        for spread in (
+            {"variance": zeros(shape)},
+            {"covariance": zeros((*shape, shape[-1]))},
+        ):
+            moments = host.propagate(function, host.Moments(zeros(shape), **spread))
+            np.testing.assert_array_equal(moments.mean, plain)  # NaN for a mean over nothing
+            np.testing.assert_array_equal(moments.variance, 0 * np.zeros(plain.shape))
+
+
+def regression(observe, outputs):
+    def model(host, x, y):
+        weight = models.weights(host, "a_weight", models.INPUTS, outputs)
+        scale = host.sample("b_scale", host.dist.LogNormal(0.0, 0.5))
+        out = host.np.tanh(x @ weight)
+        host.sample("obs", observe(host.dist, out, scale).to_event(1), obs=y)
+
+    return model
+
+
+LIKELIHOODS = {
+    "Normal": (lambda d, f, s: d.Normal(f[:, 0], s), 1, float),
+    "StudentT": (lambda d, f, s: d.StudentT(4.0, f[:, 0], s), 1, float),
+    "Categorical": (lambda d, f, s: d.Categorical(logits=f * s, validate_args=False), 3, int),
+    "Gamma": (lambda d, f, s: d.Gamma(s, 2.0 + f[:, 0]), 1, float),
+}
+
+
+def elbo_and_no_data(name):
+    observe, outputs, kind = LIKELIHOODS[name]
+    data = [np.zeros((0, models.INPUTS)), np.zeros(0, dtype=kind)]
+    return regression(observe, outputs), data, outputs
+
+
+@pytest.mark.parametrize("name", LIKELIHOODS)
+def test_no_rows_leave_the_divergence_alone(name):
+    """The KL divergence of the weights and of the logarithm of the scale, in closed form."""
+    model, data, outputs = elbo_and_no_data(name)
+    size = models.INPUTS * outputs
+    values = {
+        "a_weight_auto_loc": np.full((models.INPUTS, outputs), 0.3),
+        "a_weight_auto_scale": np.zeros((models.INPUTS, outputs)),
+        "b_scale_auto_loc": np.array(0.2),
+        "b_scale_auto_scale": np.array(0.0),
+    }
+    scale = np.log(2.0)  # softplus of zero
+    ratio = scale**2 * models.INPUTS  # of the variances
+    weight = 0.5 * size * (ratio + 0.3**2 * models.INPUTS - 1 - np.log(ratio))
+    noise = 0.5 * ((scale**2 + 0.2**2) / 0.25 - 1 - np.log(scale**2 / 0.25))
+    with precision("float64"):
+        for host, run in ((models.PYRO, in_pyro), (models.NUMPYRO, in_numpyro)):
+            loss, gradients = run(partial(model, host), data, values, "full")
+            assert loss == pytest.approx(weight + noise, rel=1e-6)
+            assert all(np.isfinite(gradient).all() for gradient in gradients.values())
+
+
+@pytest.mark.parametrize("name", ["Normal", "Categorical"])
+def test_no_rows_under_a_full_rank_guide(name):
+    model, data, outputs = elbo_and_no_data(name)
+    parts = posterior(models.INPUTS * outputs + 1)
+    with precision("float64"):
+        losses = [loss(model, KINDS[0], parts, *data).item() for loss in HOSTS.values()]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-9)
