@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from moment_calculus.hosts.marginals import Marginal
-from moment_calculus.hosts.wording import no_predictive_moments
+from moment_calculus.hosts.predictive_wording import no_predictive_moments
 
 Key = TypeVar("Key")
 
