@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from moment_calculus.operations.elementwise.arithmetic import is_value
 from moment_calculus.operations.normalised.composites import (
     LogSoftmax,
     LogSumExp,
@@ -19,8 +20,15 @@ from moment_calculus.operations.normalised.composites import (
 )
 from moment_calculus.operations.shapes.moves import move_axis
 from moment_calculus.operations.shapes.reshaping import reshape
-from moment_calculus.recognition.base import Entries, Grouped, Reduction, View, reduction_of
-from moment_calculus.recognition.steps import Certain, step
+from moment_calculus.recognition.base import (
+    Entries,
+    Grouped,
+    Reduction,
+    Symbolic,
+    View,
+    reduction_of,
+)
+from moment_calculus.recognition.steps import Certain, fallback, step
 from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.values import Gaussian
 
@@ -151,6 +159,24 @@ def _shifted(view: View, maximum: Maximum) -> Any:
     source = maximum.reduction.view.source
     own = view.source is source and maximum.reduction.belongs(maximum, view.index)
     return Shifted(view, maximum.reduction) if own else None
+
+
+@fallback
+def _anew(operation: str, *operands: Any, axes: tuple[int, ...] = ()) -> Any:
+    """A stabiliser of logits that are a part themselves, or show elements several times.
+
+    The value that they have on its own is the source of a new composite.
+    """
+    if not isinstance(operands[0], Symbolic):
+        return None
+    if operation == "reduce_max" and isinstance(operands[0], Entries | Grouped | View):
+        source = operands[0].value()
+        return _maximum(View(source), axes) if is_value(source) else None
+    if operation == "subtract" and isinstance(operands[1], Maximum):
+        source = operands[1].reduction.view.source
+        own = operands[0].value() is source
+        return _shifted(View(source), operands[1]) if own else None
+    return None
 
 
 @step("exp", View)

@@ -12,7 +12,7 @@ from typing import Any
 from moment_calculus.numerics.arrays import Array, contract, diagonal_matrix
 from moment_calculus.numerics.matrices import affine, affine_squared, squared
 from moment_calculus.numerics.special import namespace
-from moment_calculus.operations.elementwise.arithmetic import add
+from moment_calculus.operations.elementwise.arithmetic import add, multiply
 from moment_calculus.operations.linear.weights import refuse_shared, refuse_tied
 from moment_calculus.operations.shapes.moves import (
     move_axis,
@@ -22,7 +22,7 @@ from moment_calculus.operations.shapes.moves import (
 )
 from moment_calculus.operations.shapes.reshaping import reshape
 from moment_calculus.refusals.errors import UnsupportedMoments
-from moment_calculus.values import Gaussian, Spread, Step, Ties, Value
+from moment_calculus.values import Gaussian, Spread, Step, Ties, Value, share_sites
 from moment_calculus.values.ancestry import ancestors
 from moment_calculus.values.spread import none_or_all
 from moment_calculus.values.vectors import as_vector
@@ -271,6 +271,14 @@ def _times_vector(x: Any, vector: Any) -> Value:
     """x [..., k] times a vector [k]."""
     if not isinstance(vector, Gaussian):
         return reshape(linear(x, vector[None, :]), x.shape[:-1])
+    if len(x.shape) == 1:
+        if not isinstance(x, Gaussian) or (_is_input(vector) and not _is_input(x)):
+            x, vector = vector, x  # the order does not matter
+        if not isinstance(vector, Gaussian):
+            return _times_vector(x, vector)
+        if _is_input(vector) or share_sites(x, vector):
+            products = multiply(x, vector).gaussian()
+            return _times_vector(products, namespace(products.mean).ones_like(products.mean))
     if _is_input(vector) and (not isinstance(x, Gaussian) or x.independent):
         return linear(vector, x)
     weight = reshape(vector, (1, *vector.shape))

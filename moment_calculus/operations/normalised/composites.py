@@ -15,6 +15,7 @@ from moment_calculus.operations.elementwise.arithmetic import subtract
 from moment_calculus.operations.elementwise.composite import Composite
 from moment_calculus.operations.linear.reductions import total
 from moment_calculus.operations.normalised.logits import logsumexp_value, softmax_value
+from moment_calculus.operations.normalised.normalisation import trailing_features
 from moment_calculus.values import Gaussian
 
 
@@ -88,7 +89,8 @@ class LogSoftmax(OfClasses):
         return self.source.shape
 
     def _match(self) -> Any:
-        return subtract(self.source, logsumexp_value(self.source))
+        logits = trailing_features(self.source, "a log-softmax")
+        return subtract(logits, logsumexp_value(logits))
 
 
 class Softmax(OfClasses):
