@@ -17,9 +17,9 @@ from pyro_moments.rules.torch_shapes import axes_of, meta, place
 
 
 @moment_rule(*named("sum"), takes=(Softmax,))
-def sum(input: Any, dim: Any = None, keepdim: bool = False, *, axis: Any = None) -> Any:
+def sum(input: Any, dim: Any = None, keepdim: bool = False) -> Any:
     """Serve ``sum``: over features, and over independent elements of a batch."""
-    axes = axes_of(input, dim if axis is None else axis)
+    axes = axes_of(input, dim)
     if isinstance(input, Softmax):
         if keepdim and axes == (len(input.shape) - 1,):
             return TotalProbability(input.source)
@@ -28,10 +28,9 @@ def sum(input: Any, dim: Any = None, keepdim: bool = False, *, axis: Any = None)
 
 
 @moment_rule(*named("mean"))
-def mean(input: Value, dim: Any = None, keepdim: bool = False, *, axis: Any = None) -> Value:
+def mean(input: Value, dim: Any = None, keepdim: bool = False) -> Value:
     """Serve ``mean``: over features, and over independent elements of a batch."""
-    axes = axes_of(input, dim if axis is None else axis)
-    return reductions.average(input, axes, keepdims=keepdim)
+    return reductions.average(input, axes_of(input, dim), keepdims=keepdim)
 
 
 @moment_rule(*named("cumsum"))
