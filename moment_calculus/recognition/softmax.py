@@ -163,13 +163,10 @@ def _shifted(view: View, maximum: Maximum) -> Any:
 
 @fallback
 def _anew(operation: str, *operands: Any, axes: tuple[int, ...] = ()) -> Any:
-    """A stabiliser of logits that are a part themselves, or show elements several times.
-
-    The value that they have on its own is the source of a new composite.
-    """
+    """A stabiliser of logits that are a part themselves: what they are is the source of it."""
     if not isinstance(operands[0], Symbolic):
         return None
-    if operation == "reduce_max" and isinstance(operands[0], Entries | Grouped | View):
+    if operation == "reduce_max" and not isinstance(operands[0], Maximum | Finite):
         source = operands[0].value()
         return _maximum(View(source), axes) if is_value(source) else None
     if operation == "subtract" and isinstance(operands[1], Maximum):

@@ -133,6 +133,32 @@ REGRESSIONS = [
         "y = jax.nn.log_softmax(xp.stack([u, w], -1), -1)",
     ),
     Regression(
+        "log_softmax of scaled squares",
+        W,
+        "y = torch.log_softmax({c} * W ** 2, 1)",
+        "y = jax.nn.log_softmax({c} * W ** 2, 1)",
+        constants={"c": np.array([0.5, -1.0, 0.7])},
+    ),
+    Regression(
+        "layer_norm of rows repeated",
+        {"x": (1, 4)},
+        "v = x.expand(2, 4); c = v - v.mean(-1, keepdim=True); y = F.layer_norm(v, (4,))",
+        "v = xp.broadcast_to(x, (2, 4)); c = v - xp.mean(v, -1, keepdims=True); "
+        "y = c / xp.sqrt(xp.var(v, -1, keepdims=True) + 1e-5)",
+    ),
+    Regression(
+        "rms_norm of rows repeated",
+        {"x": (1, 4)},
+        "v = x.expand(2, 4); y = F.rms_norm(v, (4,), eps=1e-5)",
+        "v = xp.broadcast_to(x, (2, 4)); "
+        "y = v * jax.lax.rsqrt(xp.mean(v ** 2, -1, keepdims=True) + 1e-5)",
+    ),
+    Regression(
+        "root of one and a squared mean",
+        W,
+        "y = xp.sqrt(1 + W.mean() ** 2)",
+    ),
+    Regression(
         "one class expanded along the classes",
         {"x": (2, 1)},
         "y = torch.log_softmax(x, -1).expand(2, 3)",
