@@ -247,6 +247,13 @@ REGRESSIONS = [
         constants={"A": np.diag([0.5, 1.0, -1.0]) + 0.25, "c": np.array([1.0, -0.5, 2.0])},
     ),
     Regression(
+        "scalar product of a certain and a latent vector",
+        {"u": (3,)},
+        "y = {c} @ u",
+        constants={"c": np.array([1.0, -0.5, 2.0])},
+        modes=("full", "diagonal"),
+    ),
+    Regression(
         "scalar product of a latent and a dependent vector",
         {"x": (3,), "u": (3,)},
         "y = u @ xp.sin(x @ {A})",

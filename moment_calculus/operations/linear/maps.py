@@ -271,14 +271,10 @@ def _times_vector(x: Any, vector: Any) -> Value:
     """x [..., k] times a vector [k]."""
     if not isinstance(vector, Gaussian):
         return reshape(linear(x, vector[None, :]), x.shape[:-1])
-    if len(x.shape) == 1:
-        if not isinstance(x, Gaussian) or (_is_input(vector) and not _is_input(x)):
-            x, vector = vector, x  # the order does not matter
-        if not isinstance(vector, Gaussian):
-            return _times_vector(x, vector)
-        if _is_input(vector) or share_sites(x, vector):
-            products = multiply(x, vector).gaussian()
-            return _times_vector(products, namespace(products.mean).ones_like(products.mean))
+    dependent = _is_input(vector) or (isinstance(x, Gaussian) and share_sites(x, vector))
+    if len(x.shape) == 1 and dependent:
+        products = multiply(x, vector).gaussian()
+        return _times_vector(products, namespace(products.mean).ones_like(products.mean))
     if _is_input(vector) and (not isinstance(x, Gaussian) or x.independent):
         return linear(vector, x)
     weight = reshape(vector, (1, *vector.shape))
