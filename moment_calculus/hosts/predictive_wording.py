@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
 from moment_calculus.refusals.errors import UnsupportedMoments
 
 

@@ -1,6 +1,6 @@
 """Parts of composite functions, which hosts spell out in sums, exponentials and quotients."""
 
-from moment_calculus.recognition import dispersion, features, normalisation, softmax
+from moment_calculus.recognition import dispersion, features, normalisation, softmax, stabilisers
 from moment_calculus.recognition.base import Symbolic, View
 from moment_calculus.recognition.steps import STEPS, VECTOR_FUNCTIONS, resolved, step, take_step
 
@@ -14,6 +14,7 @@ __all__ = [
     "normalisation",
     "resolved",
     "softmax",
+    "stabilisers",
     "step",
     "take_step",
 ]

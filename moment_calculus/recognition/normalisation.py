@@ -43,13 +43,18 @@ class Root(Grouped):
 
 
 @step("sqrt", Quadratic)
-def _sqrt(quadratic: Quadratic) -> Root:
-    return Root(quadratic, 0.5)
+def _sqrt(quadratic: Quadratic) -> Root | None:
+    return _root(quadratic, 0.5)
 
 
 @step("rsqrt", Quadratic)
-def _rsqrt(quadratic: Quadratic) -> Root:
-    return Root(quadratic, -0.5)
+def _rsqrt(quadratic: Quadratic) -> Root | None:
+    return _root(quadratic, -0.5)
+
+
+def _root(quadratic: Quadratic, power: float) -> Root | None:
+    """Of a dispersion; without M₂ it is a function of the mean, as any other."""
+    return Root(quadratic, power) if quadratic.coefficients[0] else None
 
 
 @step("reciprocal", Root)

@@ -9,7 +9,7 @@ import torch
 
 from moment_calculus import likelihoods
 from moment_calculus.hosts.marginals import ClassMarginal
-from moment_calculus.operations.elementwise.composite import Composite
+from moment_calculus.operations.normalised.composites import LogSoftmax, Softmax
 from moment_calculus.operations.normalised.softmax_moments import softmax_moments
 from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.values import Gaussian
@@ -61,21 +61,24 @@ def random_logits(fn: Any) -> Gaussian:
     """The Gaussian logits [..., classes] of a Categorical.
 
     Args:
-        fn: a Categorical with random parameters.
+        fn: a Categorical with random logits, or with a softmax of random logits for its
+            probabilities.
 
     Raises:
-        UnsupportedMoments: if its parameters are probabilities, or the classes are not on the
+        UnsupportedMoments: if its parameters are other probabilities, or the classes are not on the
             feature axis.
     """
-    logits = unwrap(vars(fn).get("logits"))
-    if not isinstance(logits, Composite):
+    parameters = (unwrap(vars(fn).get(name)) for name in ("logits", "probs"))
+    of_classes = [one for one in parameters if isinstance(one, LogSoftmax | Softmax)]
+    if not of_classes:
         raise UnsupportedMoments(
-            "a Categorical with random parameters needs logits, not probabilities",
+            "a Categorical with random parameters needs logits, or a softmax of them, not other "
+            "probabilities",
             sites=getattr(unwrap(vars(fn).get("probs")), "sites", ()),
-            remedy="pass logits=..., without a softmax" + OR_DRAW,
+            remedy="pass logits=..., without a softmax, or probs=torch.softmax(...)" + OR_DRAW,
         )
-    likelihoods.check_classes_last(logits.source, "Categorical")
-    return logits.source
+    likelihoods.check_classes_last(of_classes[0].source, "Categorical")
+    return of_classes[0].source
 
 
 @expected_log_prob(dist.OrderedLogistic)

@@ -16,6 +16,7 @@ from pyro_moments.rules.mean_check import MeanCheck
 RULES: dict[Callable, Callable] = {}
 IN_PLACE: set[Callable] = set()
 VIEWS: set[Callable] = set()
+NUMPY_NAMES = {"axis": "dim", "keepdims": "keepdim"}  # that torch's own functions take as well
 
 
 def moment_rule(
@@ -52,9 +53,14 @@ def moment_rule(
 def _checked(rule: Callable, takes: tuple[type, ...]) -> Callable:
     """The rule, after a look at what it is given."""
     signature = inspect.signature(rule)
+    names = {theirs: ours for theirs, ours in NUMPY_NAMES.items() if ours in signature.parameters}
 
     @functools.wraps(rule)
     def checked(*args: Any, **kwargs: Any) -> Any:
+        kwargs = {
+            name if name in signature.parameters else names.get(name, name): argument
+            for name, argument in kwargs.items()
+        }
         args = tuple(_matched(argument, takes) for argument in args)
         kwargs = {name: _matched(argument, takes) for name, argument in kwargs.items()}
         try:

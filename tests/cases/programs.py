@@ -126,7 +126,7 @@ def linear_maps(host: Host) -> list[Program]:
             "weight_and_input_tied", "W", lambda x, W: linear(linear(x, W), W), REFUSED, REFUSED
         ),
         Program("weight_times_itself", "W", lambda W: W @ W.T, REFUSED, REFUSED, data=False),
-        Program("dot_with_itself", "b", lambda b: b @ b, REFUSED, REFUSED, data=False),
+        Program("dot_with_itself", "b", lambda b: b @ b, data=False),
         Program("layer_twice", "W", lambda x, W: linear(x, W) + linear(x, W), WARNING, WARNING),
         Program(
             "layer_on_two_inputs", "W", lambda x, W: linear(x, W) + linear(-x, W), WARNING, WARNING

@@ -103,6 +103,62 @@ REGRESSIONS = [
         "y = jax.nn.log_softmax(x, 0)",
     ),
     Regression(
+        "log_softmax of rows repeated",
+        {"x": (1, 3)},
+        "y = torch.log_softmax(x.expand(2, 3), -1)",
+        "y = jax.nn.log_softmax(xp.broadcast_to(x, (2, 3)), -1)",
+    ),
+    Regression(
+        "log_softmax of exponentials",
+        W,
+        "y = torch.log_softmax(torch.exp(W), -1)",
+        "y = jax.nn.log_softmax(xp.exp(W), -1)",
+    ),
+    Regression(
+        "softmax of what is centred",
+        W,
+        "y = torch.softmax(W - W.mean(-1, keepdim=True), -1)",
+        "y = jax.nn.softmax(W - W.mean(-1, keepdims=True), -1)",
+    ),
+    Regression(
+        "log_softmax of sums",
+        W,
+        "y = torch.log_softmax(W.sum(-1), 0)",
+        "y = jax.nn.log_softmax(W.sum(-1), 0)",
+    ),
+    Regression(
+        "log_softmax of two stacked vectors",
+        {"u": (3,), "w": (3,)},
+        "y = torch.log_softmax(torch.stack([u, w], -1), -1)",
+        "y = jax.nn.log_softmax(xp.stack([u, w], -1), -1)",
+    ),
+    Regression(
+        "log_softmax of scaled squares",
+        W,
+        "y = torch.log_softmax({c} * W ** 2, 1)",
+        "y = jax.nn.log_softmax({c} * W ** 2, 1)",
+        constants={"c": np.array([0.5, -1.0, 0.7])},
+    ),
+    Regression(
+        "layer_norm of rows repeated",
+        {"x": (1, 4)},
+        "v = x.expand(2, 4); c = v - v.mean(-1, keepdim=True); y = F.layer_norm(v, (4,))",
+        "v = xp.broadcast_to(x, (2, 4)); c = v - xp.mean(v, -1, keepdims=True); "
+        "y = c / xp.sqrt(xp.var(v, -1, keepdims=True) + 1e-5)",
+    ),
+    Regression(
+        "rms_norm of rows repeated",
+        {"x": (1, 4)},
+        "v = x.expand(2, 4); y = F.rms_norm(v, (4,), eps=1e-5)",
+        "v = xp.broadcast_to(x, (2, 4)); "
+        "y = v * jax.lax.rsqrt(xp.mean(v ** 2, -1, keepdims=True) + 1e-5)",
+    ),
+    Regression(
+        "root of one and a squared mean",
+        W,
+        "y = xp.sqrt(1 + W.mean() ** 2)",
+    ),
+    Regression(
         "one class expanded along the classes",
         {"x": (2, 1)},
         "y = torch.log_softmax(x, -1).expand(2, 3)",
@@ -166,6 +222,42 @@ REGRESSIONS = [
         'c = torch.cat([x, x], -1); y = c * xp.einsum("bi,bi->b", c, {ones})',
         'c = xp.concatenate([x, x], -1); y = c * xp.einsum("bi,bi->b", c, {ones})',
         constants={"ones": np.ones((1, 2))},
+    ),
+    Regression(
+        "scalar product of a vector and a function of it",
+        {"x": (3,)},
+        "y = x @ xp.tanh(x)",
+    ),
+    Regression(
+        "scalar product of dependent vectors",
+        {"x": (3,), "u": (3,)},
+        "y = (x @ {A}) @ (u @ {A})",
+        constants={"A": np.diag([0.5, 1.0, -1.0]) + 0.25},
+    ),
+    Regression(
+        "scalar product of two functions of one dependent vector",
+        {"x": (3,)},
+        "h = x @ {A}; y = xp.sin(h) @ h",
+        constants={"A": np.diag([0.5, 1.0, -1.0]) + 0.25},
+    ),
+    Regression(
+        "scalar product of a certain and a dependent vector",
+        {"x": (3,)},
+        "y = {c} @ xp.sin(x @ {A})",
+        constants={"A": np.diag([0.5, 1.0, -1.0]) + 0.25, "c": np.array([1.0, -0.5, 2.0])},
+    ),
+    Regression(
+        "scalar product of a certain and a latent vector",
+        {"u": (3,)},
+        "y = {c} @ u",
+        constants={"c": np.array([1.0, -0.5, 2.0])},
+        modes=("full", "diagonal"),
+    ),
+    Regression(
+        "scalar product of a latent and a dependent vector",
+        {"x": (3,), "u": (3,)},
+        "y = u @ xp.sin(x @ {A})",
+        constants={"A": np.diag([0.5, 1.0, -1.0]) + 0.25},
     ),
     Regression(
         "logsumexp of sums beside their inputs",

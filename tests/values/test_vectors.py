@@ -17,7 +17,7 @@ from moment_calculus.operations.elementwise.arithmetic import (
 from moment_calculus.operations.elementwise.positive import exponential_parts, log
 from moment_calculus.operations.linear.maps import linear
 from moment_calculus.operations.linear.reductions import cumulative_sum, total
-from moment_calculus.operations.shapes.reshaping import broadcast
+from moment_calculus.operations.shapes.reshaping import broadcast, reshape
 from moment_calculus.rulebooks import propagation_of
 from moment_calculus.values.vectors import as_vector
 
@@ -69,6 +69,15 @@ def test_other_products_are_no_exponentials():
 def effects(z, t):
     """A common mean, and a scale that is the exponential of it."""
     return add(multiply(exponential(t), z), t).gaussian()
+
+
+def test_rows_of_a_batch_that_gains_an_axis_stay_vectors():
+    factors = np.array([[1.0], [2.0], [-0.5]])
+    rows = multiply(effects(plate(), scalar()), factors).gaussian()
+    expected = exact_covariance(np.eye(4)) * (factors**2)[:, :, None, None]
+    actual = as_vector(reshape(rows, (3, 1, 4))).covariance
+    np.testing.assert_allclose(actual, expected, rtol=1e-9)
+    assert as_vector(reshape(rows, (3, 2, 2))) is None
 
 
 def exact_covariance(matrix):

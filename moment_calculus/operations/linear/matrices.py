@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from moment_calculus.numerics.special import namespace
+from moment_calculus.operations.elementwise.arithmetic import multiply
 from moment_calculus.operations.linear.joint_weights import is_joint
 from moment_calculus.operations.linear.maps import (
     LinearMap,
@@ -15,7 +17,7 @@ from moment_calculus.operations.linear.weights import check_dependence, check_sh
 from moment_calculus.operations.shapes.moves import swap_last
 from moment_calculus.operations.shapes.reshaping import reshape
 from moment_calculus.refusals.errors import UnsupportedMoments
-from moment_calculus.values import Gaussian, Spread, Value
+from moment_calculus.values import Gaussian, Spread, Value, share_sites
 
 
 def matmul(left: Any, right: Any) -> Value:
@@ -76,6 +78,10 @@ def _times_vector(x: Any, vector: Any) -> Value:
         return reshape(linear(reshape(vector, (1, *vector.shape)), x), x.shape[:1])
     if not isinstance(vector, Gaussian):
         return reshape(linear(x, vector[None, :]), x.shape[:-1])
+    dependent = _is_input(vector) or (isinstance(x, Gaussian) and share_sites(x, vector))
+    if len(x.shape) == 1 and dependent:
+        products = multiply(x, vector).gaussian()
+        return _times_vector(products, namespace(products.mean).ones_like(products.mean))
     if _is_input(vector) and (not isinstance(x, Gaussian) or x.independent):
         return linear(vector, x)
     weight = reshape(vector, (1, *vector.shape))

@@ -13,7 +13,9 @@ from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.special import log_softmax, logsumexp, namespace
 from moment_calculus.operations.elementwise.arithmetic import subtract
 from moment_calculus.operations.elementwise.composite import Composite
+from moment_calculus.operations.linear.reductions import total
 from moment_calculus.operations.normalised.logits import logsumexp_value, softmax_value
+from moment_calculus.operations.normalised.normalisation import trailing_features
 from moment_calculus.values import Gaussian
 
 
@@ -87,7 +89,8 @@ class LogSoftmax(OfClasses):
         return self.source.shape
 
     def _match(self) -> Any:
-        return subtract(self.source, logsumexp_value(self.source))
+        logits = trailing_features(self.source, "a log-softmax")
+        return subtract(logits, logsumexp_value(logits))
 
 
 class Softmax(OfClasses):
@@ -108,3 +111,21 @@ class Softmax(OfClasses):
 
     def _match(self) -> Gaussian:
         return softmax_value(self.source)
+
+
+class TotalProbability(OfClasses):
+    """The sum of the probabilities of the classes, kept as an axis of size one.
+
+    Distributions divide by it, to normalise what is normalised.
+    """
+
+    __slots__ = ()
+    name = "sum"
+
+    @property
+    def at_mean(self) -> Array:
+        """One."""
+        return namespace(self.source.mean).ones_like(self.source.mean[..., :1])
+
+    def _match(self) -> Gaussian:
+        return total(softmax_value(self.source), (len(self.source.shape) - 1,), keepdims=True)

@@ -109,8 +109,13 @@ class Regrouped(Reshaped):
         return namespace(covariance).reshape(covariance, (*batch, *covariance.shape[-2:]))
 
     def as_vector(self, value: Gaussian) -> Gaussian | None:
-        """Of the source as a vector, or of one scalar repeated."""
-        return _as_vector(self.source, value.shape) if self.identity else None
+        """Of the source as a vector whose trailing axis stays, or of one scalar repeated."""
+        shape = value.shape
+        if self.identity:
+            return _as_vector(self.source, shape)
+        if not self.source.shape or self.source.shape[-1] != shape[-1]:
+            return None
+        return of_parts(lambda part: reshape(part, shape), self.source)
 
     def lag(self, value: Gaussian, offset: tuple[int, ...]) -> Array | None:
         """Known of a value that gains or loses axes of size one."""

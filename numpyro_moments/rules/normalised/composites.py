@@ -170,7 +170,10 @@ def _moved(x: Any, move: Callable, plain: Callable) -> Any:
     if isinstance(x, VECTOR_FUNCTIONS):
         return x.moved(plain) if _keeps_classes(x.shape, move) else None
     part = View(x) if isinstance(x, Gaussian | Deferred) else x
-    return part.moved(move, plain) if isinstance(part, Symbolic) else None
+    result = part.moved(move, plain) if isinstance(part, Symbolic) else None
+    if isinstance(result, View) and math.prod(result.shape) > math.prod(part.shape):
+        return None  # what is repeated is a source of its own: each element once
+    return result
 
 
 def _keeps_classes(shape: tuple[int, ...], move: Callable) -> bool:

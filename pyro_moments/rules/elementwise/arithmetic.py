@@ -7,7 +7,12 @@ from typing import Any
 import torch
 
 from moment_calculus.operations.elementwise import arithmetic as operations
-from moment_calculus.operations.normalised.composites import LogSoftmax, LogSumExp
+from moment_calculus.operations.normalised.composites import (
+    LogSoftmax,
+    LogSumExp,
+    Softmax,
+    TotalProbability,
+)
 from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.values import Deferred, Value
 from pyro_moments.rules.constructors import fills_in_ordered_logistic
@@ -74,9 +79,16 @@ def multiply(input: Any, other: Any) -> Value:
 moment_rule(*named("__imul__", "mul_", "multiply_"), in_place=True)(multiply)
 
 
-@moment_rule(*named("div", "divide", "true_divide", "__truediv__"))
-def divide(input: Any, other: Any, *, rounding_mode: str | None = None) -> Value:
-    """Serve ``/`` by a certain divisor."""
+@moment_rule(
+    *named("div", "divide", "true_divide", "__truediv__"), takes=(Softmax, TotalProbability)
+)
+def divide(input: Any, other: Any, *, rounding_mode: str | None = None) -> Any:
+    """Serve ``/`` by a certain divisor; a softmax over its own sum stays what it is."""
+    if _is_own_total(input, other) and rounding_mode is None:
+        return input
+    input, other = (
+        o.gaussian() if isinstance(o, Softmax | TotalProbability) else o for o in (input, other)
+    )
     if rounding_mode is not None:
         raise UnsupportedMoments(
             f"rounding_mode={rounding_mode!r} of a random value",
@@ -84,6 +96,11 @@ def divide(input: Any, other: Any, *, rounding_mode: str | None = None) -> Value
             remedy="divide without rounding" + OR_DRAW,
         )
     return operations.divide(input, other)
+
+
+def _is_own_total(probabilities: Any, other: Any) -> bool:
+    both = isinstance(probabilities, Softmax) and isinstance(other, TotalProbability)
+    return both and probabilities.source is other.source
 
 
 moment_rule(*named("__itruediv__", "div_", "divide_", "true_divide_"), in_place=True)(divide)

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from moment_calculus.operations.linear import reductions
+from moment_calculus.operations.normalised.composites import Softmax, TotalProbability
 from moment_calculus.operations.shapes.indexing import take
 from moment_calculus.operations.shapes.reshaping import reshape
 from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments
@@ -15,18 +16,21 @@ from pyro_moments.rules.table import moment_rule, named
 from pyro_moments.rules.torch_shapes import axes_of, meta, place
 
 
-@moment_rule(*named("sum"))
-def sum(input: Value, dim: Any = None, keepdim: bool = False, *, axis: Any = None) -> Value:
+@moment_rule(*named("sum"), takes=(Softmax,))
+def sum(input: Any, dim: Any = None, keepdim: bool = False) -> Any:
     """Serve ``sum``: over features, and over independent elements of a batch."""
-    axes = axes_of(input, dim if axis is None else axis)
+    axes = axes_of(input, dim)
+    if isinstance(input, Softmax):
+        if keepdim and axes == (len(input.shape) - 1,):
+            return TotalProbability(input.source)
+        input = input.gaussian()
     return reductions.total(input, axes, keepdims=keepdim)
 
 
 @moment_rule(*named("mean"))
-def mean(input: Value, dim: Any = None, keepdim: bool = False, *, axis: Any = None) -> Value:
+def mean(input: Value, dim: Any = None, keepdim: bool = False) -> Value:
     """Serve ``mean``: over features, and over independent elements of a batch."""
-    axes = axes_of(input, dim if axis is None else axis)
-    return reductions.average(input, axes, keepdims=keepdim)
+    return reductions.average(input, axes_of(input, dim), keepdims=keepdim)
 
 
 @moment_rule(*named("cumsum"))

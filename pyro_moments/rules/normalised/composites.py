@@ -34,9 +34,12 @@ def log_softmax(input: Value, dim: Any = None, *_: Any, dtype: Any = None, **__:
     return _along(LogSoftmax, input, dim)
 
 
-@moment_rule(*named("softmax"), torch.special.softmax)
-def softmax(input: Value, dim: Any = None, *_: Any, dtype: Any = None, **__: Any) -> Any:
+@moment_rule(*named("softmax"), torch.special.softmax, takes=(LogSoftmax,))
+def softmax(input: Any, dim: Any = None, *_: Any, dtype: Any = None, **__: Any) -> Any:
     """Serve ``softmax`` and ``nn.Softmax`` over one axis."""
+    if isinstance(input, LogSoftmax):  # distributions of classes normalise their logits first
+        last = dim is not None and axes_of(input, dim) == (len(input.shape) - 1,)
+        input = input.source if last else input.gaussian()
     _check_dtype(input, dtype)
     return _along(Softmax, input, dim)
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from moment_calculus.operations import shapes
-from moment_calculus.operations.normalised.composites import LogSoftmax
+from moment_calculus.operations.normalised.composites import LogSoftmax, Softmax
 from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.values import Value
 from pyro_moments.rules.mean_check import MeanCheck
@@ -47,18 +47,23 @@ def squeeze(input: Value, dim: Any = None) -> Value:
     return shapes.reshape(input, tuple(squeezed.shape))
 
 
-@moment_rule(*named("unsqueeze"), view=True)
-def unsqueeze(input: Value, dim: int) -> Value:
+@moment_rule(*named("unsqueeze"), takes=(LogSoftmax, Softmax), view=True)
+def unsqueeze(input: Any, dim: int) -> Any:
     """Serve ``unsqueeze``."""
-    return shapes.reshape(input, tuple(meta(input).unsqueeze(dim).shape))
+    shape = tuple(meta(input).unsqueeze(dim).shape)
+    if isinstance(input, LogSoftmax | Softmax):
+        if dim not in (-1, len(input.shape)):
+            return input.moved(lambda value: shapes.reshape(value, shape))
+        input = input.gaussian()  # single values are no classes
+    return shapes.reshape(input, shape)
 
 
-@moment_rule(*named("expand", "broadcast_to"), takes=(LogSoftmax,), view=True)
+@moment_rule(*named("expand", "broadcast_to"), takes=(LogSoftmax, Softmax), view=True)
 def expand(input: Any, *sizes: Any, size: Sequence[int] | None = None) -> Any:
     """Serve ``expand``."""
     wanted = tuple(size) if size is not None else _sizes(sizes)
     shape = tuple(meta(input).expand(wanted).shape)
-    if isinstance(input, LogSoftmax):
+    if isinstance(input, LogSoftmax | Softmax):
         if shape[-1] == input.shape[-1]:
             return input.moved(lambda value: shapes.broadcast(value, shape))
         input = input.gaussian()  # copies of one class are no classes

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+import pyro
 import pyro.distributions as dist
 import pytest
 import torch
+from pyro.infer import Trace_ELBO
 
 from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.operations.elementwise.unary import leaf
+from moment_calculus.operations.normalised.composites import Softmax
 from moment_calculus.values import Gaussian, Opaque, Spread
-from pyro_moments import MomentTensor, UnsupportedMoments
+from pyro_moments import DeterministicELBO, DVIGuide, MomentTensor, UnsupportedMoments
+from pyro_moments.evaluation.tensor import unwrap
 from pyro_moments.likelihoods import evaluate, predictive
 from tests.oracles import quadrature as oracles
 from tests.pyro.likelihoods.cases import CASES, CLASSES, CONTINUOUS, COUNTS, POSITIVE
@@ -195,6 +201,65 @@ def test_a_multinomial_is_a_sum_of_categorical_terms():
     actual = evaluate("obs", dist.Multinomial(3, logits=logits), counts)
     each = [evaluate("obs", dist.Categorical(logits=logits), torch.tensor([k, k])) for k in (0, 2)]
     close(actual, 2 * each[0] + each[1] + torch.tensor(3.0).log())
+
+
+def of_logits(make):
+    """The moments of a distribution of two points with three classes."""
+    return make(MomentTensor(leaf("f", MEAN.expand(2, 3), VARIANCE.expand(2, 3), Propagation())))
+
+
+@pytest.mark.parametrize(
+    "probabilities",
+    [
+        lambda f: torch.softmax(f, -1),
+        lambda f: torch.softmax(f, -1).unsqueeze(0),
+        lambda f: torch.softmax(torch.log_softmax(f, -1), -1),
+        lambda f: torch.softmax(f, -1).expand(2, 2, 3),
+    ],
+)
+def test_probabilities_that_are_a_softmax_of_logits_are_seen_through(probabilities):
+    classes, counts = torch.tensor([2, 0]), torch.tensor([[2.0, 0.0, 1.0], [0.0, 1.0, 2.0]])
+    for value, kind in ((classes, dist.Categorical), (counts, partial(dist.Multinomial, 3))):
+        expected = evaluate("obs", of_logits(lambda f, k=kind: k(logits=f)), value)
+        actual = evaluate("obs", of_logits(lambda f, k=kind: k(probs=probabilities(f))), value)
+        close(actual, expected.expand(actual.shape))
+
+
+def test_other_probabilities_of_classes_are_refused():
+    for make in (torch.sigmoid, lambda f: torch.softmax(f, 0), lambda f: torch.softmax(f, -1) ** 2):
+        with pytest.raises(UnsupportedMoments):
+            evaluate("obs", of_logits(lambda f, m=make: dist.Categorical(m(f))), torch.tensor(0))
+
+
+def _over_own_sum(shares):
+    return shares / shares.sum(-1, keepdim=True)
+
+
+def test_the_sum_of_a_softmax_is_one():
+    total = of_logits(lambda f: torch.softmax(f, -1).sum(-1, keepdim=True))
+    close(unwrap(total).gaussian().mean, torch.ones(2, 1))
+    close(unwrap(total).gaussian().variance, torch.zeros(2, 1))
+    shares = of_logits(lambda f: _over_own_sum(torch.softmax(f, -1)))
+    assert isinstance(unwrap(shares), Softmax)
+
+
+def test_a_multinomial_of_logits_from_two_plates():
+    """Its constructor asks for the probabilities, of logits that it has normalised."""
+
+    def model(counts):
+        with pyro.plate("classes", 2, dim=-1):
+            rate = pyro.sample("rate", dist.Normal(0.0, 1.0))
+            with pyro.plate("regions", 3, dim=-2):
+                start = pyro.sample("start", dist.Normal(0.0, 1.0))
+        logits = start + rate * torch.arange(4.0)[:, None, None]
+        with pyro.plate("times", 4, dim=-3), pyro.plate("places", 3, dim=-2):
+            fn = dist.Multinomial(logits=logits.unsqueeze(-2), validate_args=False)
+            pyro.sample("obs", fn, obs=counts)
+
+    counts = torch.tensor([1.0, 0.0]).expand(4, 3, 1, 2)
+    guide, sampled = DVIGuide(init_scale=0.1), Trace_ELBO(num_particles=400)
+    loss = DeterministicELBO().loss(model, guide, counts)
+    assert abs(loss - sampled.loss(model, guide, counts)) < 0.3
 
 
 def test_sampled_logits_of_a_multinomial_are_refused():

@@ -88,3 +88,25 @@ def test_what_torch_rejects_raises_its_own_error(name):
     with pytest.raises(plain.type) as ours:
         propagate(function, NOISY)
     assert "remedy" not in str(ours.value)  # torch's own words, of the CPU or of shapes alone
+
+
+@pytest.mark.parametrize(
+    ("function", "keeps"),
+    [
+        (torch.sum, True),
+        (torch.mean, True),
+        (torch.prod, True),
+        (torch.logsumexp, True),
+        (torch.cumsum, False),
+        (torch.softmax, False),
+    ],
+)
+def test_the_names_of_numpy_are_those_of_torch(function, keeps):
+    """As in torch itself, which takes ``axis`` and ``keepdims`` too."""
+    ours = {"dim": -1} | ({"keepdim": True} if keeps else {})
+    theirs = {"axis": -1} | ({"keepdims": True} if keeps else {})
+    assert function(x, **theirs).shape == function(x, **ours).shape
+    expected = propagate(lambda h: function(h, **ours), NOISY, covariance="full")
+    actual = propagate(lambda h: function(h, **theirs), NOISY, covariance="full")
+    torch.testing.assert_close(actual.mean, expected.mean)
+    torch.testing.assert_close(actual.variance, expected.variance)

@@ -1,0 +1,115 @@
+"""The stabiliser of a softmax: the maximum of the logits, which hosts subtract before exp."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NoReturn
+
+import numpy as np
+
+from moment_calculus.operations.elementwise.arithmetic import is_value
+from moment_calculus.recognition.base import (
+    Entries,
+    Grouped,
+    Reduction,
+    Symbolic,
+    View,
+    reduction_of,
+)
+from moment_calculus.recognition.steps import Certain, fallback, step
+from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments
+
+
+class Maximum(Grouped):
+    """max x over groups.
+
+    Args:
+        reduction: the groups.
+        held: whether no gradient flows through it; then it has no moments of its own.
+        like: a part whose layout it has.
+    """
+
+    def __init__(self, reduction: Reduction, held: bool = False, like: Grouped | None = None):
+        super().__init__(reduction, like)
+        if held:
+            self.otherwise(self._refuse)
+
+    def _refuse(self) -> NoReturn:
+        raise UnsupportedMoments(
+            "a maximum of random values without its gradient, in a function that is not "
+            "recognised as a softmax, log-softmax or logsumexp",
+            sites=self.sites,
+            remedy="call softmax, log_softmax or logsumexp over one axis, without weights and "
+            "masks; mask logits by -inf before" + OR_DRAW,
+        )
+
+
+class Finite(Grouped):
+    """Whether a maximum is finite."""
+
+    def __init__(self, maximum: Maximum) -> None:
+        super().__init__(maximum.reduction, maximum)
+
+
+class Shifted(Entries):
+    """x − max x.
+
+    Args:
+        view: x.
+        shift: the groups of the maximum.
+    """
+
+    def __init__(self, view: View, shift: Reduction) -> None:
+        super().__init__(view)
+        self.shift = shift
+
+
+@step("reduce_max", View)
+def _maximum(view: View, axes: tuple[int, ...]) -> Any:
+    reduction = reduction_of(view, axes)
+    return None if reduction is None else Maximum(reduction)
+
+
+@step("maximum", Maximum, Certain, commutes=True)
+def _at_least(maximum: Maximum, bound: Any) -> Any:
+    lowest = isinstance(bound, int | float) and bound == -math.inf
+    return maximum if lowest else None
+
+
+@step("stop_gradient", Maximum)
+def _held(maximum: Maximum) -> Maximum:
+    return Maximum(maximum.reduction, True, maximum)
+
+
+@step("is_finite", Maximum)
+def _is_finite(maximum: Maximum) -> Finite:
+    return Finite(maximum)
+
+
+@step("select", Finite, Certain, Maximum)
+def _finite_maximum(finite: Finite, instead: Any, maximum: Maximum) -> Any:
+    """JAX's guard: the maximum of logits is finite, unless all of them are masked."""
+    same = maximum.reduction.same(finite.reduction) and finite.shape == maximum.shape
+    return maximum if same and np.array_equal(finite.index, maximum.index) else None
+
+
+@step("subtract", View, Maximum)
+def _shifted(view: View, maximum: Maximum) -> Any:
+    source = maximum.reduction.view.source
+    own = view.source is source and maximum.reduction.belongs(maximum, view.index)
+    return Shifted(view, maximum.reduction) if own else None
+
+
+@fallback
+def _anew(operation: str, *operands: Any, axes: tuple[int, ...] = ()) -> Any:
+    """A stabiliser of logits that are a part themselves: what they are is the source of it."""
+    if not isinstance(operands[0], Symbolic):
+        return None
+    if operation == "reduce_max" and not isinstance(operands[0], Maximum | Finite):
+        source = operands[0].value()
+        return _maximum(View(source), axes) if is_value(source) else None
+    if operation == "subtract" and isinstance(operands[1], Maximum):
+        source = operands[1].reduction.view.source
+        own = operands[0].value() is source
+        return _shifted(View(source), operands[1]) if own else None
+    return None
