@@ -136,7 +136,8 @@ def no_posterior_moments(name: str, posterior: Any, remedy: str = "") -> Unsuppo
             f"the components of guide site '{name}' are mixed by its {type(mixing[0]).__name__}: "
             "they have no analytic moments",
             sites=[name],
-            remedy=f"draw it by reparameterisation: DeterministicELBO(sample_sites=['{name}'])",
+            remedy=remedy
+            or f"draw it by reparameterisation: DeterministicELBO(sample_sites=['{name}'])",
         )
     return UnsupportedMoments(
         f"guide site '{name}' has a {type(posterior).__name__} posterior; analytic moments need "

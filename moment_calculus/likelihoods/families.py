@@ -16,6 +16,7 @@ from moment_calculus.likelihoods.cumulative import (
     normal_marginal,
     student_t_marginal,
 )
+from moment_calculus.likelihoods.divergences import uniform_prior
 from moment_calculus.likelihoods.location_scale import (
     cauchy,
     cauchy_predictive,
@@ -40,7 +41,6 @@ from moment_calculus.likelihoods.rates import (
     poisson,
     weibull,
 )
-from moment_calculus.likelihoods.transformed import uniform_prior
 from moment_calculus.likelihoods.trials import (
     bernoulli,
     beta,

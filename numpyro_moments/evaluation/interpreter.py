@@ -206,8 +206,8 @@ class _Frame:
 
 
 def _is_empty(*variables: Any) -> bool:
-    """Whether variables have no elements, so that nothing about them is random."""
-    return all(variable.aval.size == 0 for variable in variables)
+    """Whether there are variables, without elements, so that nothing about them is random."""
+    return bool(variables) and all(variable.aval.size == 0 for variable in variables)
 
 
 def _nothing(variable: Any) -> jax.Array:

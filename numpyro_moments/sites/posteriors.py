@@ -19,7 +19,6 @@ from moment_calculus.hosts.wording import (
 )
 from moment_calculus.hosts.wrappers import unwrapped
 from moment_calculus.likelihoods import divergences
-from moment_calculus.likelihoods import transformed as known
 from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.operations.shapes.reshaping import broadcast
 from moment_calculus.refusals.errors import UnsupportedMoments
@@ -78,7 +77,7 @@ def entropy(value: Value, fn: Any) -> jax.Array:
     shape = fn.batch_shape + fn.event_shape
     result = divergences.gaussian_entropy(jnp.broadcast_to(normal.scale**2, shape))
     if transforms:
-        slope = known.expected_log_slope(value)
+        slope = divergences.expected_log_slope(value)
         if slope is None:
             mean, variance = (jnp.broadcast_to(part, shape) for part in _marginal(normal))
             slope = expected_log_slope(transforms, mean, variance)

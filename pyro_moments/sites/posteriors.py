@@ -17,7 +17,6 @@ from moment_calculus.hosts.wording import (
 )
 from moment_calculus.hosts.wrappers import unwrapped
 from moment_calculus.likelihoods import divergences
-from moment_calculus.likelihoods import transformed as known
 from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.values import Gaussian, Spread, Value
@@ -64,7 +63,7 @@ def entropy(value: Value, fn: Any) -> torch.Tensor:
     shape = fn.batch_shape + fn.event_shape
     result = divergences.gaussian_entropy((normal.scale * normal.scale).expand(shape))
     if transforms:
-        slope = known.expected_log_slope(value)
+        slope = divergences.expected_log_slope(value)
         if slope is None:
             mean, variance = (part.expand(shape) for part in _marginal(normal))
             slope = expected_log_slope(transforms, mean, variance)

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from moment_calculus.functions.base import Activation, Meet, Moments, correlation
 from moment_calculus.numerics.arrays import Array, diagonal, outer
+from moment_calculus.numerics.execution import accumulated
 from moment_calculus.numerics.special import namespace, safe_scale
 
 
@@ -46,7 +47,7 @@ def alike(left: Array, right: Array) -> Array:
 
 
 def series(left: Sequence[Array], right: Sequence[Array], rho: Array, meet: Meet = outer) -> Array:
-    """The sum of ρⁿ g_n h_n, n ≥ 1, over all coefficients given.
+    """The sum of ρⁿ g_n h_n, n ≥ 1, over all coefficients given; under JAX in a compiled loop.
 
     Args:
         left: Hermite coefficients g_n of the first variables, each [..., d].
@@ -54,10 +55,12 @@ def series(left: Sequence[Array], right: Sequence[Array], rho: Array, meet: Meet
         rho: correlations [..., d, e].
         meet: how the arrays of the two sides meet, such as the outer product.
     """
-    total = 0.0
-    for first, second in zip(reversed(left), reversed(right), strict=True):
-        total = rho * (total + meet(first, second))
-    return total
+
+    def nested(total: Array, pair: tuple[Array, Array]) -> Array:
+        return rho * (total + meet(*pair))
+
+    pairs = list(zip(left, right, strict=True))[::-1]
+    return accumulated(nested, pairs, 0.0 * rho)
 
 
 def function_covariance(

@@ -35,7 +35,7 @@ class _Rule:
     end: float
 
 
-RULES = {True: _Rule(32, 8.5, 2.8), False: _Rule(100, 12.0, 3.7)}
+RULES = {True: _Rule(26, 7.0, 2.8), False: _Rule(100, 12.0, 3.7)}
 
 
 def _together(mean: Array, variance: Array) -> tuple[Array, Array, Array]:

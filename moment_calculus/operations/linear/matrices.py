@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from moment_calculus.numerics.matrices import squared_products
 from moment_calculus.numerics.special import namespace
 from moment_calculus.operations.elementwise.arithmetic import multiply
 from moment_calculus.operations.linear.joint_weights import is_joint
@@ -99,7 +100,7 @@ def _scalar_products(x: Any, vector: Gaussian) -> Gaussian:
     x = features_of(x) if isinstance(x, Gaussian) else x
     vector = features_of(vector)
     mean_x = x.mean if isinstance(x, Gaussian) else x
-    variance = (mean_x * mean_x) @ vector.variance
+    variance = squared_products(mean_x, vector.variance)
     mixes = not vector.propagation.full
     step = LinearMap((vector,), None, vector, mean_x[..., None, :], mixes)
     if isinstance(x, Gaussian):  # products that share x and the vector are dependent in both

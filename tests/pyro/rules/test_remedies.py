@@ -65,6 +65,9 @@ DRAWN = {
         "parameter df is random",
     ),
 }
+KNOWN = {("location and scale", "full")}  # where nothing is refused
+CASES = [(name, kind) for name in DRAWN for kind in ("full", "diagonal")]
+CASES = [case for case in CASES if case not in KNOWN]
 
 
 def refused(model, **options):
@@ -73,8 +76,7 @@ def refused(model, **options):
     return raised.value
 
 
-@pytest.mark.parametrize("covariance", ["full", "diagonal"])
-@pytest.mark.parametrize("name", DRAWN)
+@pytest.mark.parametrize(("name", "covariance"), CASES)
 def test_drawing_the_sites_is_offered_and_the_line_is_the_users(name, covariance):
     model, cause = DRAWN[name]
     refusal = refused(model, covariance=covariance)
