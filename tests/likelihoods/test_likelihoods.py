@@ -7,11 +7,13 @@ import pytest
 import torch
 
 from moment_calculus import likelihoods
+from moment_calculus.functions.table import activation
 from moment_calculus.hosts.moments import Moments, as_value
 from moment_calculus.likelihoods import divergences
 from moment_calculus.likelihoods.categorical import draws
 from moment_calculus.numerics.arrays import diagonal_matrix
 from moment_calculus.numerics.rulebook import Propagation
+from moment_calculus.operations.elementwise.arithmetic import apply, scale_shift
 from tests import cases
 from tests.cases import row_functions as functions
 from tests.checks.general import GENERAL, check_oracle, meetings
@@ -93,3 +95,13 @@ def test_a_multinomial_is_a_sum_of_categorical_terms():
     actual = likelihoods.multinomial(counts, logits)
     each = [likelihoods.categorical(np.full(3, k), logits) for k in range(3)]
     np.testing.assert_allclose(actual, 2 * each[0] + each[2] + np.log(3), rtol=1e-10)
+
+
+@pytest.mark.parametrize(("high", "expected"), [(3.0, -np.log(4.0)), (2.9, -np.inf)])
+def test_uniform_prior_of_a_site_between_two_numbers(high, expected):
+    """A value between −1 and 3 is inside the first interval, and may leave the second."""
+    moments = Moments(torch.zeros(2), variance=torch.ones(2))
+    base = as_value(moments, "base", Propagation())
+    value = scale_shift(apply(activation("sigmoid"), base), 4.0, -1.0)
+    found = divergences.uniform_prior(value, torch.tensor(-1.0), torch.tensor(high))
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
