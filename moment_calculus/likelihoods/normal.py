@@ -123,6 +123,8 @@ def _with(residual: Any, driver: Gaussian) -> tuple[Array, Any, Any]:
     if not is_value(residual):
         return residual, 0.0, 0.0
     residual = residual.gaussian()
+    if not overlap(residual, driver):
+        return residual.mean, residual.variance, 0.0
     left, right, _ = aligned(residual, driver)
     covariance = elementwise_covariance(left, right)
     if covariance is None:

@@ -9,7 +9,7 @@ import array_api_compat
 
 from moment_calculus.numerics.arrays import Array
 
-BLOCK = 100_000  # elements of a matrix that are squared together
+BLOCK = 20_000  # elements of a matrix that are squared together
 LARGE = 8  # blocks from which on that is worth a loop
 
 

@@ -27,6 +27,7 @@ __all__ = [
     "erfc",
     "erfcx",
     "expit",
+    "log1p",
     "log_softmax",
     "logsumexp",
     "namespace",
@@ -197,6 +198,21 @@ digamma = _dispatch("digamma", "digamma", "digamma")
 gammaln = _dispatch("gammaln", "gammaln", "gammaln")
 log_ndtr = _dispatch("log_ndtr", "log_ndtr", "log_ndtr")
 ndtri = _dispatch("ndtri", "ndtri", "ndtri")
+
+
+def log1p(x: Array) -> Array:
+    """log(1 + x) for x ≥ 0, in the form that each framework runs fastest; not to be differentiated.
+
+    Args:
+        x: non-negative array.
+
+    Source: Kahan's quotient, which takes XLA half the time of its own function.
+    """
+    xp = namespace(x)
+    if not array_api_compat.is_jax_array(x):
+        return xp.log1p(x)
+    rise = (1 + x) - 1
+    return xp.where(rise == 0, x, xp.log(1 + x) * x / xp.where(rise == 0, xp.ones_like(x), rise))
 
 
 def ndtr(x: Array) -> Array:

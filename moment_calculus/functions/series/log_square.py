@@ -78,8 +78,8 @@ _expected = elementwise(_value, _partials, together=_together, piece=PIECE)
 def expected_log1p_square(mean: Array, variance: Array) -> Array:
     """E log(1 + x²) of Gaussian x.
 
-    Measured relative errors for σ from 1e-3 to 1e2 and |μ| up to 1e3: 1e-10 in double, 2e-6 in
-    single precision; beyond, they grow to 1e-7 and 1e-2 at E x² = 1e20.
+    Measured relative errors for σ from 1e-3 to 1e2: 2e-11 in double precision; in single 1e-6 for
+    |μ| up to 30 and 1e-5 up to 800, of the derivative by μ 1e-5 and 3e-4.
 
     Args:
         mean: μ.
