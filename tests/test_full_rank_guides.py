@@ -12,6 +12,7 @@ from scipy.special import expit
 
 from tests.cases.hosts import models
 from tests.cases.hosts.full_rank import HOSTS, KINDS, posterior
+from tests.checks.marks import with_slow
 from tests.test_cross_framework import precision
 
 INPUTS = models.INPUTS
@@ -103,7 +104,7 @@ NETWORKS = {
 }
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("name", with_slow(NETWORKS, "heteroscedastic", "classes"))
 def test_matrices_of_a_full_rank_guide_in_both_hosts(name):
     model, target, size = NETWORKS[name]
     data = models.arrays()
