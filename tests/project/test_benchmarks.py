@@ -31,6 +31,18 @@ def test_step_time(tmp_path, backend, tables, contenders):
         assert all(value > 0 for value in seconds.values())
 
 
+def test_ordinary_models(tmp_path):
+    """In Pyro: in NumPyro the script keeps its process, here the worker, to one processor."""
+    import ordinary_models
+
+    out = tmp_path / "time.json"
+    few = "--repeats 1 --rows 50 --only 50".split()
+    ordinary_models.main([*few, "--out", str(out)])
+    found = json.loads(out.read_text())
+    assert len(found) == 7
+    assert all(value > 0 for seconds in found.values() for value in seconds.values())
+
+
 def test_peak_memory(tmp_path):
     """The covariances are in it, and the network of the benchmark keeps to its limit."""
     import peak_memory
