@@ -14,12 +14,10 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import json
 import os
-import sys
 from pathlib import Path
 
-from timing import show
+from timing import report
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -28,14 +26,7 @@ def main(arguments: list[str] | None = None) -> None:
         # XLA makes one thread for each processor that it may use when it starts
         processors = sorted(os.sched_getaffinity(0))
         os.sched_setaffinity(0, processors[: options.threads])
-    seconds, slow = {}, []
-    for table in importlib.import_module(f"step_time_{options.backend}").tables(options):
-        seconds[table.title] = table.seconds
-        slow += show(table)
-    if options.out:
-        options.out.write_text(json.dumps(seconds, indent=2) + "\n")
-    if options.check and slow:
-        sys.exit(f"too slow: {'; '.join(slow)}")
+    report(importlib.import_module(f"step_time_{options.backend}").tables(options), options)
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
+import json
+import sys
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -43,3 +46,15 @@ def show(table: Table) -> list[str]:
         if limit and ratio > limit:
             slow.append(f"{table.title}: {name} {ratio:.2f} > {limit}")
     return slow
+
+
+def report(tables: Iterable[Table], options: argparse.Namespace) -> None:
+    """Print tables, write their seconds to ``options.out``, and fail as ``options.check`` says."""
+    seconds, slow = {}, []
+    for table in tables:
+        seconds[table.title] = table.seconds
+        slow += show(table)
+    if options.out:
+        options.out.write_text(json.dumps(seconds, indent=2) + "\n")
+    if options.check and slow:
+        sys.exit(f"too slow: {'; '.join(slow)}")
