@@ -9,7 +9,12 @@ from moment_calculus.functions.families.exponential import capped_exp, infinite_
 from moment_calculus.likelihoods.drivers import conditional
 from moment_calculus.likelihoods.expectations import expected_value, log_expectation, log_weights
 from moment_calculus.likelihoods.links import log
-from moment_calculus.likelihoods.residual import check_positive, difference, scaled_expectation
+from moment_calculus.likelihoods.residual import (
+    check_positive,
+    difference,
+    scaled_expectation,
+    zero_with,
+)
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.quadrature import nodes
 from moment_calculus.numerics.special import double, in_precision_of, logsumexp, namespace
@@ -108,14 +113,8 @@ def _exponential_scale(residual: Any, driver: Gaussian, factor: Any) -> Array:
     mean, variance, covariance = _with(residual, driver)
     shifted = mean - 2 * covariance
     weight = infinite_where_held(capped_exp(2 * (driver.variance - driver.mean))) / factor**2
-    squared = _product(weight, shifted * shifted + variance)
+    squared = zero_with(shifted * shifted + variance, weight)
     return -0.5 * (LOG_2PI + squared) - driver.mean - log(factor)
-
-
-def _product(weight: Array, squared: Array) -> Array:
-    """E[exp(−2h)] · r², which is zero for r = 0 even where the weight is beyond every number."""
-    xp, product = namespace(weight), weight * squared
-    return xp.where(squared + xp.zeros_like(product) == 0, xp.zeros_like(product), product)
 
 
 def _with(residual: Any, driver: Gaussian) -> tuple[Array, Any, Any]:

@@ -12,6 +12,7 @@ from moment_calculus.functions.families.named import log_1p_exp
 from moment_calculus.functions.table import activation
 from moment_calculus.likelihoods.expectations import check_certain, expectation, expected_value
 from moment_calculus.likelihoods.links import expected_log_odds, log
+from moment_calculus.likelihoods.residual import zero_with
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.special import gammaln, namespace
 from moment_calculus.operations.elementwise.arithmetic import apply, is_value, scale_shift
@@ -49,7 +50,7 @@ def exponential(value: Array, rate: Any) -> Array:
     """
     if is_value(value) and is_value(rate):
         return expectation(_log_gamma, value, 1.0, rate)
-    return expected_value(log(rate)) - _product(expected_value(value), expected_value(rate))
+    return expected_value(log(rate)) - zero_with(expected_value(value), expected_value(rate))
 
 
 def gamma(value: Array, concentration: Any, rate: Any) -> Array:
@@ -79,16 +80,7 @@ def gamma(value: Array, concentration: Any, rate: Any) -> Array:
     log_value, log_rate = expected_value(log(value)), expected_value(log(rate))
     shape = concentration + 0.0 * log_value
     powers = shape * log_rate + (shape - 1) * log_value
-    return powers - _product(expected_value(value), expected_value(rate)) - gammaln(shape)
-
-
-def _product(value: Any, rate: Any) -> Any:
-    """y E[λ], which is zero for y = 0 even where E[λ] is beyond every number."""
-    product = value * rate
-    if not hasattr(value, "shape"):
-        return product
-    xp = namespace(value)
-    return xp.where(value + 0 * product == 0, xp.zeros_like(product), product)
+    return powers - zero_with(expected_value(value), expected_value(rate)) - gammaln(shape)
 
 
 def inverse_gamma(value: Any, concentration: Any, rate: Any) -> Array:

@@ -37,6 +37,21 @@ def difference(value: Any, loc: Any) -> Any:
     return subtract(value, loc, elementwise=True) if random else value - loc
 
 
+def zero_with(factor: Any, weight: Any) -> Any:
+    """The product of two numbers, zero where the first is even if the second is infinite.
+
+    Args:
+        factor: array or number, such as an observation.
+        weight: array or number, such as the mean of a rate beyond every number of the dtype.
+    """
+    product = factor * weight
+    if not hasattr(factor, "shape"):
+        return product
+    xp = namespace(factor)
+    nothing = xp.zeros_like(product)
+    return xp.where(factor + nothing == 0, nothing, product)
+
+
 def check_positive(scale: Any) -> None:
     """Refuse a scale that is a Gaussian, hence not positive.
 

@@ -105,3 +105,10 @@ def test_uniform_prior_of_a_site_between_two_numbers(high, expected):
     value = scale_shift(apply(activation("sigmoid"), base), 4.0, -1.0)
     found = divergences.uniform_prior(value, torch.tensor(-1.0), torch.tensor(high))
     np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+def test_an_observation_of_zero_under_an_infinite_mean_rate():
+    """0 · E[λ] is nothing, where E[λ] is beyond every number of the dtype."""
+    h = as_value(Moments(torch.zeros(2), variance=torch.full((2,), 1e4)), "h", Propagation())
+    found = likelihoods.exponential(torch.tensor([0.0, 1.0]), apply(activation("exp"), h))
+    assert found.tolist() == [0.0, -np.inf]
