@@ -5,13 +5,14 @@ from __future__ import annotations
 import functools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import array_api_compat
 import numpy as np
 
 from moment_calculus.numerics.arrays import Array, outer
+from moment_calculus.numerics.execution import recursion
 from moment_calculus.numerics.normal.bivariate import LIMIT
 from moment_calculus.numerics.special import namespace, safe_scale
 
@@ -32,6 +33,9 @@ class Activation(ABC):
     bounds: tuple[float, float] = (-math.inf, math.inf)
     open_ended: bool = False
     fast: bool = False  # whether f grows faster than linearly
+    # whether derivatives of Hermite coefficients by μ and v are exactly the next coefficients; no
+    # parameter of f may be an array then
+    appell: bool = False
 
     @abstractmethod
     def __call__(self, x: Array) -> Array:
@@ -194,22 +198,34 @@ def inverse_at(
     return ((float(inverse(np, np.float64(level))), float(slope(np, np.float64(level)))),)
 
 
-def normal_hermite(threshold: Array, density: Array, order: int) -> list[Array]:
-    """He_n(h) φ(h) / √n! for n = 0 … order − 1, by a recursion that cannot overflow.
+def normal_hermite(
+    threshold: Array,
+    density: Array,
+    order: int,
+    ratio: Array | float = 1.0,
+    kept: Callable[[Array], Array] = lambda term: term,
+) -> Sequence[Array]:
+    """rⁿ He_n(h) φ(h) / √n! for n = 0 … order − 1, by a recursion that cannot overflow.
 
     Args:
         threshold: h.
         density: φ(h), or a multiple of it, which scales the result.
         order: how many.
+        ratio: r.
+        kept: what is kept of each, such as a sum.
     """
     # clipped where φ(h) = 0 already: the gradient would multiply that zero by hⁿ = ∞
-    threshold = namespace(threshold).clip(threshold, min=-LIMIT, max=LIMIT)
-    current, previous, terms = density, 0.0 * density, []
-    for n in range(order):
-        terms.append(current)
-        following = threshold * current - math.sqrt(n) * previous
-        current, previous = following / math.sqrt(n + 1), current
-    return terms
+    threshold = ratio * namespace(threshold).clip(threshold, min=-LIMIT, max=LIMIT)
+    square = ratio * ratio
+
+    def step(state: tuple[Array, Array], numbers: Any) -> tuple[tuple[Array, Array], Array]:
+        (current, previous), (root, inverse) = state, numbers
+        following = (threshold * current - (square * root) * previous) * inverse
+        return (following, current), kept(current)
+
+    counts = np.arange(float(order))
+    roots = np.stack([counts**0.5, (counts + 1) ** -0.5], axis=-1)
+    return recursion(step, roots, (density, 0.0 * density))
 
 
 def correlation(variance: Array, covariance: Array) -> Array:

@@ -79,9 +79,9 @@ class Integrated(Activation):
     def hermite(self, mean: Array, variance: Array, order: int) -> list[Array]:
         """Hermite coefficients; see the class for the error."""
         z, weights, rise, _ = self._values(mean, variance)
-        basis = normal_hermite(z, weights, order + 1)[1:]
-        xp = namespace(mean)
-        return [in_precision_of(xp.sum(polynomial * rise, axis=0), mean) for polynomial in basis]
+        total = lambda basis: namespace(mean).sum(basis * rise, axis=0)  # noqa: E731
+        sums = normal_hermite(z, weights, order + 1, kept=total)[1:]
+        return [in_precision_of(one, mean) for one in sums]
 
     def gain(self, mean: Array, variance: Array) -> Array:
         """Expected derivative; see the class for the error."""

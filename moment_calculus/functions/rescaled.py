@@ -52,6 +52,12 @@ class Rescaled(Activation):
         """As of f."""
         return self.activation.fast
 
+    @property
+    def appell(self) -> bool:  # type: ignore[override]
+        """As of f, if it is rescaled by numbers."""
+        numbers = all(isinstance(part, int | float) for part in (self.inner, self.outer))
+        return numbers and self.activation.appell
+
     def preimages(self, level: Any) -> tuple[tuple[Any, Any], ...]:
         """Those of f, in units of x."""
         found = self.activation.preimages((level - self.shift) / self.outer)

@@ -39,6 +39,8 @@ class Smooth(Activation):
     rounds.
     """
 
+    appell = True
+
     @abstractmethod
     def derivative(self, x: Array) -> Array:
         """Evaluate f′.
@@ -172,7 +174,7 @@ def _slope_coefficients(
     """E[f′ He_k(z)] / √k! for k = 0 … count − 1."""
     xp = namespace(mean)
     z, weights, rise, start = _integrand(activation, mean, variance, activation.derivative)
-    terms = [xp.sum(basis * rise, axis=0) for basis in normal_hermite(z, weights, count)]
+    terms = normal_hermite(z, weights, count, kept=lambda basis: xp.sum(basis * rise, axis=0))
     return [start + terms[0], *terms[1:]]
 
 

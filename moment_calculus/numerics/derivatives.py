@@ -48,7 +48,7 @@ def elementwise(
 
     @functools.cache
     def for_torch_together() -> Callable[..., Any]:
-        return _torch_together(together, partials, piece)
+        return _torch_together(function, together, partials, piece)
 
     @functools.cache
     def for_jax() -> Callable[..., Any]:
@@ -127,17 +127,21 @@ def _is_transformed() -> bool:
     return torch._C._functorch.peek_interpreter_stack() is not None
 
 
-def _torch_together(together: Any, partials: Partials, piece: int) -> Callable[..., Any]:
+def _torch_together(
+    function: Callable[..., Any], together: Any, partials: Partials, piece: int
+) -> Callable[..., Any]:
     """As :func:`_torch_elementwise`, with the partial derivatives kept for the backward pass."""
     import torch
 
     class Together(torch.autograd.Function):
         @staticmethod
         def forward(ctx: Any, *arrays: Array) -> tuple[Array, ...]:
+            ctx.save_for_forward(*arrays)
+            if not any(ctx.needs_input_grad):
+                return as_tuple(_in_pieces(function, arrays, piece))
             found = _in_pieces(together, arrays, piece)
             count = len(found) // (1 + len(arrays))
             ctx.save_for_backward(*arrays, *found[count:])
-            ctx.save_for_forward(*arrays)
             return found[:count]
 
         @staticmethod

@@ -103,21 +103,42 @@ def _summed_in_a_loop(term: Callable[..., tuple], rows: np.ndarray, like: Array)
 
 
 def accumulated(
-    step: Callable[[Array, Any], Array], items: Sequence[tuple[Array, ...]], start: Array
+    step: Callable[[Array, Any], Array], columns: tuple[Array, ...], start: Array
 ) -> Array:
     """The last of step(… step(start, first), …); under JAX in a loop, a tenth of the compiling.
 
     Args:
-        step: from the result so far and an item to the next result, of the shape of the start.
-        items: tuples of arrays, each of one shape in all of them.
+        step: from the result so far and an item, a row of each column, to the next result, of the
+            shape of the start.
+        columns: arrays [items, …].
         start: to begin with.
     """
     if array_api_compat.is_jax_array(start):
         import jax
 
-        columns = tuple(jax.numpy.stack(column) for column in zip(*items, strict=True))
         return jax.lax.scan(lambda total, item: (step(total, item), None), start, columns)[0]
-    return functools.reduce(step, items, start)
+    return functools.reduce(step, zip(*columns, strict=True), start)
+
+
+def recursion(
+    step: Callable[[Any, Any], tuple], numbers: np.ndarray, state: Any
+) -> Sequence[Array]:
+    """What every step of a recursion gives; under JAX in a loop, on a new leading axis.
+
+    Args:
+        step: from a state and a row of numbers to the next state and an array.
+        numbers: rows of numbers, [steps, columns].
+        state: tuple of arrays to begin with.
+    """
+    if array_api_compat.is_jax_array(state[0]):
+        import jax
+
+        return jax.lax.scan(step, state, constants(numbers, state[0]))[1]
+    found = []
+    for row in numbers.tolist():
+        state, one = step(state, row)
+        found.append(one)
+    return found
 
 
 def in_cache(function: Callable[..., tuple], size: int) -> Callable[..., tuple]:

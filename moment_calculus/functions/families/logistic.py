@@ -172,6 +172,7 @@ class Sigmoid(Activation):
     name = "sigmoid"
     bounds = (0.0, 1.0)
     open_ended = True
+    appell = True
 
     def __call__(self, x: Array) -> Array:
         """Evaluate the plain function."""
@@ -203,6 +204,7 @@ class Tanh(Activation):
     name = "tanh"
     bounds = (-1.0, 1.0)
     open_ended = True
+    appell = True
 
     def __call__(self, x: Array) -> Array:
         """Evaluate the plain function."""

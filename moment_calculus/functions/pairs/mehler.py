@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from moment_calculus.functions.base import Activation, Meet, Moments, correlation
+from moment_calculus.functions.pairs.appell import appell_series
 from moment_calculus.numerics.arrays import Array, diagonal, outer
 from moment_calculus.numerics.execution import accumulated
 from moment_calculus.numerics.special import namespace, safe_scale
@@ -55,12 +56,25 @@ def series(left: Sequence[Array], right: Sequence[Array], rho: Array, meet: Meet
         rho: correlations [..., d, e].
         meet: how the arrays of the two sides meet, such as the outer product.
     """
+    xp = namespace(rho)
+    columns = tuple(xp.stack([*terms][::-1], axis=0) for terms in (left, right))
+    return accumulated(lambda total, pair: rho * (total + meet(*pair)), columns, 0.0 * rho)
 
-    def nested(total: Array, pair: tuple[Array, Array]) -> Array:
-        return rho * (total + meet(*pair))
 
-    pairs = list(zip(left, right, strict=True))[::-1]
-    return accumulated(nested, pairs, 0.0 * rho)
+def _appell_series(
+    first: Operand, second: Operand, covariance: Array, order: int, meet: Meet
+) -> Array:
+    """As :func:`function_covariance`, with derivatives in closed form."""
+    sides: tuple = (..., ...)
+    if meet is outer:
+        sides = (..., slice(None), None), (..., None, slice(None))
+    moments = [
+        moment[place]
+        for operand, place in zip((first, second), sides, strict=True)
+        for moment in operand.moments()
+    ]
+    same = first is second and meet is outer
+    return appell_series(first.activation, second.activation, order, same)(*moments, covariance)
 
 
 def function_covariance(
@@ -87,6 +101,8 @@ def function_covariance(
     exact = first.activation.cross_covariance(second.activation, *ends, covariance, meet)
     if exact is not NotImplemented:
         return exact
+    if first.activation.appell and second.activation.appell:
+        return _appell_series(first, second, covariance, order, meet)
     size = meet(*(safe_scale(variance) for _, variance in ends))
     rho = namespace(covariance).clip(covariance / size, min=-1.0, max=1.0)
     return series(first.hermite(order), second.hermite(order), rho, meet)
@@ -107,6 +123,9 @@ def mehler(activation: Activation, mean: Array, covariance: Array, *, order: int
     Source: Mehler's formula.
     """
     variance = diagonal(covariance)
+    if activation.appell:
+        operand = Operand(activation, mean, variance)
+        return _appell_series(operand, operand, covariance, order, outer)
     coefficients = activation.hermite(mean, variance, order)
     return series(coefficients, coefficients, correlation(variance, covariance))
 

@@ -107,12 +107,10 @@ class StepMixture(Mixture):
         xp = namespace(mean)
         threshold, damped = self.terms(mean, variance)
         step = safe_scale(variance)[..., None] * damped
-        terms = normal_hermite(threshold, constants(self.weights, mean) * pdf(threshold), order)
-        coefficients, power = [], -1.0
-        for n, term in enumerate(terms, start=1):
-            power = power * step * -1.0
-            coefficients.append(xp.sum(power * term, axis=-1) / math.sqrt(n))
-        return coefficients
+        density = constants(self.weights, mean) * pdf(threshold)
+        total = lambda term: xp.sum(term, axis=-1)  # noqa: E731
+        sums = normal_hermite(threshold, step * density, order, -step, total)
+        return [one / math.sqrt(n) for n, one in enumerate(sums, start=1)]
 
     def features(self, mean: Array, variance: Array) -> tuple[Array, ...]:
         """h and σd."""

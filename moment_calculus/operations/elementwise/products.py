@@ -59,8 +59,8 @@ class _SquaredDeviation(Activation):
     def hermite(self, mean: Array, variance: Array, order: int) -> list[Array]:
         """Hermite coefficients by quadrature."""
         steps, values, weights = self._values(mean, variance)
-        polynomials = normal_hermite(steps, weights, order + 1)[1:]
-        return [namespace(mean).sum(polynomial * values, axis=0) for polynomial in polynomials]
+        total = lambda polynomial: namespace(mean).sum(polynomial * values, axis=0)  # noqa: E731
+        return list(normal_hermite(steps, weights, order + 1, kept=total)[1:])
 
     def gain(self, mean: Array, variance: Array) -> Array:
         """Expected derivative by quadrature."""

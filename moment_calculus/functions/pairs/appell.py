@@ -1,0 +1,90 @@
+"""Mehler's series with derivatives in closed form.
+
+With g_n = σⁿ E f⁽ⁿ⁾/√n! the derivatives of E f⁽ⁿ⁾ by μ and v are E f⁽ⁿ⁺¹⁾ and E f⁽ⁿ⁺²⁾/2. Those of
+the series are series of the coefficients one and two places on, and nothing is kept of a term.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from moment_calculus.numerics.arrays import Array
+from moment_calculus.numerics.execution import accumulated
+from moment_calculus.numerics.special import constants, elementwise, namespace, safe_scale
+
+
+@functools.lru_cache(maxsize=256)
+def appell_series(first: Any, second: Any, order: int, same: bool) -> Callable[..., Array]:
+    """Cov(f(x), g(y)) as a function of E x, Var x, E y, Var y and Cov(x, y) that broadcast.
+
+    Args:
+        first: f, an activation whose coefficients are ``appell``.
+        second: g, likewise.
+        order: number of terms.
+        same: whether f is g, and the moments of y are those of x with the last two axes swapped.
+
+    Source: Mehler's formula; Price's theorem.
+    """
+
+    def coefficients(more: int, *moments: Array) -> tuple[Array, Array]:
+        mean, variance, other_mean, other_variance = moments
+        xp = namespace(mean)
+        left = xp.stack(list(first.hermite(mean, variance, order + more)), axis=0)
+        if same:
+            return left, xp.matrix_transpose(left)
+        return left, xp.stack(
+            list(second.hermite(other_mean, other_variance, order + more)), axis=0
+        )
+
+    def value(*arrays: Array) -> Array:
+        *moments, covariance = arrays
+        rho = _correlation(moments[1], moments[3], covariance)
+        left, right = coefficients(0, *moments)
+        return rho * _sums(left[:, None], right, rho)[0]
+
+    def together(*arrays: Array) -> tuple[Array, ...]:
+        *moments, covariance = arrays
+        rho = _correlation(moments[1], moments[3], covariance)
+        left, right = coefficients(2, *moments)
+        found, gain, *slopes = _side(left, right, moments[1], rho, with_value=True)
+        mirrored = (
+            [namespace(rho).matrix_transpose(slope) for slope in slopes]
+            if same
+            else _side(right, left, moments[3], rho)
+        )
+        gain = gain / (safe_scale(moments[1]) * safe_scale(moments[3]))
+        return rho * found, *slopes, *mirrored, gain
+
+    return elementwise(value, lambda *arrays: (together(*arrays)[1:],), together=together)
+
+
+def _correlation(one: Array, other: Array, covariance: Array) -> Array:
+    size = safe_scale(one) * safe_scale(other)
+    return namespace(covariance).clip(covariance / size, min=-1.0, max=1.0)
+
+
+def _side(
+    terms: Array, others: Array, variance: Array, rho: Array, with_value: bool = False
+) -> list[Array]:
+    """The derivatives by the mean and the variance of one side.
+
+    Before them, on request, what times ρ is the series, and its derivative by ρ.
+    """
+    xp, count = namespace(rho), terms.shape[0] - 2
+    places = xp.reshape(constants(np.arange(1.0, count + 1), rho), (-1, *(1,) * rho.ndim))
+    rows = [(places + 1) ** 0.5 * terms[1:-1], ((places + 1) * (places + 2)) ** 0.5 * terms[2:]]
+    start = [terms[:-2], places * terms[:-2]] if with_value else []
+    *rest, slope, bend = _sums(xp.stack([*start, *rows], axis=1), others[:-2], rho)
+    scale = safe_scale(variance)
+    return [*rest, rho * slope / scale, rho * bend / (2 * scale * scale)]
+
+
+def _sums(rows: Array, columns: Array, rho: Array) -> Array:
+    """Σ ρⁿ⁻¹ r_n c_n for several r: of rows [order, k, …] and columns [order, …]."""
+    start, flip = 0.0 * (rows[0] * columns[0] * rho), namespace(rho).flip
+    step = lambda total, pair: rho * total + pair[0] * pair[1]  # noqa: E731
+    return accumulated(step, (flip(rows, axis=0), flip(columns, axis=0)), start)
