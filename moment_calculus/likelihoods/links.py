@@ -7,7 +7,7 @@ from typing import Any
 
 from moment_calculus.functions.algebra import Composed, Scaled
 from moment_calculus.functions.families.named import log_1p_exp
-from moment_calculus.functions.series.softplus_mean import expected_softplus
+from moment_calculus.functions.series.softplus_mean import smaller_softplus
 from moment_calculus.functions.table import Integrated, Rescaled, activation
 from moment_calculus.likelihoods.expectations import expected_value
 from moment_calculus.numerics.arrays import Array
@@ -170,12 +170,36 @@ def expected_log_odds(logits: Any) -> tuple[Array, Array]:
     Args:
         logits: x.
     """
-    softplus = activation("softplus")
-    if isinstance(logits, Gaussian) and ruled(logits, softplus) is softplus:
-        known = logits.memo.arrays
-        if expected_softplus not in known:
-            known[expected_softplus] = expected_softplus(logits.mean, logits.variance)
-        down, up = known[expected_softplus]
-        return -up, -down
+    if _is_gaussian(logits):
+        smaller, right = _smaller(logits)
+        return (1 - right) * logits.mean - smaller, -right * logits.mean - smaller
     one, zero = log_odds(logits)
     return expected_value(one), expected_value(zero)
+
+
+def expected_trials(logits: Any, successes: Any, failures: Any, total: Any) -> Array:
+    """s E[log S(x)] + f E[log S(−x)] for the logistic function S of a value or array.
+
+    Args:
+        logits: x.
+        successes: s, a number or an array.
+        failures: f, likewise.
+        total: s + f, likewise.
+    """
+    if _is_gaussian(logits):
+        smaller, right = _smaller(logits)
+        return (successes - total * right) * logits.mean - total * smaller
+    one, zero = expected_log_odds(logits)
+    return successes * one + failures * zero
+
+
+def _is_gaussian(logits: Any) -> bool:
+    softplus = activation("softplus")
+    return isinstance(logits, Gaussian) and ruled(logits, softplus) is softplus
+
+
+def _smaller(logits: Gaussian) -> tuple[Array, Array]:
+    known = logits.memo.arrays
+    if smaller_softplus not in known:
+        known[smaller_softplus] = smaller_softplus(logits.mean, logits.variance)
+    return known[smaller_softplus]

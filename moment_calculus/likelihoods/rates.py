@@ -11,7 +11,7 @@ from typing import Any
 from moment_calculus.functions.families.named import log_1p_exp
 from moment_calculus.functions.table import activation
 from moment_calculus.likelihoods.expectations import check_certain, expectation, expected_value
-from moment_calculus.likelihoods.links import expected_log_odds, log
+from moment_calculus.likelihoods.links import expected_trials, log
 from moment_calculus.likelihoods.residual import zero_with
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.special import gammaln, namespace
@@ -156,8 +156,7 @@ def gamma_poisson(value: Array, concentration: Any, rate: Any) -> Array:
         return expectation(_log_gamma_poisson, value, concentration, log(rate))
     shape = concentration + 0.0 * value
     ways = gammaln(value + shape) - gammaln(shape) - gammaln(value + 1.0)
-    waited, counted = expected_log_odds(log(rate))
-    return ways + shape * waited + value * counted
+    return ways + expected_trials(log(rate), shape, value, shape + value)
 
 
 def _log_gamma_poisson(value: Array, concentration: Any, log_rate: Any) -> Array:

@@ -16,6 +16,7 @@ from moment_calculus.likelihoods.expectations import (
 )
 from moment_calculus.likelihoods.links import (
     expected_log_odds,
+    expected_trials,
     log,
     log_odds,
     log_probabilities,
@@ -27,13 +28,23 @@ from moment_calculus.numerics.special import expit, gammaln, namespace
 from moment_calculus.operations.elementwise.arithmetic import is_value
 
 
-def _expected_logs(logits: Any, probs: Any) -> tuple[Array, Array]:
-    """E[log p] and E[log(1 − p)], of a logit or of a probability."""
-    logits = log_ratio(probs) if logits is None and is_value(probs) else logits
+def _expected(logits: Any, probs: Any, successes: Any, failures: Any, total: Any) -> Array:
+    """s E[log p] + f E[log(1 − p)], of a logit or of a probability."""
     if logits is None:
-        one, zero = log_probabilities(probs)
-        return expected_value(one), expected_value(zero)
-    return expected_log_odds(logits)
+        logits = log_ratio(probs) if is_value(probs) else None
+    if logits is not None:
+        return expected_trials(logits, successes, failures, total)
+    one, zero = _expected_logs(probs)
+    return successes * one + failures * zero
+
+
+def _expected_logs(probability: Any) -> tuple[Array, Array]:
+    """E[log p] and E[log(1 − p)]."""
+    logits = log_ratio(probability) if is_value(probability) else None
+    if logits is not None:
+        return expected_log_odds(logits)
+    one, zero = log_probabilities(probability)
+    return expected_value(one), expected_value(zero)
 
 
 def bernoulli(value: Array, *, logits: Any = None, probs: Any = None) -> Array:
@@ -56,8 +67,7 @@ def bernoulli(value: Array, *, logits: Any = None, probs: Any = None) -> Array:
 
     Source: y E[log p] + (1 − y) E[log(1 − p)].
     """
-    one, zero = _expected_logs(logits, probs)
-    return value * one + (1 - value) * zero
+    return _expected(logits, probs, value, 1 - value, 1)
 
 
 def _log_choose(total: Any, value: Array) -> Array:
@@ -82,8 +92,8 @@ def binomial(value: Array, total_count: Any, *, logits: Any = None, probs: Any =
             interval from 0 to 1.
     """
     check_certain(total_count=total_count)
-    one, zero = _expected_logs(logits, probs)
-    return _log_choose(total_count, value) + value * one + (total_count - value) * zero
+    trials = _expected(logits, probs, value, total_count - value, total_count)
+    return _log_choose(total_count, value) + trials
 
 
 def negative_binomial(
@@ -104,10 +114,9 @@ def negative_binomial(
         UnsupportedMoments: as :func:`binomial`.
     """
     check_certain(total_count=total_count)
-    one, zero = _expected_logs(logits, probs)
     total = total_count + 0.0 * value
     ways = gammaln(total + value) - gammaln(value + 1.0) - gammaln(total)
-    return ways + total * zero + value * one
+    return ways + _expected(logits, probs, value, total, total + value)
 
 
 def geometric(value: Array, *, logits: Any = None, probs: Any = None) -> Array:
@@ -121,8 +130,7 @@ def geometric(value: Array, *, logits: Any = None, probs: Any = None) -> Array:
     Raises:
         UnsupportedMoments: as :func:`bernoulli`.
     """
-    one, zero = _expected_logs(logits, probs)
-    return one + value * zero
+    return _expected(logits, probs, 1, value, 1 + value)
 
 
 def ordered_logistic(value: Array, predictor: Any, cutpoints: Array) -> Array:
@@ -209,7 +217,7 @@ def beta(value: Any, concentration1: Any, concentration0: Any) -> Array:
     if is_value(concentration1) or is_value(concentration0):
         log(concentration1), log(concentration0)  # which refuse what is not positive
         return expectation(_beta_density, *log_probabilities(value), concentration1, concentration0)
-    return _beta_density(*_expected_logs(None, value), concentration1, concentration0)
+    return _beta_density(*_expected_logs(value), concentration1, concentration0)
 
 
 def _beta_density(log_value: Array, log_rest: Array, a: Any, b: Any) -> Array:

@@ -105,10 +105,13 @@ class StepMixture(Mixture):
             order: how many.
         """
         xp = namespace(mean)
-        threshold, damped = self.terms(mean, variance)
-        step = safe_scale(variance)[..., None] * damped
-        density = constants(self.weights, mean) * pdf(threshold)
-        total = lambda term: xp.sum(term, axis=-1)  # noqa: E731
+        # on a leading axis: sums over a short trailing one are slow under XLA
+        axes = (mean.ndim, *range(mean.ndim))
+        threshold, damped = (xp.permute_dims(part, axes) for part in self.terms(mean, variance))
+        step = safe_scale(variance) * damped
+        weights = xp.reshape(constants(self.weights, mean), (-1, *(1,) * mean.ndim))
+        density = weights * pdf(threshold)
+        total = lambda term: xp.sum(term, axis=0)  # noqa: E731
         sums = normal_hermite(threshold, step * density, order, -step, total)
         return [one / math.sqrt(n) for n, one in enumerate(sums, start=1)]
 

@@ -100,19 +100,10 @@ def _narrow(mean: Array, variance: Array) -> tuple[Array, Array, Array]:
 def _statistics(
     mean: Array, variance: Array, left: Callable[[Array, Array], tuple] | None = None
 ) -> tuple[Array, ...]:
-    """E softplus(±x), and the derivatives of each by μ and v: ±E S(±x) and E S′/2."""
-    right = _indicator(mean > 0, mean)
-    mirrored = 1 - 2 * right
+    """E softplus(−|x|), where |x| is x or −x as μ > 0 or not; and its derivatives by μ and v."""
+    mirrored = 1 - 2 * _indicator(mean > 0, mean)
     value, share, slope = (left or _left)(mean * mirrored, variance)
-    curvature = slope * 0.5
-    return (
-        mean * right + value,
-        mean * (right - 1) + value,
-        right + mirrored * share,
-        curvature,
-        (right - 1) + mirrored * share,
-        curvature,
-    )
+    return value, mirrored * share, slope * 0.5
 
 
 def _left(mean: Array, variance: Array) -> tuple[Array, Array, Array]:
@@ -153,13 +144,12 @@ def _indicator(condition: Array, like: Array) -> Array:
     return namespace(like).astype(condition, like.dtype)
 
 
-def _values(mean: Array, variance: Array) -> tuple[Array, Array]:
-    return _statistics(mean, variance)[:2]
+def _value(mean: Array, variance: Array) -> Array:
+    return _statistics(mean, variance)[0]
 
 
 def _partials(mean: Array, variance: Array) -> Any:
-    _, _, *slopes = _statistics(mean, variance)
-    return tuple(slopes[:2]), tuple(slopes[2:])
+    return (_statistics(mean, variance)[1:],)
 
 
 def _either(mean: Array, variance: Array) -> tuple[Array, Array, Array]:
@@ -170,7 +160,19 @@ def _piece(mean: Array, variance: Array) -> tuple[Array, ...]:
     return _statistics(mean, variance, _either if is_single(mean) else _left)
 
 
-_expected = elementwise(_values, _partials, together=in_cache(_piece, JAX_PIECE), piece=PIECE)
+_expected = elementwise(_value, _partials, together=in_cache(_piece, JAX_PIECE), piece=PIECE)
+
+
+def smaller_softplus(mean: Array, variance: Array) -> tuple[Array, Array]:
+    """E softplus(x) or E softplus(−x) of Gaussian x, which is the smaller; and where μ > 0, as 1.
+
+    The larger one is larger by |μ|. The errors are those of :func:`expected_softplus`.
+
+    Args:
+        mean: μ.
+        variance: v, of the same shape.
+    """
+    return _expected(mean, variance), _indicator(mean > 0, mean)
 
 
 def expected_softplus(mean: Array, variance: Array) -> tuple[Array, Array]:
@@ -186,4 +188,5 @@ def expected_softplus(mean: Array, variance: Array) -> tuple[Array, Array]:
 
     Source: Monahan & Stefanski (1992), for the mixture.
     """
-    return _expected(mean, variance)
+    smaller, right = smaller_softplus(mean, variance)
+    return mean * right + smaller, mean * (right - 1) + smaller
