@@ -11,12 +11,14 @@ except ImportError as error:
 from guides.numpyro.empirical_bayes import EmpiricalBayesNormal
 from guides.numpyro.mean_field import DVIGuide
 from moment_calculus.hosts.moments import Moments
+from moment_calculus.optimisation.outcome import Fit
 from moment_calculus.refusals.errors import (
     CovarianceDroppedWarning,
     DependenceWarning,
     UnsupportedMoments,
 )
 from numpyro_moments import rules as _rules  # noqa: F401  (registers the rules)
+from numpyro_moments.fitting.fit import fit
 from numpyro_moments.likelihoods.table import expected_log_prob, predictive_moments
 from numpyro_moments.objectives.elbo import DeterministicELBO
 from numpyro_moments.prediction.predict import predict
@@ -32,10 +34,12 @@ __all__ = [
     "DependenceWarning",
     "DeterministicELBO",
     "EmpiricalBayesNormal",
+    "Fit",
     "Moments",
     "Prediction",
     "UnsupportedMoments",
     "expected_log_prob",
+    "fit",
     "moment_rule",
     "predict",
     "predictive_moments",

@@ -11,6 +11,7 @@ except ImportError as error:
 from guides.pyro.empirical_bayes import EmpiricalBayesNormal
 from guides.pyro.mean_field import DVIGuide
 from moment_calculus.hosts.moments import Moments
+from moment_calculus.optimisation.outcome import Fit
 from moment_calculus.refusals.errors import (
     CaptureWarning,
     CovarianceDroppedWarning,
@@ -19,6 +20,7 @@ from moment_calculus.refusals.errors import (
 )
 from pyro_moments import rules as _rules  # noqa: F401  (registers the rules)
 from pyro_moments.evaluation.tensor import MomentTensor
+from pyro_moments.fitting.fit import fit
 from pyro_moments.likelihoods.table import expected_log_prob, predictive_moments
 from pyro_moments.objectives.elbo import DeterministicELBO
 from pyro_moments.prediction.predict import Prediction, predict
@@ -34,11 +36,13 @@ __all__ = [
     "DependenceWarning",
     "DeterministicELBO",
     "EmpiricalBayesNormal",
+    "Fit",
     "MomentTensor",
     "Moments",
     "Prediction",
     "UnsupportedMoments",
     "expected_log_prob",
+    "fit",
     "moment_rule",
     "predict",
     "predictive_moments",

@@ -199,3 +199,28 @@ Args:
 Raises:
     UnsupportedMoments: if the distribution has no rule; the message lists those that have.
 """
+
+FIT_ARGUMENTS = """
+Args:
+    model: the model.
+    guide: a guide, also one without a model; its scales set the units of the steps, where they
+        are named like those of ``DVIGuide`` and ``AutoNormal``.
+    *data: arguments of model and guide.
+    objective: an ELBO; by default ``DeterministicELBO()``.
+    method: ``"adam"``; or, for a deterministic loss, ``"lbfgs"``, or ``"newton"`` with the dense
+        Hessian of up to 1000 parameters, both by SciPy.
+    steps: largest number of steps; by default 2000, 5000 and 500.
+    tolerance: where a deterministic method has converged: for ``"newton"`` the Newton decrement
+        ½ gᵀ H⁻¹ g in nats, for ``"lbfgs"`` the relative change of the loss in ten steps; by
+        default 1e-9, and never below what the precision of the loss shows.
+    learning_rate: of Adam.
+    float64: whether to compute in double precision, with doubles of the arrays among the
+        arguments; those that the model has elsewhere, such as in closures, are the model's own.
+"""
+
+FIT_ERRORS = """
+Raises:
+    ValueError: if the method is unknown, or needs a deterministic loss and this one is not, or
+        fewer parameters, or a finite loss at the start.
+    UnsupportedMoments: if the model leaves the supported operations.
+"""

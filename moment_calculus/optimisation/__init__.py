@@ -1,0 +1,1 @@
+"""Minimising a deterministic loss to convergence, by SciPy: what both front ends share."""

@@ -1,0 +1,232 @@
+"""Newton's method and L-BFGS, by SciPy, in units that follow the scales of the posterior.
+
+SciPy's methods take no preconditioner. The Fisher matrix of a mean-field Gaussian is diagonal, 1/s²
+for locations and 2 for log s, so that locations in units of their scales do as well. Scales change
+on the way: when one has moved by more than a factor, a new round begins in new units.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from scipy.linalg import LinAlgError, cho_factor, cho_solve
+from scipy.optimize import minimize
+
+from moment_calculus.optimisation.outcome import Outcome
+
+DRIFT = 4.0  # factor by which a unit may change within a round
+DENSE = 1000  # parameters up to which Newton's method takes the dense Hessian
+MEMORY = 20  # pairs of steps that L-BFGS keeps
+LOCATING = 50  # of its steps that move locations alone, at most
+FLAT = 1e-5  # nats that a slope may still promise in units of the scales where no step is lower
+ROUNDING = 8.0  # decrements below so many units of rounding of the loss cannot be seen
+
+
+@dataclass(frozen=True)
+class Objective:
+    """A deterministic loss of a flat vector of parameters.
+
+    Args:
+        value_and_slope: loss and gradient.
+        curvature: Hessian.
+        units: how far each parameter may move, by the parameters; one with zero stays.
+        precision: rounding unit of the loss, relative.
+        scales: which parameters are scales of the guide, [n] of bool; None if that is not known.
+    """
+
+    value_and_slope: Callable[[np.ndarray], tuple[float, np.ndarray]]
+    curvature: Callable[[np.ndarray], np.ndarray]
+    units: Callable[[np.ndarray], np.ndarray]
+    precision: float
+    scales: np.ndarray | None = None
+
+
+class _Round:
+    """The objective in the units of one place, and what was found of it last."""
+
+    def __init__(self, objective: Objective, origin: np.ndarray) -> None:
+        self.objective, self.origin = objective, origin
+        self.units = objective.units(origin)
+        self._known: dict[bytes, dict[str, Any]] = {}
+
+    def place(self, steps: np.ndarray) -> np.ndarray:
+        return self.origin + self.units * steps
+
+    def value_and_slope(self, steps: np.ndarray) -> tuple[float, np.ndarray]:
+        value, slope = self._once("slope", steps, self.objective.value_and_slope)
+        return value, self.units * slope
+
+    def curvature(self, steps: np.ndarray) -> np.ndarray:
+        matrix = self._once("curvature", steps, self.objective.curvature)
+        return self.units[:, None] * matrix * self.units
+
+    def drifted(self, steps: np.ndarray) -> bool:
+        moving = self.units > 0
+        ratio = self.objective.units(self.place(steps))[moving] / self.units[moving]
+        return bool((np.maximum(ratio, 1 / ratio) > DRIFT).any())
+
+    def _once(self, what: str, steps: np.ndarray, compute: Callable) -> Any:
+        """Of the last two places, as a rejected step returns to the one before."""
+        key = steps.tobytes()
+        if key not in self._known:
+            self._known = dict([*self._known.items()][-1:])
+        found = self._known.setdefault(key, {})
+        if what not in found:
+            found[what] = compute(self.place(steps))
+        return found[what]
+
+
+def newton_decrement(slope: np.ndarray, curvature: np.ndarray) -> float:
+    """½ gᵀ H⁻¹ g; infinite where H is not positive definite.
+
+    Args:
+        slope: g, [n].
+        curvature: H, [n, n].
+    """
+    try:
+        return 0.5 * float(slope @ cho_solve(cho_factor(curvature), slope))
+    except (LinAlgError, ValueError):
+        return np.inf
+
+
+def newton(
+    objective: Objective,
+    start: np.ndarray,
+    steps: int | None = None,
+    tolerance: float | None = None,
+) -> Outcome:
+    """Newton's method in a trust region, with the dense Hessian (SciPy's ``trust-exact``).
+
+    Args:
+        objective: the loss.
+        start: parameters to begin with.
+        steps: largest number of steps; by default 500.
+        tolerance: Newton decrement at which it has converged, in nats; by default 1e-9, and never
+            below what the precision of the loss shows.
+
+    Raises:
+        ValueError: if there are more than 1000 parameters.
+    """
+    if start.size > DENSE:
+        raise ValueError(
+            f"method='newton' takes the dense Hessian of up to {DENSE} parameters, here are "
+            f"{start.size}: use method='lbfgs'"
+        )
+    steps, tolerance = steps or 500, 1e-9 if tolerance is None else tolerance
+    decrement = np.inf
+
+    def finished(current: _Round, at: np.ndarray) -> bool:
+        nonlocal decrement
+        value, slope = current.value_and_slope(at)
+        decrement = newton_decrement(slope, current.curvature(at))
+        return decrement <= max(tolerance, ROUNDING * objective.precision * abs(value))
+
+    options = {"initial_trust_radius": 1.0, "max_trust_radius": 1e6, "gtol": 0.0}
+    outcome = _in_rounds(objective, start, steps, finished, "trust-exact", options)
+    outcome.decrement = decrement
+    if outcome.converged:
+        outcome.reason = f"converged: the Newton decrement is {decrement:.1e}"
+    return outcome
+
+
+def lbfgs(
+    objective: Objective,
+    start: np.ndarray,
+    steps: int | None = None,
+    tolerance: float | None = None,
+) -> Outcome:
+    """L-BFGS (SciPy's ``L-BFGS-B``); its first steps move the locations alone.
+
+    Scales move more easily at first: those of a network would go to the prior's, where no data is
+    explained, before its weights find any.
+
+    Args:
+        objective: the loss.
+        start: parameters to begin with.
+        steps: largest number of steps; by default 5000.
+        tolerance: relative change of the loss in ten steps at which it has converged; by default
+            1e-9, and never below what the precision of the loss shows.
+    """
+    steps, tolerance = steps or 5000, 1e-9 if tolerance is None else tolerance
+    if objective.scales is None or not objective.scales.any():
+        return _lbfgs(objective, start, steps, tolerance)
+    free = ~objective.scales
+    held = replace(objective, units=lambda place: objective.units(place) * free)
+    first = _lbfgs(held, start, min(LOCATING, steps), 1e-3)
+    if first.steps == steps:
+        return replace(first, converged=False, reason=f"stopped after {steps} steps")
+    then = _lbfgs(objective, first.place, steps - first.steps, tolerance)
+    reason = then.reason if then.converged else f"stopped after {steps} steps"
+    return replace(then, losses=first.losses + then.losses[1:], reason=reason)
+
+
+def _lbfgs(objective: Objective, start: np.ndarray, steps: int, tolerance: float) -> Outcome:
+    recent: list[float] = []
+
+    def finished(current: _Round, at: np.ndarray) -> bool:
+        recent.append(current.value_and_slope(at)[0])
+        if len(recent) <= 10:
+            return False
+        change = max(recent[-11:]) - recent[-1]
+        return change <= max(tolerance, ROUNDING * objective.precision) * abs(recent[-1])
+
+    options = {"maxcor": MEMORY, "ftol": 0.0, "gtol": 0.0, "maxls": 40}
+    outcome = _in_rounds(objective, start, steps, finished, "L-BFGS-B", options)
+    if outcome.converged and not outcome.reason.startswith("converged"):
+        outcome.reason = f"converged: in ten steps the loss changed by less than {tolerance:.0e}"
+    return outcome
+
+
+def _in_rounds(
+    objective: Objective,
+    start: np.ndarray,
+    steps: int,
+    finished: Callable[[_Round, np.ndarray], bool],
+    method: str,
+    options: dict[str, Any],
+) -> Outcome:
+    """Rounds of a method of SciPy, each in the units of its first place."""
+    first = objective.value_and_slope(start)[0]
+    outcome = Outcome(start, [first], False, f"stopped after {steps} steps")
+    if not np.isfinite(first):
+        raise ValueError(f"the loss at the start is {first}: begin elsewhere, or scale the data")
+    while outcome.steps < steps and not outcome.converged:
+        current, before = _Round(objective, outcome.place), outcome.steps
+        minimize(
+            current.value_and_slope,
+            np.zeros_like(start),
+            jac=True,
+            hess=current.curvature if method == "trust-exact" else None,
+            method=method,
+            callback=_watching(current, outcome, steps, finished),
+            options={**options, "maxiter": steps - before},
+        )
+        if outcome.steps == before:  # nothing was found below
+            slope = current.value_and_slope(np.zeros_like(start))[1]
+            outcome.converged = bool(0.5 * slope @ slope <= FLAT)
+            word = "converged" if outcome.converged else "stopped"
+            outcome.reason = f"{word}: no step lowers the loss any more"
+            break
+    return outcome
+
+
+def _watching(
+    current: _Round, outcome: Outcome, steps: int, finished: Callable[[_Round, np.ndarray], bool]
+) -> Callable[..., None]:
+    """A callback that writes down where a round is, and ends it."""
+
+    def watch(intermediate_result: Any) -> None:  # SciPy asks for this name
+        at = intermediate_result.x
+        outcome.place = current.place(at)
+        outcome.losses.append(float(intermediate_result.fun))
+        outcome.converged = finished(current, at)
+        if outcome.converged or outcome.steps >= steps or current.drifted(at):
+            raise StopIteration
+
+    return watch
+
+
+METHODS = {"newton": newton, "lbfgs": lbfgs}

@@ -1,0 +1,106 @@
+"""A NumPyro loss as a function of one flat vector of unconstrained parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+from numpyro.infer import SVI
+
+from moment_calculus.optimisation.minimisation import Objective
+
+
+@dataclass(frozen=True)
+class FlatLoss:
+    """A loss of the unconstrained parameters, as one vector.
+
+    Args:
+        svi: initialised.
+        key: of the loss.
+        data: arguments of model and guide.
+        named: likewise, by name.
+    """
+
+    svi: SVI
+    key: Any
+    data: tuple
+    named: dict[str, Any]
+
+    def starting(self, state: Any) -> tuple[jax.Array, Callable]:
+        """The parameters of a state, flat, and what makes them a dictionary again."""
+        return ravel_pytree(self.svi.optim.get_params(state.optim_state))
+
+    def loss(self, params: dict[str, Any], key: Any) -> jax.Array:
+        """The loss of unconstrained parameters."""
+        svi = self.svi
+        constrained = svi.constrain_fn(params)
+        return svi.loss.loss(key, constrained, svi.model, svi.guide, *self.data, **self.named)
+
+    def check_deterministic(self, params: dict[str, Any]) -> None:
+        """Refuse a loss that depends on the random key.
+
+        Raises:
+            ValueError: naming two values.
+        """
+        keys = jax.random.split(self.key)
+        one, other = map(float, jax.vmap(self.loss, (None, 0))(params, keys))
+        if one != other:
+            raise ValueError(
+                f"the loss is not deterministic: {one} and {other} for two random keys. Sites in "
+                "sample_sites, subsampling plates and draws of the model itself make it noise: use "
+                "method='adam', or an objective without them"
+            )
+
+    def objective(self, flat: jax.Array, unravel: Callable) -> Objective:
+        """For SciPy, compiled.
+
+        Args:
+            flat: parameters.
+            unravel: what makes them a dictionary.
+        """
+        both = jax.jit(jax.value_and_grad(lambda x: self.loss(unravel(x), self.key)))
+        hessian = jax.jit(jax.hessian(lambda x: self.loss(unravel(x), self.key)))
+        units = jax.jit(lambda x: ravel_pytree(self._units(unravel(x)))[0])
+        dtype, params = flat.dtype, unravel(flat)
+        named = _scales(params)
+        are_scales, _ = ravel_pytree(
+            {name: jnp.full(jnp.shape(part), name in named) for name, part in params.items()}
+        )
+
+        def value_and_slope(place: np.ndarray) -> tuple[float, np.ndarray]:
+            value, slope = both(jnp.asarray(place, dtype))
+            return float(value), np.asarray(slope, np.float64)
+
+        return Objective(
+            value_and_slope,
+            lambda place: np.asarray(hessian(jnp.asarray(place, dtype)), np.float64),
+            lambda place: np.asarray(units(jnp.asarray(place, dtype)), np.float64),
+            float(jnp.finfo(dtype).eps),
+            np.asarray(are_scales),
+        )
+
+    def _units(self, params: dict[str, jax.Array]) -> dict[str, jax.Array]:
+        """The scale of each location, and for scales what changes their logarithm by one."""
+        ones = jax.tree.map(jnp.ones_like, params)
+        values, rates = jax.jvp(self.svi.constrain_fn, (params,), (ones,))
+        units = dict(ones)
+        for name, place in _scales(values).items():
+            units |= {place: values[name], name: values[name] / rates[name]}
+        return units
+
+
+def _scales(params: dict[str, Any]) -> dict[str, str]:
+    """The names of scales, with those of their locations."""
+    pairs = {name: f"{name.removesuffix('_scale')}_loc" for name in params}
+    return {
+        name: place
+        for name, place in pairs.items()
+        if name.endswith("_scale")
+        and place in params
+        and jnp.shape(params[place]) == jnp.shape(params[name])
+    }

@@ -1,0 +1,106 @@
+"""Newton's method and L-BFGS on the mean-field ELBO of a Gaussian, whose optimum is known."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from moment_calculus.optimisation.minimisation import METHODS, Objective, newton, newton_decrement
+
+rng = np.random.default_rng(3)
+SCALES = np.array([1e4, 1.0, 1e-4])
+FACTOR = rng.normal(size=(3, 3))
+PRECISION = (FACTOR @ FACTOR.T + np.eye(3)) / np.outer(SCALES, SCALES)
+OWN = np.diag(PRECISION)
+START = np.concatenate([np.zeros(3), np.full(3, -3.0)])
+
+
+def value_and_slope(place):
+    gap, logs = place[:3] - SCALES, place[3:]
+    spread = OWN * np.exp(2 * logs)
+    value = 0.5 * gap @ PRECISION @ gap + 0.5 * spread.sum() - logs.sum()
+    return float(value), np.concatenate([PRECISION @ gap, spread - 1])
+
+
+def curvature(place):
+    matrix = np.diag(np.concatenate([np.zeros(3), 2 * OWN * np.exp(2 * place[3:])]))
+    matrix[:3, :3] = PRECISION
+    return matrix
+
+
+def units(place):
+    return np.concatenate([np.exp(place[3:]), np.ones(3)])
+
+
+GAUSSIAN = Objective(value_and_slope, curvature, units, 2e-16)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_optimum_is_found_whatever_the_units(method):
+    found = METHODS[method](GAUSSIAN, START)
+    assert found.converged
+    assert found.reason.startswith("converged")
+    np.testing.assert_allclose(found.place[:3], SCALES, rtol=1e-5)
+    np.testing.assert_allclose(np.exp(found.place[3:]), OWN**-0.5, rtol=1e-5)
+    assert found.steps <= 60
+    assert found.losses[-1] == min(found.losses)
+
+
+def test_the_decrement_is_what_a_step_gains_on_a_quadratic():
+    place = START + np.array([3.0, 1.0, 1e-5, 0.0, 0.0, 0.0])
+    gap = place[:3] - SCALES
+    decrement = newton_decrement(PRECISION @ gap, PRECISION)
+    assert decrement == pytest.approx(0.5 * gap @ PRECISION @ gap)
+    assert newton_decrement(np.ones(2), np.diag([1.0, -1.0])) == np.inf
+    found = newton(GAUSSIAN, START)
+    exact = newton_decrement(value_and_slope(found.place)[1], curvature(found.place))
+    assert found.decrement == pytest.approx(exact, abs=1e-12)
+    assert exact <= 1e-9
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_it_stops_after_the_steps_that_it_is_given(method):
+    found = METHODS[method](GAUSSIAN, START, 3)
+    assert (found.steps, found.converged, found.reason) == (3, False, "stopped after 3 steps")
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_loss_that_is_not_finite_is_refused(method):
+    infinite = Objective(lambda place: (np.inf, place), curvature, units, 2e-16)
+    with pytest.raises(ValueError, match="the loss at the start is inf"):
+        METHODS[method](infinite, START)
+
+
+def test_many_parameters_are_refused_with_the_remedy():
+    with pytest.raises(
+        ValueError, match="up to 1000 parameters, here are 1001: use method='lbfgs'"
+    ):
+        newton(GAUSSIAN, np.zeros(1001))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_single_precision_converges_as_far_as_the_loss_shows(method):
+    def rounded(place):
+        value, slope = value_and_slope(place)
+        return float(np.float32(value + 1e3)), slope.astype(np.float32).astype(float)
+
+    found = METHODS[method](Objective(rounded, curvature, units, 1.2e-7), START)
+    assert found.converged
+    assert found.steps < 100
+
+
+def test_scales_wait_until_locations_are_found():
+    """In the first steps of L-BFGS, which end before the locations' own convergence."""
+    places = []
+
+    def watched(place):
+        places.append(place)
+        return value_and_slope(place)
+
+    waiting = Objective(watched, curvature, units, 2e-16, np.arange(6) >= 3)
+    assert METHODS["lbfgs"](waiting, START, 4).steps == 4
+    assert all((place[3:] == START[3:]).all() for place in places)
+    found = METHODS["lbfgs"](waiting, START)
+    assert found.converged
+    np.testing.assert_allclose(found.place[:3], SCALES, rtol=1e-5)
+    assert len(found.losses) == found.steps + 1
