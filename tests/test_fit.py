@@ -152,6 +152,36 @@ def test_a_noisy_loss_is_refused(host):
         trained(host, method="newton", objective=drawn)
 
 
+def test_nothing_to_train_is_refused(host):
+    package, array, *_ = HOSTS[host]
+    language, distributions = (numpyro, numpyro_dist) if host == "numpyro" else (pyro, pyro_dist)
+
+    def certain(y):
+        with language.plate("data", len(y)):
+            language.sample("obs", distributions.Normal(0.0, 1.0), obs=y)
+
+    with pytest.raises(ValueError, match="no parameters: there is nothing to train"):
+        package.fit(certain, package.DVIGuide(), array(Y), method="lbfgs")
+
+
+def test_no_steps_are_refused(host):
+    with pytest.raises(ValueError, match="steps must be at least 1, got 0"):
+        trained(host, method="newton", steps=0)
+
+
+@pytest.mark.parametrize("rank", ["AutoMultivariateNormal", "AutoLowRankMultivariateNormal"])
+def test_guides_with_redundant_parameters_converge(rank):
+    """The triangle above a Cholesky factor's, and rotations of a low-rank one."""
+    pyro.clear_param_store()
+    torch.manual_seed(0)
+    guide = getattr(pyro.infer.autoguide, rank)(pyro_linear)
+    x, y = torch.tensor(X).float(), torch.tensor(Y).float()
+    fit = pyro_moments.fit(pyro_linear, guide, x, y, method="newton", float64=True)
+    assert fit.converged
+    assert np.isfinite(fit.decrement)
+    assert fit.steps < 100
+
+
 def test_an_unknown_method_is_refused(host):
     with pytest.raises(ValueError, match="one of adam, newton, lbfgs, got 'sgd'"):
         trained(host, method="sgd")

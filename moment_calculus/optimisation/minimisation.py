@@ -22,6 +22,7 @@ DENSE = 1000  # parameters up to which Newton's method takes the dense Hessian
 MEMORY = 20  # pairs of steps that L-BFGS keeps
 LOCATING = 50  # of its steps that move locations alone, at most
 FLAT = 1e-5  # nats that a slope may still promise in units of the scales where no step is lower
+NULL = 1e-10  # curvature, relative to the largest, that is nothing but rounding
 ROUNDING = 8.0  # decrements below so many units of rounding of the loss cannot be seen
 
 
@@ -80,16 +81,25 @@ class _Round:
 
 
 def newton_decrement(slope: np.ndarray, curvature: np.ndarray) -> float:
-    """½ gᵀ H⁻¹ g; infinite where H is not positive definite.
+    """½ gᵀ H⁻¹ g; infinite where H has a negative direction.
+
+    Directions in which H is nothing but rounding, as where parameters are redundant, count with
+    the smallest curvature that is more than that.
 
     Args:
         slope: g, [n].
         curvature: H, [n, n].
     """
+    if not (np.isfinite(slope).all() and np.isfinite(curvature).all()):
+        return np.inf
     try:
         return 0.5 * float(slope @ cho_solve(cho_factor(curvature), slope))
-    except (LinAlgError, ValueError):
+    except LinAlgError:
+        values, directions = np.linalg.eigh(curvature)
+    smallest = NULL * values[-1]
+    if values[-1] <= 0 or values[0] < -smallest:
         return np.inf
+    return 0.5 * float(((slope @ directions) ** 2 / np.maximum(values, smallest)).sum())
 
 
 def newton(
@@ -115,7 +125,7 @@ def newton(
             f"method='newton' takes the dense Hessian of up to {DENSE} parameters, here are "
             f"{start.size}: use method='lbfgs'"
         )
-    steps, tolerance = steps or 500, 1e-9 if tolerance is None else tolerance
+    steps, tolerance = _limits(steps, tolerance, 500)
     decrement = np.inf
 
     def finished(current: _Round, at: np.ndarray) -> bool:
@@ -127,7 +137,7 @@ def newton(
     options = {"initial_trust_radius": 1.0, "max_trust_radius": 1e6, "gtol": 0.0}
     outcome = _in_rounds(objective, start, steps, finished, "trust-exact", options)
     outcome.decrement = decrement
-    if outcome.converged:
+    if outcome.converged and not outcome.reason.startswith("converged"):
         outcome.reason = f"converged: the Newton decrement is {decrement:.1e}"
     return outcome
 
@@ -150,7 +160,7 @@ def lbfgs(
         tolerance: relative change of the loss in ten steps at which it has converged; by default
             1e-9, and never below what the precision of the loss shows.
     """
-    steps, tolerance = steps or 5000, 1e-9 if tolerance is None else tolerance
+    steps, tolerance = _limits(steps, tolerance, 5000)
     if objective.scales is None or not objective.scales.any():
         return _lbfgs(objective, start, steps, tolerance)
     free = ~objective.scales
@@ -161,6 +171,10 @@ def lbfgs(
     then = _lbfgs(objective, first.place, steps - first.steps, tolerance)
     reason = then.reason if then.converged else f"stopped after {steps} steps"
     return replace(then, losses=first.losses + then.losses[1:], reason=reason)
+
+
+def _limits(steps: int | None, tolerance: float | None, most: int) -> tuple[int, float]:
+    return most if steps is None else steps, 1e-9 if tolerance is None else tolerance
 
 
 def _lbfgs(objective: Objective, start: np.ndarray, steps: int, tolerance: float) -> Outcome:
@@ -189,6 +203,8 @@ def _in_rounds(
     options: dict[str, Any],
 ) -> Outcome:
     """Rounds of a method of SciPy, each in the units of its first place."""
+    if not start.size:
+        raise ValueError("model and guide have no parameters: there is nothing to train")
     first = objective.value_and_slope(start)[0]
     outcome = Outcome(start, [first], False, f"stopped after {steps} steps")
     if not np.isfinite(first):

@@ -68,16 +68,19 @@ class Fit:
         return len(self.losses) - 1
 
 
-def check_method(method: str, deterministic: Iterable[str]) -> None:
-    """Refuse an unknown method.
+def check_options(method: str, deterministic: Iterable[str], steps: int | None) -> None:
+    """Refuse an unknown method, and no steps.
 
     Args:
         method: what the user asks for.
         deterministic: the methods beside Adam.
+        steps: likewise.
 
     Raises:
         ValueError: naming the candidates.
     """
+    if steps is not None and steps < 1:
+        raise ValueError(f"steps must be at least 1, got {steps}")
     candidates = ["adam", *deterministic]
     if method not in candidates:
         raise ValueError(f"method must be one of {', '.join(candidates)}, got {method!r}")

@@ -15,7 +15,7 @@ from numpyro.optim import Adam
 
 from moment_calculus.hosts.docstrings import FIT_ARGUMENTS, FIT_ERRORS, documented
 from moment_calculus.optimisation.minimisation import METHODS
-from moment_calculus.optimisation.outcome import Fit, Outcome, check_method
+from moment_calculus.optimisation.outcome import Fit, Outcome, check_options
 from numpyro_moments.fitting.objective import FlatLoss
 from numpyro_moments.svi import SVI
 
@@ -49,7 +49,7 @@ def fit(
     Example:
         >>> fit(model, DVIGuide(), x, y, method="newton")  # doctest: +SKIP
     """
-    check_method(method, METHODS)
+    check_options(method, METHODS, steps)
     with jax.enable_x64(True) if float64 else contextlib.nullcontext():
         data, named = _of_jax(data), _of_jax(named)
         clock = time.perf_counter()
@@ -84,7 +84,8 @@ def _minimised(
     flat, unravel = loss.starting(state)
     loss.check_deterministic(unravel(flat))
     objective, start = loss.objective(flat, unravel), np.asarray(flat, np.float64)
-    objective.value_and_slope(start)
+    if start.size:
+        objective.value_and_slope(start)  # compiles it
     prepared = time.perf_counter()
     found = METHODS[method](objective, start, steps, tolerance)
     params = loss.svi.constrain_fn(unravel(jnp.asarray(found.place, flat.dtype)))

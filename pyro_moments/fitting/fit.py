@@ -13,7 +13,7 @@ from pyro.optim import Adam  # type: ignore[attr-defined]
 
 from moment_calculus.hosts.docstrings import FIT_ARGUMENTS, FIT_ERRORS, documented
 from moment_calculus.optimisation.minimisation import METHODS
-from moment_calculus.optimisation.outcome import Fit, Outcome, check_method
+from moment_calculus.optimisation.outcome import Fit, Outcome, check_options
 from pyro_moments.fitting.objective import FlatLoss, flat_loss, make_doubles
 from pyro_moments.objectives.elbo import DeterministicELBO
 from pyro_moments.sites.binding import bind
@@ -46,7 +46,7 @@ def fit(
     Example:
         >>> fit(model, DVIGuide(), x, y, method="newton")  # doctest: +SKIP
     """
-    check_method(method, METHODS)
+    check_options(method, METHODS, steps)
     clock = time.perf_counter()
     objective = objective or DeterministicELBO()
     with _double() if float64 else contextlib.nullcontext():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -19,11 +20,13 @@ class FlatLoss:
 
     Args:
         loss: makes a differentiable loss.
+        smooth_loss: makes one that can be differentiated twice, which a compiled one cannot.
         leaves: the unconstrained parameters by name.
         values: the constrained ones, by a function of none.
     """
 
     loss: Callable[[], torch.Tensor]
+    smooth_loss: Callable[[], torch.Tensor]
     leaves: dict[str, torch.Tensor]
     values: Callable[[], dict[str, torch.Tensor]]
 
@@ -44,7 +47,7 @@ class FlatLoss:
 
     def place(self) -> np.ndarray:
         """The parameters as one vector."""
-        return np.concatenate([_array(leaf) for leaf in self.leaves.values()])
+        return np.concatenate([np.zeros(0), *map(_array, self.leaves.values())])
 
     def move(self, place: np.ndarray) -> None:
         """Set the parameters.
@@ -72,7 +75,7 @@ class FlatLoss:
         def curvature(place: np.ndarray) -> np.ndarray:
             self.move(place)
             slopes = torch.autograd.grad(
-                self.loss(), leaves, create_graph=True, materialize_grads=True
+                self.smooth_loss(), leaves, create_graph=True, materialize_grads=True
             )
             flat = torch.cat([slope.reshape(-1) for slope in slopes])
             rows = [
@@ -83,8 +86,14 @@ class FlatLoss:
 
         named = self._scales()
         scales = [np.full(leaf.numel(), name in named) for name, leaf in self.leaves.items()]
-        precision = torch.finfo(leaves[0].dtype).eps
-        return Objective(value_and_slope, curvature, self._units, precision, np.concatenate(scales))
+        precision = max((torch.finfo(leaf.dtype).eps for leaf in leaves), default=0.0)
+        return Objective(
+            value_and_slope,
+            curvature,
+            self._units,
+            precision,
+            np.concatenate([np.zeros(0, bool), *scales]),
+        )
 
     def _scales(self) -> dict[str, str]:
         """The names of scales, with those of their locations."""
@@ -135,7 +144,10 @@ def flat_loss(
         return _values(capture)
 
     leaves = {name: _leaf(value) for name, value in parameters().items()}
-    return FlatLoss(loss, leaves, parameters)
+    eager = copy.copy(objective)
+    eager.compiled = None
+    twice = lambda: eager.differentiable_loss(model, guide, *data, **named)  # noqa: E731
+    return FlatLoss(loss, twice, leaves, parameters)
 
 
 def make_doubles(evaluate: Callable[[], Any]) -> None:

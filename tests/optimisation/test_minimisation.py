@@ -64,6 +64,21 @@ def test_it_stops_after_the_steps_that_it_is_given(method):
     assert (found.steps, found.converged, found.reason) == (3, False, "stopped after 3 steps")
 
 
+def test_redundant_parameters_have_no_decrement_of_their_own():
+    """As the halves of a sum, or the columns of a low-rank factor that may be rotated."""
+    both = np.array([[1.0, 1.0], [1.0, 1.0]])
+    assert newton_decrement(np.array([2.0, 2.0]), both) == pytest.approx(2.0)
+    assert newton_decrement(np.array([1.0, -1.0]), both) > 1e6
+    assert newton_decrement(np.ones(2), np.zeros((2, 2))) == np.inf
+    assert newton_decrement(np.ones(2), np.full((2, 2), np.nan)) == np.inf
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_nothing_to_train_is_refused(method):
+    with pytest.raises(ValueError, match="no parameters: there is nothing to train"):
+        METHODS[method](GAUSSIAN, np.zeros(0))
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_a_loss_that_is_not_finite_is_refused(method):
     infinite = Objective(lambda place: (np.inf, place), curvature, units, 2e-16)
