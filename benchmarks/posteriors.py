@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 from posteriors_designs import DESIGNS, EIGHT_SCHOOLS
+from posteriors_models import eight_schools, regression
 
 STEPS, NEAR, SHARE = 60, 0.05, 0.95  # of Newton; of a reference deviation; of the parameters
 
@@ -33,6 +34,8 @@ def main() -> None:
     host = importlib.import_module(f"posteriors_{options.backend}")
     print(f"{'posterior':46s} steps {'loss':>12s} seconds error  reason")
     names = [name for name in (*DESIGNS, EIGHT_SCHOOLS) if options.only in name]
+    if not names:
+        parser.error(f"no posterior has {options.only!r} in its name")
     found = [_tried(host, options.directory / f"{name}.json", options.method) for name in names]
     errors = np.concatenate([error for _, error in found])
     near = np.mean(errors <= NEAR)
@@ -47,11 +50,11 @@ def _tried(host: ModuleType, path: Path, method: str) -> tuple[Any, np.ndarray]:
     posterior = json.loads(path.read_text())
     name, data, start = path.stem, posterior["data"], time.perf_counter()
     if name == EIGHT_SCHOOLS:
-        fit, sites = host.trained(lambda: host.eight_schools(data), method)
+        fit, sites = host.trained(lambda: eight_schools(host.HOST, data), method)
         means = _means_of_schools(sites)
     else:
         design = DESIGNS[name](data)
-        fit, sites = host.trained(lambda: host.regression(design), method)
+        fit, sites = host.trained(lambda: regression(host.HOST, design), method)
         means = dict(zip(design.coefficients(), sites["beta"][0], strict=True))
         means["sigma"] = _positive_mean(*sites["sigma"])
     seconds, reference = time.perf_counter() - start, posterior["reference"]

@@ -236,7 +236,17 @@ def correlation(variance: Array, covariance: Array) -> Array:
         covariance: [..., d, d].
     """
     scale = safe_scale(variance)
-    return namespace(covariance).clip(covariance / outer(scale, scale), min=-1.0, max=1.0)
+    return in_units(covariance, outer(scale, scale))
+
+
+def in_units(covariance: Array, size: Array) -> Array:
+    """Correlations, clipped to [−1, 1].
+
+    Args:
+        covariance: covariances.
+        size: products of the standard deviations, of a shape that broadcasts.
+    """
+    return namespace(covariance).clip(covariance / size, min=-1.0, max=1.0)
 
 
 @functools.cache

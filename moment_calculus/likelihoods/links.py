@@ -171,8 +171,7 @@ def expected_log_odds(logits: Any) -> tuple[Array, Array]:
         logits: x.
     """
     if _is_gaussian(logits):
-        smaller, right = _smaller(logits)
-        return (1 - right) * logits.mean - smaller, -right * logits.mean - smaller
+        return expected_trials(logits, 1, 0, 1), expected_trials(logits, 0, 1, 1)
     one, zero = log_odds(logits)
     return expected_value(one), expected_value(zero)
 

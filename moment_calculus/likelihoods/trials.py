@@ -15,7 +15,6 @@ from moment_calculus.likelihoods.expectations import (
     moments_of_observation,
 )
 from moment_calculus.likelihoods.links import (
-    expected_log_odds,
     expected_trials,
     log,
     log_odds,
@@ -30,21 +29,12 @@ from moment_calculus.operations.elementwise.arithmetic import is_value
 
 def _expected(logits: Any, probs: Any, successes: Any, failures: Any, total: Any) -> Array:
     """s E[log p] + f E[log(1 − p)], of a logit or of a probability."""
-    if logits is None:
-        logits = log_ratio(probs) if is_value(probs) else None
+    if logits is None and is_value(probs):
+        logits = log_ratio(probs)
     if logits is not None:
         return expected_trials(logits, successes, failures, total)
-    one, zero = _expected_logs(probs)
+    one, zero = map(expected_value, log_probabilities(probs))
     return successes * one + failures * zero
-
-
-def _expected_logs(probability: Any) -> tuple[Array, Array]:
-    """E[log p] and E[log(1 − p)]."""
-    logits = log_ratio(probability) if is_value(probability) else None
-    if logits is not None:
-        return expected_log_odds(logits)
-    one, zero = log_probabilities(probability)
-    return expected_value(one), expected_value(zero)
 
 
 def bernoulli(value: Array, *, logits: Any = None, probs: Any = None) -> Array:
@@ -217,10 +207,15 @@ def beta(value: Any, concentration1: Any, concentration0: Any) -> Array:
     if is_value(concentration1) or is_value(concentration0):
         log(concentration1), log(concentration0)  # which refuse what is not positive
         return expectation(_beta_density, *log_probabilities(value), concentration1, concentration0)
-    return _beta_density(*_expected_logs(value), concentration1, concentration0)
+    a, b = concentration1, concentration0
+    powers = _expected(None, value, a - 1, b - 1, a + b - 2)
+    return powers - _log_beta(a + 0 * powers, b + 0 * powers)
 
 
 def _beta_density(log_value: Array, log_rest: Array, a: Any, b: Any) -> Array:
-    a, b = a + 0 * log_value, b + 0 * log_value
     powers = (a - 1) * log_value + (b - 1) * log_rest
-    return powers + gammaln(a + b) - gammaln(a) - gammaln(b)
+    return powers - _log_beta(a + 0 * powers, b + 0 * powers)
+
+
+def _log_beta(a: Array, b: Array) -> Array:
+    return gammaln(a) + gammaln(b) - gammaln(a + b)

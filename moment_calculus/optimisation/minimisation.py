@@ -126,20 +126,17 @@ def newton(
             f"{start.size}: use method='lbfgs'"
         )
     steps, tolerance = _limits(steps, tolerance, 500)
-    decrement = np.inf
+    outcome = _started(objective, start)
 
-    def finished(current: _Round, at: np.ndarray) -> bool:
-        nonlocal decrement
+    def finished(current: _Round, at: np.ndarray) -> str:
         value, slope = current.value_and_slope(at)
-        decrement = newton_decrement(slope, current.curvature(at))
-        return decrement <= max(tolerance, ROUNDING * objective.precision * abs(value))
+        outcome.decrement = newton_decrement(slope, current.curvature(at))
+        seen = max(tolerance, ROUNDING * objective.precision * abs(value))
+        found = outcome.decrement <= seen
+        return f"the Newton decrement is {outcome.decrement:.1e}" if found else ""
 
     options = {"initial_trust_radius": 1.0, "max_trust_radius": 1e6, "gtol": 0.0}
-    outcome = _in_rounds(objective, start, steps, finished, "trust-exact", options)
-    outcome.decrement = decrement
-    if outcome.converged and not outcome.reason.startswith("converged"):
-        outcome.reason = f"converged: the Newton decrement is {decrement:.1e}"
-    return outcome
+    return _in_rounds(objective, outcome, steps, finished, "trust-exact", options)
 
 
 def lbfgs(
@@ -161,59 +158,64 @@ def lbfgs(
             1e-9, and never below what the precision of the loss shows.
     """
     steps, tolerance = _limits(steps, tolerance, 5000)
-    if objective.scales is None or not objective.scales.any():
-        return _lbfgs(objective, start, steps, tolerance)
-    free = ~objective.scales
-    held = replace(objective, units=lambda place: objective.units(place) * free)
-    first = _lbfgs(held, start, min(LOCATING, steps), 1e-3)
-    if first.steps == steps:
-        return replace(first, converged=False, reason=f"stopped after {steps} steps")
-    then = _lbfgs(objective, first.place, steps - first.steps, tolerance)
-    reason = then.reason if then.converged else f"stopped after {steps} steps"
-    return replace(then, losses=first.losses + then.losses[1:], reason=reason)
+    outcome = _started(objective, start)
+    if objective.scales is not None and objective.scales.any():
+        free = ~objective.scales
+        held = replace(objective, units=lambda place: objective.units(place) * free)
+        _lbfgs(held, outcome, min(LOCATING, steps), 1e-3)
+    return _lbfgs(objective, outcome, steps, tolerance)
 
 
 def _limits(steps: int | None, tolerance: float | None, most: int) -> tuple[int, float]:
     return most if steps is None else steps, 1e-9 if tolerance is None else tolerance
 
 
-def _lbfgs(objective: Objective, start: np.ndarray, steps: int, tolerance: float) -> Outcome:
-    recent: list[float] = []
+def _started(objective: Objective, start: np.ndarray) -> Outcome:
+    if not start.size:
+        raise ValueError("model and guide have no parameters: there is nothing to train")
+    first = objective.value_and_slope(start)[0]
+    if not np.isfinite(first):
+        raise ValueError(f"the loss at the start is {first}: begin elsewhere, or scale the data")
+    return Outcome(start, [first])
 
-    def finished(current: _Round, at: np.ndarray) -> bool:
-        recent.append(current.value_and_slope(at)[0])
-        if len(recent) <= 10:
-            return False
-        change = max(recent[-11:]) - recent[-1]
-        return change <= max(tolerance, ROUNDING * objective.precision) * abs(recent[-1])
+
+def _lbfgs(objective: Objective, outcome: Outcome, steps: int, tolerance: float) -> Outcome:
+    begun = outcome.steps + 1  # what was before is of no account here
+
+    def finished(current: _Round, at: np.ndarray) -> str:
+        recent = outcome.losses[begun:][-11:]
+        change, seen = max(recent) - recent[-1], max(tolerance, ROUNDING * objective.precision)
+        flat = len(recent) == 11 and change <= seen * abs(recent[-1])
+        return f"in ten steps the loss changed by less than {tolerance:.0e}" if flat else ""
 
     options = {"maxcor": MEMORY, "ftol": 0.0, "gtol": 0.0, "maxls": 40}
-    outcome = _in_rounds(objective, start, steps, finished, "L-BFGS-B", options)
-    if outcome.converged and not outcome.reason.startswith("converged"):
-        outcome.reason = f"converged: in ten steps the loss changed by less than {tolerance:.0e}"
-    return outcome
+    return _in_rounds(objective, outcome, steps, finished, "L-BFGS-B", options)
 
 
 def _in_rounds(
     objective: Objective,
-    start: np.ndarray,
+    outcome: Outcome,
     steps: int,
-    finished: Callable[[_Round, np.ndarray], bool],
+    finished: Callable[[_Round, np.ndarray], str],
     method: str,
     options: dict[str, Any],
 ) -> Outcome:
-    """Rounds of a method of SciPy, each in the units of its first place."""
-    if not start.size:
-        raise ValueError("model and guide have no parameters: there is nothing to train")
-    first = objective.value_and_slope(start)[0]
-    outcome = Outcome(start, [first], False, f"stopped after {steps} steps")
-    if not np.isfinite(first):
-        raise ValueError(f"the loss at the start is {first}: begin elsewhere, or scale the data")
+    """Go on from an outcome by rounds of a method of SciPy, each in the units of its first place.
+
+    Args:
+        objective: the loss.
+        outcome: so far; what is found is written down there.
+        steps: most that the outcome may have.
+        finished: why it has converged at a place; empty if it has not.
+        method: SciPy's name of it.
+        options: SciPy's.
+    """
+    outcome.converged, outcome.reason = False, f"stopped after {steps} steps"
     while outcome.steps < steps and not outcome.converged:
         current, before = _Round(objective, outcome.place), outcome.steps
         minimize(
             current.value_and_slope,
-            np.zeros_like(start),
+            np.zeros_like(outcome.place),
             jac=True,
             hess=current.curvature if method == "trust-exact" else None,
             method=method,
@@ -221,16 +223,14 @@ def _in_rounds(
             options={**options, "maxiter": steps - before},
         )
         if outcome.steps == before:  # nothing was found below
-            slope = current.value_and_slope(np.zeros_like(start))[1]
-            outcome.converged = bool(0.5 * slope @ slope <= FLAT)
-            word = "converged" if outcome.converged else "stopped"
-            outcome.reason = f"{word}: no step lowers the loss any more"
+            slope = current.value_and_slope(np.zeros_like(outcome.place))[1]
+            outcome.stop(bool(0.5 * slope @ slope <= FLAT), "no step lowers the loss any more")
             break
     return outcome
 
 
 def _watching(
-    current: _Round, outcome: Outcome, steps: int, finished: Callable[[_Round, np.ndarray], bool]
+    current: _Round, outcome: Outcome, steps: int, finished: Callable[[_Round, np.ndarray], str]
 ) -> Callable[..., None]:
     """A callback that writes down where a round is, and ends it."""
 
@@ -238,8 +238,9 @@ def _watching(
         at = intermediate_result.x
         outcome.place = current.place(at)
         outcome.losses.append(float(intermediate_result.fun))
-        outcome.converged = finished(current, at)
-        if outcome.converged or outcome.steps >= steps or current.drifted(at):
+        if why := finished(current, at):
+            outcome.stop(True, why)
+        if why or outcome.steps >= steps or current.drifted(at):
             raise StopIteration
 
     return watch

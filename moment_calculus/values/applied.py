@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from moment_calculus.functions.algebra import moved
+from moment_calculus.functions.base import in_units
 from moment_calculus.functions.pairs import covariance as pairs
 from moment_calculus.functions.pairs.mehler import Meet, Operand, alike, function_covariance
 from moment_calculus.numerics.arrays import Array, diagonal, outer, transpose
@@ -108,7 +109,7 @@ class Applied(Step):
         left, right = shifted(arrays[Applied], (0, *offset))
         scales = shifted(safe_scale(base.variance), offset)
         xp = namespace(known)
-        rho = xp.clip(known / (scales[0] * scales[1]), min=-1.0, max=1.0)
+        rho = in_units(known, scales[0] * scales[1])
         # the rest has unknown signs where ρ < 0
         total = xp.clip(rho, min=0.0) * left[LAG_ORDER] * right[LAG_ORDER]
         for n in reversed(range(LAG_ORDER)):

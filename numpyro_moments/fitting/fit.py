@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.flatten_util import ravel_pytree
 from numpyro.infer.elbo import ELBO
 from numpyro.optim import Adam
 
@@ -89,7 +90,7 @@ def _minimised(
     prepared = time.perf_counter()
     found = METHODS[method](objective, start, steps, tolerance)
     params = loss.svi.constrain_fn(unravel(jnp.asarray(found.place, flat.dtype)))
-    return _result(loss.svi.guide, params, found, clock, prepared)
+    return found.fit(loss.svi.guide, params, clock, prepared)
 
 
 def _trained(
@@ -103,16 +104,9 @@ def _trained(
     run = jax.jit(lambda state: jax.lax.scan(update, state, None, length=steps))
     compiled = run.lower(state).compile()
     prepared = time.perf_counter()
-    state, losses = compiled(state)
+    state, found = compiled(state)
     last = float(svi.evaluate(state, *data, **named))
-    found = Outcome(
-        np.zeros(0), [*np.asarray(losses, np.float64).tolist(), last], False, f"ran {steps} steps"
-    )
-    return _result(svi.guide, svi.get_params(state), found, clock, prepared)
-
-
-def _result(
-    guide: Any, params: dict[str, Any], found: Outcome, clock: float, prepared: float
-) -> Fit:
-    seconds = {"preparing": prepared - clock, "fitting": time.perf_counter() - prepared}
-    return Fit(guide, params, found.losses, found.converged, found.reason, found.decrement, seconds)
+    place = np.asarray(ravel_pytree(svi.optim.get_params(state.optim_state))[0])
+    losses = [*np.asarray(found, np.float64).tolist(), last]
+    outcome = Outcome(place, losses, reason=f"ran {steps} steps")
+    return outcome.fit(svi.guide, svi.get_params(state), clock, prepared)

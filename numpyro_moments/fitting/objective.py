@@ -13,6 +13,7 @@ from jax.flatten_util import ravel_pytree
 from numpyro.infer import SVI
 
 from moment_calculus.optimisation.minimisation import Objective
+from moment_calculus.optimisation.outcome import check_deterministic
 
 
 @dataclass(frozen=True)
@@ -48,13 +49,7 @@ class FlatLoss:
             ValueError: naming two values.
         """
         keys = jax.random.split(self.key)
-        one, other = map(float, jax.vmap(self.loss, (None, 0))(params, keys))
-        if one != other:
-            raise ValueError(
-                f"the loss is not deterministic: {one} and {other} for two random keys. Sites in "
-                "sample_sites, subsampling plates and draws of the model itself make it noise: use "
-                "method='adam', or an objective without them"
-            )
+        check_deterministic(*map(float, jax.vmap(self.loss, (None, 0))(params, keys)))
 
     def objective(self, flat: jax.Array, unravel: Callable) -> Objective:
         """For SciPy, compiled.

@@ -7,14 +7,13 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import numpy as np
 import torch
 from pyro.optim import Adam  # type: ignore[attr-defined]
 
 from moment_calculus.hosts.docstrings import FIT_ARGUMENTS, FIT_ERRORS, documented
 from moment_calculus.optimisation.minimisation import METHODS
 from moment_calculus.optimisation.outcome import Fit, Outcome, check_options
-from pyro_moments.fitting.objective import FlatLoss, flat_loss, make_doubles
+from pyro_moments.fitting.objective import flat_loss, make_doubles
 from pyro_moments.objectives.elbo import DeterministicELBO
 from pyro_moments.sites.binding import bind
 from pyro_moments.svi import SVI
@@ -60,20 +59,15 @@ def fit(
             prepared = time.perf_counter()
             losses = [svi.step(*data, **named) for _ in range(steps or 2000)]
             losses.append(svi.evaluate_loss(*data, **named))
-            found = Outcome(np.zeros(0), losses, False, f"ran {len(losses) - 1} steps")
-            return _result(guide, loss, found, clock, prepared)
-        loss.check_deterministic()
-        problem, start = loss.objective(), loss.place()
-        prepared = time.perf_counter()
-        found = METHODS[method](problem, start, steps, tolerance)
-        loss.move(found.place)
-        return _result(guide, loss, found, clock, prepared)
-
-
-def _result(guide: Any, loss: FlatLoss, found: Outcome, clock: float, prepared: float) -> Fit:
-    seconds = {"preparing": prepared - clock, "fitting": time.perf_counter() - prepared}
-    params = {name: value.detach().clone() for name, value in loss.values().items()}
-    return Fit(guide, params, found.losses, found.converged, found.reason, found.decrement, seconds)
+            found = Outcome(loss.place(), losses, reason=f"ran {len(losses) - 1} steps")
+        else:
+            loss.check_deterministic()
+            problem, start = loss.objective(), loss.place()
+            prepared = time.perf_counter()
+            found = METHODS[method](problem, start, steps, tolerance)
+            loss.move(found.place)
+        params = {name: value.detach().clone() for name, value in loss.values().items()}
+        return found.fit(guide, params, clock, prepared)
 
 
 @contextlib.contextmanager

@@ -8,10 +8,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pyro
 import torch
 from pyro import poutine
+from torch.distributions import transform_to
 
 from moment_calculus.optimisation.minimisation import Objective
+from moment_calculus.optimisation.outcome import check_deterministic
 
 
 @dataclass(frozen=True)
@@ -37,13 +40,7 @@ class FlatLoss:
             ValueError: naming two values.
         """
         with torch.random.fork_rng(devices=[]), torch.no_grad():
-            one, other = float(self.loss()), float(self.loss())
-        if one != other:
-            raise ValueError(
-                f"the loss is not deterministic: {one} and {other} at two evaluations. Sites in "
-                "sample_sites, subsampling plates and draws of the model itself make it noise: use "
-                "method='adam', or an objective without them"
-            )
+            check_deterministic(float(self.loss()), float(self.loss()))
 
     def place(self) -> np.ndarray:
         """The parameters as one vector."""
@@ -138,16 +135,18 @@ def flat_loss(
     def loss() -> torch.Tensor:
         return objective.differentiable_loss(model, guide, *data, **named)
 
-    def parameters() -> dict[str, torch.Tensor]:
-        with poutine.trace(param_only=True) as capture:
-            loss()
-        return _values(capture)
+    with poutine.trace(param_only=True) as capture:
+        loss()
+    leaves = _leaves(capture)
+    constraints = pyro.get_param_store().get_state()["constraints"]
 
-    leaves = {name: _leaf(value) for name, value in parameters().items()}
+    def values() -> dict[str, torch.Tensor]:
+        return {name: transform_to(constraints[name])(leaf) for name, leaf in leaves.items()}
+
     eager = copy.copy(objective)
     eager.compiled = None
     twice = lambda: eager.differentiable_loss(model, guide, *data, **named)  # noqa: E731
-    return FlatLoss(loss, twice, leaves, parameters)
+    return FlatLoss(loss, twice, leaves, values)
 
 
 def make_doubles(evaluate: Callable[[], Any]) -> None:
@@ -166,17 +165,17 @@ def make_doubles(evaluate: Callable[[], Any]) -> None:
                 evaluate()
             except Exception as error:
                 failure = error
-        met = map(_leaf, _values(capture).values())
-        single = [leaf for leaf in met if leaf.dtype is torch.float32]
+        single = [leaf for leaf in _leaves(capture).values() if leaf.dtype is torch.float32]
         for leaf in single:
             leaf.data = leaf.data.double()
     if failure is not None:
         raise failure
 
 
-def _values(capture: Any) -> dict[str, torch.Tensor]:
-    return {name: site["value"] for name, site in capture.trace.nodes.items()}
-
-
-def _leaf(value: Any) -> torch.Tensor:
-    return value.unconstrained() if hasattr(value, "unconstrained") else value
+def _leaves(capture: Any) -> dict[str, torch.Tensor]:
+    """The unconstrained parameters that a trace met."""
+    values = {name: site["value"] for name, site in capture.trace.nodes.items()}
+    return {
+        name: value.unconstrained() if hasattr(value, "unconstrained") else value
+        for name, value in values.items()
+    }

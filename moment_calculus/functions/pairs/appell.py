@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from moment_calculus.functions.base import in_units
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.execution import accumulated
 from moment_calculus.numerics.special import constants, elementwise, namespace, safe_scale
@@ -31,24 +32,22 @@ def appell_series(first: Any, second: Any, order: int, same: bool) -> Callable[.
     """
 
     def coefficients(more: int, *moments: Array) -> tuple[Array, Array]:
-        mean, variance, other_mean, other_variance = moments
-        xp = namespace(mean)
-        left = xp.stack(list(first.hermite(mean, variance, order + more)), axis=0)
+        xp = namespace(moments[0])
+        left = xp.stack(first.hermite(*moments[:2], order + more), axis=0)
         if same:
             return left, xp.matrix_transpose(left)
-        return left, xp.stack(
-            list(second.hermite(other_mean, other_variance, order + more)), axis=0
-        )
+        return left, xp.stack(second.hermite(*moments[2:], order + more), axis=0)
 
     def value(*arrays: Array) -> Array:
         *moments, covariance = arrays
-        rho = _correlation(moments[1], moments[3], covariance)
+        rho = in_units(covariance, safe_scale(moments[1]) * safe_scale(moments[3]))
         left, right = coefficients(0, *moments)
         return rho * _sums(left[:, None], right, rho)[0]
 
     def together(*arrays: Array) -> tuple[Array, ...]:
         *moments, covariance = arrays
-        rho = _correlation(moments[1], moments[3], covariance)
+        size = safe_scale(moments[1]) * safe_scale(moments[3])
+        rho = in_units(covariance, size)
         left, right = coefficients(2, *moments)
         found, gain, *slopes = _side(left, right, moments[1], rho, with_value=True)
         mirrored = (
@@ -56,15 +55,9 @@ def appell_series(first: Any, second: Any, order: int, same: bool) -> Callable[.
             if same
             else _side(right, left, moments[3], rho)
         )
-        gain = gain / (safe_scale(moments[1]) * safe_scale(moments[3]))
-        return rho * found, *slopes, *mirrored, gain
+        return rho * found, *slopes, *mirrored, gain / size
 
     return elementwise(value, lambda *arrays: (together(*arrays)[1:],), together=together)
-
-
-def _correlation(one: Array, other: Array, covariance: Array) -> Array:
-    size = safe_scale(one) * safe_scale(other)
-    return namespace(covariance).clip(covariance / size, min=-1.0, max=1.0)
 
 
 def _side(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from moment_calculus.functions.base import Activation, Meet, Moments, correlation
+from moment_calculus.functions.base import Activation, Meet, Moments, correlation, in_units
 from moment_calculus.functions.pairs.appell import appell_series
 from moment_calculus.numerics.arrays import Array, diagonal, outer
 from moment_calculus.numerics.execution import accumulated
@@ -104,7 +104,7 @@ def function_covariance(
     if first.activation.appell and second.activation.appell:
         return _appell_series(first, second, covariance, order, meet)
     size = meet(*(safe_scale(variance) for _, variance in ends))
-    rho = namespace(covariance).clip(covariance / size, min=-1.0, max=1.0)
+    rho = in_units(covariance, size)
     return series(first.hermite(order), second.hermite(order), rho, meet)
 
 

@@ -1,0 +1,71 @@
+"""Designs of posteriordb as models, the same in both hosts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from posteriors_designs import Data, Design
+
+
+@dataclass(frozen=True)
+class Host:
+    """What models call.
+
+    Args:
+        language: the module with ``sample`` and ``plate``.
+        dist: its distributions.
+        array: of a NumPy array, in double precision.
+    """
+
+    language: Any
+    dist: Any
+    array: Callable[[np.ndarray], Any]
+
+    def positive(self, prior: tuple[str, float] | None) -> Any:
+        """The prior of a noise."""
+        if prior is None:
+            return self.dist.ImproperUniform(self.dist.constraints.positive, (), ())
+        name, scale = prior
+        if name == "HalfStudent":
+            return self.dist.FoldedDistribution(self.dist.StudentT(3.0, 0.0, scale))
+        return getattr(self.dist, name)(scale)
+
+    def coefficients(self, design: Design) -> Any:
+        """The prior of all coefficients but an intercept of its own."""
+        size = design.x.shape[1]
+        if design.beta is None:
+            return self.dist.ImproperUniform(self.dist.constraints.real_vector, (), (size,))
+        loc, scale = (self.array(np.full(size, part, float)) for part in design.beta)
+        return self.dist.Normal(loc, scale).to_event(1)
+
+
+def regression(host: Host, design: Design) -> Callable:
+    sample, x, y = host.language.sample, host.array(design.x), host.array(design.y)
+
+    def model() -> None:
+        predictor = x @ sample("beta", host.coefficients(design))
+        if design.intercept is not None:
+            intercept = sample("intercept", host.dist.StudentT(*design.intercept))
+            predictor = predictor + intercept
+        sigma = sample("sigma", host.positive(design.sigma))
+        with host.language.plate("data", len(y)):
+            sample("y", host.dist.Normal(predictor, sigma), obs=y)
+
+    return model
+
+
+def eight_schools(host: Host, data: Data) -> Callable:
+    sample, dist = host.language.sample, host.dist
+    y, sigma = (host.array(np.asarray(data[name], float)) for name in ("y", "sigma"))
+
+    def model() -> None:
+        mu = sample("mu", dist.Normal(0.0, 5.0))
+        tau = sample("tau", dist.HalfCauchy(5.0))
+        with host.language.plate("schools", len(y)):
+            standard = sample("theta_trans", dist.Normal(0.0, 1.0))
+            sample("y", dist.Normal(mu + tau * standard, sigma), obs=y)
+
+    return model
