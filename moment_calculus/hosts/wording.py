@@ -211,6 +211,13 @@ def drawn_by_function(operation: str, location: str) -> UnsupportedMoments:
     )
 
 
+def nothing_observed() -> ValueError:
+    """A log predictive density is asked for, and there are no observations."""
+    return ValueError(
+        "the model observes nothing with these arguments: pass the observations as in training"
+    )
+
+
 def unknown_sample_sites(unknown: Iterable[str], latent: list[str]) -> UnsupportedMoments:
     """Names in ``sample_sites`` that are not those of latent sites.
 

@@ -17,6 +17,8 @@ from scipy.optimize import minimize
 
 from moment_calculus.optimisation.outcome import Outcome
 
+Report = Callable[[float], None] | None
+
 DRIFT = 4.0  # factor by which a unit may change within a round
 DENSE = 1000  # parameters up to which Newton's method takes the dense Hessian
 MEMORY = 20  # pairs of steps that L-BFGS keeps
@@ -104,29 +106,32 @@ def newton_decrement(slope: np.ndarray, curvature: np.ndarray) -> float:
 
 def newton(
     objective: Objective,
-    start: np.ndarray,
+    start: np.ndarray | Outcome,
     steps: int | None = None,
     tolerance: float | None = None,
+    report: Report = None,
 ) -> Outcome:
     """Newton's method in a trust region, with the dense Hessian (SciPy's ``trust-exact``).
 
     Args:
         objective: the loss.
-        start: parameters to begin with.
+        start: parameters to begin with, or an outcome to go on from.
         steps: largest number of steps; by default 500.
         tolerance: Newton decrement at which it has converged, in nats; by default 1e-9, and never
             below what the precision of the loss shows.
+        report: told of the loss after every step.
 
     Raises:
         ValueError: if there are more than 1000 parameters.
     """
-    if start.size > DENSE:
+    steps, tolerance = _limits(steps, tolerance, 500)
+    size = start.place.size if isinstance(start, Outcome) else start.size
+    if size > DENSE:
         raise ValueError(
             f"method='newton' takes the dense Hessian of up to {DENSE} parameters, here are "
-            f"{start.size}: use method='lbfgs'"
+            f"{size}: use method='lbfgs'"
         )
-    steps, tolerance = _limits(steps, tolerance, 500)
-    outcome = _started(objective, start)
+    outcome = started(objective, start)
 
     def finished(current: _Round, at: np.ndarray) -> str:
         value, slope = current.value_and_slope(at)
@@ -136,14 +141,15 @@ def newton(
         return f"the Newton decrement is {outcome.decrement:.1e}" if found else ""
 
     options = {"initial_trust_radius": 1.0, "max_trust_radius": 1e6, "gtol": 0.0}
-    return _in_rounds(objective, outcome, steps, finished, "trust-exact", options)
+    return _in_rounds(objective, outcome, steps, finished, "trust-exact", options, report)
 
 
 def lbfgs(
     objective: Objective,
-    start: np.ndarray,
+    start: np.ndarray | Outcome,
     steps: int | None = None,
     tolerance: float | None = None,
+    report: Report = None,
 ) -> Outcome:
     """L-BFGS (SciPy's ``L-BFGS-B``); its first steps move the locations alone.
 
@@ -152,44 +158,64 @@ def lbfgs(
 
     Args:
         objective: the loss.
-        start: parameters to begin with.
+        start: parameters to begin with, or an outcome to go on from.
         steps: largest number of steps; by default 5000.
         tolerance: relative change of the loss in ten steps at which it has converged; by default
             1e-9, and never below what the precision of the loss shows.
+        report: told of the loss after every step.
     """
     steps, tolerance = _limits(steps, tolerance, 5000)
-    outcome = _started(objective, start)
-    if objective.scales is not None and objective.scales.any():
-        free = ~objective.scales
-        held = replace(objective, units=lambda place: objective.units(place) * free)
-        _lbfgs(held, outcome, min(LOCATING, steps), 1e-3)
-    return _lbfgs(objective, outcome, steps, tolerance)
+    outcome = started(objective, start)
+    if outcome.begun is None:
+        if objective.scales is not None and objective.scales.any():
+            free = ~objective.scales
+            held = replace(objective, units=lambda place: objective.units(place) * free)
+            _lbfgs(held, outcome, min(LOCATING, steps), 1e-3, report)
+        if outcome.converged or outcome.steps >= LOCATING or outcome.steps < steps:
+            outcome.begun = outcome.steps + 1  # what was before is of no account
+    if outcome.begun is None:
+        return outcome
+    return _lbfgs(objective, outcome, steps, tolerance, report)
 
 
 def _limits(steps: int | None, tolerance: float | None, most: int) -> tuple[int, float]:
     return most if steps is None else steps, 1e-9 if tolerance is None else tolerance
 
 
-def _started(objective: Objective, start: np.ndarray) -> Outcome:
+def started(objective: Objective, start: np.ndarray | Outcome) -> Outcome:
+    """The outcome of no steps.
+
+    Args:
+        objective: the loss.
+        start: parameters to begin with, or an outcome, which stays as it is.
+
+    Raises:
+        ValueError: if there are no parameters, or the loss is not finite.
+    """
+    if isinstance(start, Outcome):
+        return start
     if not start.size:
         raise ValueError("model and guide have no parameters: there is nothing to train")
     first = objective.value_and_slope(start)[0]
     if not np.isfinite(first):
         raise ValueError(f"the loss at the start is {first}: begin elsewhere, or scale the data")
-    return Outcome(start, [first])
+    return Outcome([first], place=start)
 
 
-def _lbfgs(objective: Objective, outcome: Outcome, steps: int, tolerance: float) -> Outcome:
-    begun = outcome.steps + 1  # what was before is of no account here
+def _lbfgs(
+    objective: Objective, outcome: Outcome, steps: int, tolerance: float, report: Report
+) -> Outcome:
+    begun = 1 if outcome.begun is None else outcome.begun
 
     def finished(current: _Round, at: np.ndarray) -> str:
         recent = outcome.losses[begun:][-11:]
-        change, seen = max(recent) - recent[-1], max(tolerance, ROUNDING * objective.precision)
-        flat = len(recent) == 11 and change <= seen * abs(recent[-1])
+        change = (max(recent) - recent[-1]) / max(abs(recent[-1]), np.finfo(float).tiny)
+        outcome.change = change
+        flat = len(recent) == 11 and change <= max(tolerance, ROUNDING * objective.precision)
         return f"in ten steps the loss changed by less than {tolerance:.0e}" if flat else ""
 
     options = {"maxcor": MEMORY, "ftol": 0.0, "gtol": 0.0, "maxls": 40}
-    return _in_rounds(objective, outcome, steps, finished, "L-BFGS-B", options)
+    return _in_rounds(objective, outcome, steps, finished, "L-BFGS-B", options, report)
 
 
 def _in_rounds(
@@ -199,6 +225,7 @@ def _in_rounds(
     finished: Callable[[_Round, np.ndarray], str],
     method: str,
     options: dict[str, Any],
+    report: Report,
 ) -> Outcome:
     """Go on from an outcome by rounds of a method of SciPy, each in the units of its first place.
 
@@ -209,6 +236,7 @@ def _in_rounds(
         finished: why it has converged at a place; empty if it has not.
         method: SciPy's name of it.
         options: SciPy's.
+        report: told of the loss after every step.
     """
     outcome.converged, outcome.reason = False, f"stopped after {steps} steps"
     while outcome.steps < steps and not outcome.converged:
@@ -219,7 +247,7 @@ def _in_rounds(
             jac=True,
             hess=current.curvature if method == "trust-exact" else None,
             method=method,
-            callback=_watching(current, outcome, steps, finished),
+            callback=_watching(current, outcome, steps, finished, report),
             options={**options, "maxiter": steps - before},
         )
         if outcome.steps == before:  # nothing was found below
@@ -230,7 +258,11 @@ def _in_rounds(
 
 
 def _watching(
-    current: _Round, outcome: Outcome, steps: int, finished: Callable[[_Round, np.ndarray], str]
+    current: _Round,
+    outcome: Outcome,
+    steps: int,
+    finished: Callable[[_Round, np.ndarray], str],
+    report: Report,
 ) -> Callable[..., None]:
     """A callback that writes down where a round is, and ends it."""
 
@@ -238,6 +270,9 @@ def _watching(
         at = intermediate_result.x
         outcome.place = current.place(at)
         outcome.losses.append(float(intermediate_result.fun))
+        outcome.steps += 1
+        if report is not None:
+            report(outcome.loss)
         if why := finished(current, at):
             outcome.stop(True, why)
         if why or outcome.steps >= steps or current.drifted(at):

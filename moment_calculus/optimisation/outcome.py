@@ -1,49 +1,43 @@
-"""What an optimisation found, and why it stopped, in words."""
+"""What a training found, and why it stopped, in words."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 
-class _Course:
-    """What follows from the losses of a training."""
+@dataclass
+class Course:
+    """How a training went so far.
 
-    losses: list[float]
+    Args:
+        losses: of the steps; with mini-batches each of its own batch.
+        steps: how many were made.
+        converged: whether it stopped because nothing is left to gain.
+        reason: why it stopped, in words; empty while it goes on.
+        change: relative change of the loss at the end; None if it was not looked at.
+        decrement: Newton decrement ½ gᵀ H⁻¹ g, in nats: what one more step would gain; None if it
+            was not computed.
+        held_out: held-out log-likelihood by the number of steps before it.
+        best: number of steps at the best of these.
+    """
+
+    losses: list[float] = field(default_factory=list)
+    steps: int = 0
+    converged: bool = False
+    reason: str = ""
+    change: float | None = None
+    decrement: float | None = None
+    held_out: dict[int, float] = field(default_factory=dict)
+    best: int | None = None
 
     @property
     def loss(self) -> float:
         """The last loss."""
         return self.losses[-1]
-
-    @property
-    def steps(self) -> int:
-        """Number of steps."""
-        return len(self.losses) - 1
-
-
-@dataclass
-class Outcome(_Course):
-    """Where an optimisation stopped.
-
-    Args:
-        place: parameters, flat.
-        losses: the loss at the start and after every step.
-        converged: whether it stopped because nothing is left to gain.
-        reason: why it stopped, in words.
-        decrement: Newton decrement ½ gᵀ H⁻¹ g at the place, in nats: what one more step would
-            gain; None if it was not computed.
-    """
-
-    place: np.ndarray
-    losses: list[float]
-    converged: bool = False
-    reason: str = ""
-    decrement: float | None = None
 
     def stop(self, converged: bool, why: str) -> None:
         """Write down why it stopped.
@@ -65,64 +59,44 @@ class Outcome(_Course):
             prepared: when they were done.
         """
         seconds = {"preparing": prepared - started, "fitting": time.perf_counter() - prepared}
-        return Fit(guide, params, self.losses, self.converged, self.reason, self.decrement, seconds)
+        course = {name: getattr(self, name) for name in Course.__dataclass_fields__}
+        return Fit(**course, guide=guide, params=params, seconds=seconds)
 
 
-@dataclass(frozen=True)
-class Fit(_Course):
+@dataclass
+class Outcome(Course):
+    """Where a deterministic method is.
+
+    Args:
+        place: parameters, flat.
+        begun: for L-BFGS, number of steps after which all parameters move; None before.
+    """
+
+    place: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    begun: int | None = None
+
+
+@dataclass(kw_only=True)
+class Fit(Course):
     """A trained guide, and how its training went.
 
     Args:
         guide: the guide.
         params: its parameters and the model's by name, in the host's conventions.
-        losses: negative ELBO at the start and after every step.
-        converged: whether the training stopped because nothing was left to gain.
-        reason: why it stopped, in words.
-        decrement: Newton decrement at the end, in nats; None for methods that do not know it.
         seconds: wall-clock time by part: ``"preparing"`` (initialising, compiling) and
             ``"fitting"``.
+        losses: negative ELBO at the start and after every step; with mini-batches before every
+            step, of its batch.
+        steps: number of steps.
+        converged: whether the training stopped because nothing was left to gain.
+        reason: why it stopped, in words.
+        change: relative change of the loss at the end; None for methods that do not look at it.
+        decrement: Newton decrement at the end, in nats; None for methods that do not know it.
+        held_out: held-out log-likelihood by the number of steps before it.
+        best: number of steps after which it was highest; ``params`` are those of then.
     """
 
     guide: Any
     params: dict[str, Any] = field(repr=False)
-    losses: list[float] = field(repr=False)
-    converged: bool
-    reason: str
-    decrement: float | None
     seconds: dict[str, float]
-
-
-def check_options(method: str, deterministic: Iterable[str], steps: int | None) -> None:
-    """Refuse an unknown method, and no steps.
-
-    Args:
-        method: what the user asks for.
-        deterministic: the methods beside Adam.
-        steps: likewise.
-
-    Raises:
-        ValueError: naming the candidates.
-    """
-    if steps is not None and steps < 1:
-        raise ValueError(f"steps must be at least 1, got {steps}")
-    candidates = ["adam", *deterministic]
-    if method not in candidates:
-        raise ValueError(f"method must be one of {', '.join(candidates)}, got {method!r}")
-
-
-def check_deterministic(one: float, other: float) -> None:
-    """Refuse a loss that is another one when it is evaluated again.
-
-    Args:
-        one: the loss.
-        other: the loss with other random numbers.
-
-    Raises:
-        ValueError: naming both.
-    """
-    if one != other:
-        raise ValueError(
-            f"the loss is not deterministic: {one} and {other} with different random numbers. "
-            "Sites in sample_sites, subsampling plates and draws of the model itself make it "
-            "noise: use method='adam', or an objective without them"
-        )
+    losses: list[float] = field(repr=False, default_factory=list)

@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.flatten_util import ravel_pytree
 from numpyro.infer.elbo import ELBO
 from numpyro.optim import Adam
 
 from moment_calculus.hosts.docstrings import FIT_ARGUMENTS, FIT_ERRORS, documented
-from moment_calculus.optimisation.minimisation import METHODS
-from moment_calculus.optimisation.outcome import Fit, Outcome, check_options
+from moment_calculus.hosts.mini_batches import PlateScaling
+from moment_calculus.optimisation.batches import Loaded, Whole, arguments_of
+from moment_calculus.optimisation.minimisation import started
+from moment_calculus.optimisation.minimiser import Minimiser
+from moment_calculus.optimisation.options import LEARNING_RATE, STRETCH, Options
+from moment_calculus.optimisation.outcome import Course, Fit
+from moment_calculus.optimisation.training import Progress, Trainer, train
+from numpyro_moments.fitting.gradients import Gradients
 from numpyro_moments.fitting.objective import FlatLoss
+from numpyro_moments.fitting.problem import Problem
 from numpyro_moments.svi import SVI
 
 
@@ -30,7 +36,20 @@ def fit(
     method: str = "adam",
     steps: int | None = None,
     tolerance: float | None = None,
-    learning_rate: float = 1e-2,
+    learning_rate: float | Callable | None = None,
+    optimiser: Any = None,
+    batch_size: int | None = None,
+    epochs: int | None = None,
+    rows: int | None = None,
+    plate: str | None = None,
+    kl_warm_up: int | tuple[int, int] | None = None,
+    held_out: Any = None,
+    patience: int = 10,
+    every: int | None = None,
+    callback: Callable[[Progress], Any] | None = None,
+    progress_bar: bool | None = None,
+    restarts: int = 1,
+    params: dict[str, Any] | None = None,
     float64: bool = False,
     seed: int = 0,
     **named: Any,
@@ -38,7 +57,7 @@ def fit(
     """Train a guide by a closed-form ELBO.
 
     {arguments}
-        seed: of the random key, for initial locations and whatever is drawn.
+        params: parameters to begin with, of an earlier fit; by default initial ones.
         **named: arguments of model and guide by name.
 
     Returns:
@@ -50,21 +69,96 @@ def fit(
     Example:
         >>> fit(model, DVIGuide(), x, y, method="newton")  # doctest: +SKIP
     """
-    check_options(method, METHODS, steps)
+    options = Options(
+        method=method,
+        steps=steps,
+        tolerance=tolerance,
+        learning_rate=learning_rate,
+        optimiser=optimiser,
+        batch_size=batch_size,
+        epochs=epochs,
+        rows=rows,
+        plate=plate,
+        kl_warm_up=kl_warm_up,
+        held_out=held_out,
+        patience=patience,
+        every=every,
+        callback=callback,
+        progress_bar=progress_bar,
+        restarts=restarts,
+        seed=seed,
+    )
     with jax.enable_x64(True) if float64 else contextlib.nullcontext():
-        data, named = _of_jax(data), _of_jax(named)
         clock = time.perf_counter()
-        svi = SVI(model, guide, Adam(learning_rate), loss=objective)
-        key, start = jax.random.split(jax.random.key(seed))
-        state = svi.init(start, *data, **named)
-        if method == "adam":
-            return _trained(svi, state, data, named, steps or 2000, clock)
-        if state.mutable_state is not None:
-            raise ValueError(
-                "mutable state (batch statistics) changes the loss from step to step: use "
-                "method='adam', or evaluate the module with its running averages"
-            )
-        return _minimised(FlatLoss(svi, key, data, named), state, method, steps, tolerance, clock)
+        source = options.source(_of_jax(data), _of_jax(named), _rows, _of_batch, None)
+        problem, states = _begun(options, model, guide, objective, source, params)
+        fits = [
+            _fitted(options, problem, source, part, clock)
+            for part in ([states] if method == "adam" else [[state] for state in states])
+        ]
+        return min(fits, key=lambda fit: np.nan_to_num(fit.loss, nan=np.inf))
+
+
+def _begun(
+    options: Options,
+    model: Callable,
+    guide: Callable,
+    objective: ELBO | None,
+    source: Whole,
+    params: dict[str, Any] | None,
+) -> tuple[Problem, list[Any]]:
+    """The problem, and the initial state of every restart."""
+    rate = LEARNING_RATE if options.learning_rate is None else options.learning_rate
+    svi = SVI(model, guide, options.optimiser or Adam(rate), loss=objective)
+    args, named = source.first() if isinstance(source, Loaded) else source.arguments(0)
+    key = jax.random.key(options.seed)
+    keys = [key, *(jax.random.fold_in(key, part) for part in range(1, options.restarts))]
+    states = [svi.init(key, *args, init_params=params, **named) for key in keys]
+    batches = type(source) is not Whole
+    plates = PlateScaling(options.rows_of(source), options.plate) if batches else None
+    held_out = None if options.held_out is None else _of_jax(arguments_of(options.held_out))
+    return Problem(svi, plates, held_out), states
+
+
+def _fitted(
+    options: Options, problem: Problem, source: Whole, states: Sequence[Any], clock: float
+) -> Fit:
+    trainer: Trainer
+    course: Course
+    if options.method == "adam":
+        stretch = options.stretch or STRETCH
+        trainer = Gradients(problem, states, source, options.warm_up, stretch)
+        trainer.prepare()
+        course = Course()
+    else:
+        trainer = _minimiser(options, problem, source, states[0])
+        course = trainer.outcome
+    prepared = time.perf_counter()
+    train(trainer, course, options.plan(source))
+    return course.fit(problem.svi.guide, trainer.values(), clock, prepared)
+
+
+def _minimiser(options: Options, problem: Problem, source: Whole, state: Any) -> Minimiser:
+    if state.mutable_state is not None:
+        raise ValueError(
+            "mutable state (batch statistics) changes the loss from step to step: use "
+            "method='adam', or evaluate the module with its running averages"
+        )
+    data = source.arguments(0)
+    loss = FlatLoss(problem.svi, state.rng_key, *data)
+    flat, unravel = loss.starting(state)
+    loss.check_deterministic(unravel(flat))
+    objective = loss.objective(flat, unravel)
+    at = lambda place: unravel(jnp.asarray(place, flat.dtype))  # noqa: E731
+    return Minimiser(
+        objective,
+        started(objective, np.asarray(flat, np.float64)),
+        options.method,
+        options.tolerance,
+        lambda place: problem.svi.constrain_fn(at(place)),
+        lambda place: problem.terms(at(place), data, None),
+        lambda place: float(problem.score(at(place))),
+    )
 
 
 def _of_jax(data: Any) -> Any:
@@ -74,39 +168,15 @@ def _of_jax(data: Any) -> Any:
     )
 
 
-def _minimised(
-    loss: FlatLoss,
-    state: Any,
-    method: str,
-    steps: int | None,
-    tolerance: float | None,
-    clock: float,
-) -> Fit:
-    flat, unravel = loss.starting(state)
-    loss.check_deterministic(unravel(flat))
-    objective, start = loss.objective(flat, unravel), np.asarray(flat, np.float64)
-    if start.size:
-        objective.value_and_slope(start)  # compiles it
-    prepared = time.perf_counter()
-    found = METHODS[method](objective, start, steps, tolerance)
-    params = loss.svi.constrain_fn(unravel(jnp.asarray(found.place, flat.dtype)))
-    return found.fit(loss.svi.guide, params, clock, prepared)
+def _of_batch(batch: Any) -> Any:
+    """What a loader gives as arrays of JAX, also tensors of torch and numbers."""
+
+    def converted(part: Any) -> Any:
+        known = hasattr(part, "__array__") or isinstance(part, int | float)
+        return jnp.asarray(np.asarray(part)) if known else part
+
+    return jax.tree.map(converted, batch)
 
 
-def _trained(
-    svi: SVI, state: Any, data: tuple, named: dict[str, Any], steps: int, clock: float
-) -> Fit:
-    """As many steps of Adam, in one compiled loop."""
-
-    def update(state: Any, _: None) -> tuple[Any, jax.Array]:
-        return svi.update(state, *data, **named)
-
-    run = jax.jit(lambda state: jax.lax.scan(update, state, None, length=steps))
-    compiled = run.lower(state).compile()
-    prepared = time.perf_counter()
-    state, found = compiled(state)
-    last = float(svi.evaluate(state, *data, **named))
-    place = np.asarray(ravel_pytree(svi.optim.get_params(state.optim_state))[0])
-    losses = [*np.asarray(found, np.float64).tolist(), last]
-    outcome = Outcome(place, losses, reason=f"ran {steps} steps")
-    return outcome.fit(svi.guide, svi.get_params(state), clock, prepared)
+def _rows(data: Any, indices: Any) -> Any:
+    return jax.tree.map(lambda part: part[indices], data)

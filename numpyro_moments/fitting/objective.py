@@ -13,7 +13,7 @@ from jax.flatten_util import ravel_pytree
 from numpyro.infer import SVI
 
 from moment_calculus.optimisation.minimisation import Objective
-from moment_calculus.optimisation.outcome import check_deterministic
+from moment_calculus.optimisation.minimiser import check_deterministic
 
 
 @dataclass(frozen=True)

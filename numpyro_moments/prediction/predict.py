@@ -6,17 +6,19 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpyro.distributions as dist
 
 from moment_calculus.hosts.docstrings import PREDICTED_SITES, documented
 from moment_calculus.hosts.moments import Moments, as_moments
-from moment_calculus.numerics.rulebook import RuleBook
+from moment_calculus.hosts.wording import nothing_observed
+from moment_calculus.numerics.rulebook import Propagation, RuleBook
 from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.rulebooks import propagation_of
 from numpyro_moments.prediction.prediction import Prediction
 from numpyro_moments.sites.binding import bind
 from numpyro_moments.sites.posteriors import without_wrappers
-from numpyro_moments.sites.traces import moment_traces
+from numpyro_moments.sites.traces import UNDRAWN, moment_traces
 
 
 @documented("NumPyro", sites=PREDICTED_SITES)
@@ -42,16 +44,66 @@ def predict(
 
     {sites}
     """
-    bind(guide, model, params)
     propagation = propagation_of(covariance, rules)
+    sites = _predicted_sites(model, guide, params, args, kwargs, propagation)
+    return {name: _predicted(name, site) for name, site in sites.items()}
+
+
+def log_predictive(
+    propagation: Propagation | None,
+    model: Callable,
+    guide: Callable,
+    params: dict[str, Any],
+    *args: Any,
+    **kwargs: Any,
+) -> jax.Array:
+    """Log predictive density of what is observed, each element on its own, in closed form.
+
+    Args:
+        propagation: how randomness flows; by default with covariances, by the exact rules.
+        model: NumPyro model.
+        guide: guide with Gaussian sites.
+        params: trained parameters of the guide (and the model).
+        *args: the model's arguments, with observations.
+        **kwargs: the model's keyword arguments.
+
+    Returns:
+        The sum over all elements of all observed sites.
+
+    Raises:
+        ValueError: if nothing is observed.
+    """
+    propagation = propagation or propagation_of("full", "exact")
+    sites = _predicted_sites(model, guide, params, args, kwargs, propagation)
+    observed = {name: site for name, site in sites.items() if _is_observation(site)}
+    if not observed:
+        raise nothing_observed()
+    parts = [_located(name, site).log_prob(site["value"]) for name, site in observed.items()]
+    return jnp.sum(jnp.stack([jnp.sum(part) for part in parts]))
+
+
+def _predicted_sites(
+    model: Callable,
+    guide: Callable,
+    params: dict[str, Any],
+    args: tuple,
+    kwargs: dict[str, Any],
+    propagation: Propagation,
+) -> dict[str, dict]:
+    """The sites of the model that are no latent ones, and no factors."""
+    bind(guide, model, params)
     traces = moment_traces(
         model, guide, args, kwargs, params, jax.random.key(0), propagation, predicting=True
     )
     return {
-        name: _predicted(name, site)
+        name: site
         for name, site in traces.model.items()
         if name not in traces.guide and not _is_factor(site)
     }
+
+
+def _is_observation(site: dict) -> bool:
+    return site["type"] == "sample" and not (site["infer"] or {}).get(UNDRAWN)
 
 
 def _is_factor(site: dict) -> bool:

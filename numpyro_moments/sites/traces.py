@@ -28,6 +28,8 @@ from numpyro_moments.sites.latent_vector import drawn_density
 from numpyro_moments.sites.messenger import MomentMessenger, latent_rule, model_site
 from numpyro_moments.sites.posteriors import without_wrappers
 
+UNDRAWN = "_undrawn"  # in the "infer" of sites that have a placeholder for an observation
+
 
 @dataclass(frozen=True)
 class Traces:
@@ -54,6 +56,7 @@ class _Observables(Messenger):
                 jax.numpy.full(msg["fn"].shape(), jax.numpy.nan),
                 True,
             )
+            msg["infer"] = {**(msg["infer"] or {}), UNDRAWN: True}
 
 
 def _observing(predicting: bool) -> Callable:

@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 import contextlib
+import copy
+import functools
+import math
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import pyro
 import torch
-from pyro.optim import Adam  # type: ignore[attr-defined]
+from pyro.optim import PyroOptim
 
 from moment_calculus.hosts.docstrings import FIT_ARGUMENTS, FIT_ERRORS, documented
-from moment_calculus.optimisation.minimisation import METHODS
-from moment_calculus.optimisation.outcome import Fit, Outcome, check_options
-from pyro_moments.fitting.objective import flat_loss, make_doubles
+from moment_calculus.hosts.mini_batches import PlateScaling
+from moment_calculus.optimisation.batches import Loaded, Whole, arguments_of
+from moment_calculus.optimisation.minimisation import started
+from moment_calculus.optimisation.minimiser import Minimiser
+from moment_calculus.optimisation.options import LEARNING_RATE, Options
+from moment_calculus.optimisation.outcome import Course, Fit
+from moment_calculus.optimisation.training import Progress, Trainer, train
+from pyro_moments.fitting.gradients import Gradients, PyroSteps, Steps
+from pyro_moments.fitting.objective import flat_loss
+from pyro_moments.fitting.parameters import Parameters, make_doubles
+from pyro_moments.fitting.problem import GlobalRandomState, Problem
 from pyro_moments.objectives.elbo import DeterministicELBO
 from pyro_moments.sites.binding import bind
-from pyro_moments.svi import SVI
 
 
 @documented("Pyro", arguments=FIT_ARGUMENTS, errors=FIT_ERRORS)
@@ -28,13 +39,29 @@ def fit(
     method: str = "adam",
     steps: int | None = None,
     tolerance: float | None = None,
-    learning_rate: float = 1e-2,
+    learning_rate: float | Callable | None = None,
+    optimiser: PyroOptim | Callable | None = None,
+    scheduler: Callable | None = None,
+    batch_size: int | None = None,
+    epochs: int | None = None,
+    rows: int | None = None,
+    plate: str | None = None,
+    kl_warm_up: int | tuple[int, int] | None = None,
+    held_out: Any = None,
+    patience: int = 10,
+    every: int | None = None,
+    callback: Callable[[Progress], Any] | None = None,
+    progress_bar: bool | None = None,
+    restarts: int = 1,
     float64: bool = False,
+    seed: int = 0,
     **named: Any,
 ) -> Fit:
     """Train a guide by a closed-form ELBO, from where its parameters are.
 
     {arguments}
+        scheduler: makes a learning-rate schedule of torch of the optimiser; it takes a step with
+            every step.
         **named: arguments of model and guide by name.
 
     Returns:
@@ -45,29 +72,153 @@ def fit(
     Example:
         >>> fit(model, DVIGuide(), x, y, method="newton")  # doctest: +SKIP
     """
-    check_options(method, METHODS, steps)
-    clock = time.perf_counter()
+    options = Options(
+        method=method,
+        steps=steps,
+        tolerance=tolerance,
+        learning_rate=learning_rate,
+        optimiser=optimiser,
+        batch_size=batch_size,
+        epochs=epochs,
+        rows=rows,
+        plate=plate,
+        kl_warm_up=kl_warm_up,
+        held_out=held_out,
+        patience=patience,
+        every=every,
+        callback=callback,
+        progress_bar=progress_bar,
+        restarts=restarts,
+        seed=seed,
+    )
     objective = objective or DeterministicELBO()
     with _double() if float64 else contextlib.nullcontext():
-        bind(guide, model)
-        if float64:
-            data, named = _doubled(data), _doubled(named)
-            make_doubles(lambda: objective.differentiable_loss(model, guide, *data, **named))
-        loss = flat_loss(objective, model, guide, data, named)
-        if method == "adam":
-            svi = SVI(model, guide, Adam({"lr": learning_rate}), objective)
-            prepared = time.perf_counter()
-            losses = [svi.step(*data, **named) for _ in range(steps or 2000)]
-            losses.append(svi.evaluate_loss(*data, **named))
-            found = Outcome(loss.place(), losses, reason=f"ran {len(losses) - 1} steps")
-        else:
-            loss.check_deterministic()
-            problem, start = loss.objective(), loss.place()
-            prepared = time.perf_counter()
-            found = METHODS[method](problem, start, steps, tolerance)
-            loss.move(found.place)
-        params = {name: value.detach().clone() for name, value in loss.values().items()}
-        return found.fit(guide, params, clock, prepared)
+        clock = time.perf_counter()
+        convert = _doubled if float64 else lambda batch: batch
+        source = options.source(convert(data), convert(named), _rows, convert, GlobalRandomState())
+        held_out = None if held_out is None else convert(arguments_of(held_out))
+        plates = None
+        if type(source) is not Whole:
+            plates = PlateScaling(options.rows_of(source), options.plate)
+        warms_up = options.warm_up is not None
+
+        def trained(guide: Callable) -> tuple[Fit, Parameters]:
+            bind(guide, model)
+            problem = Problem(objective, model, guide, plates, warms_up, held_out)
+            if float64:
+                make_doubles(lambda: problem.first_loss(_first(source)))
+            return _fitted(options, problem, source, scheduler, clock)
+
+        if restarts == 1:
+            return trained(guide)[0]
+        first = lambda: trained_loss(objective, model, guide, _first(source))  # noqa: E731
+        return _best(trained, model, guide, restarts, first)
+
+
+def trained_loss(objective: Any, model: Callable, guide: Callable, data: Any) -> Any:
+    """A loss that makes the parameters of a guide.
+
+    Args:
+        objective: an ELBO.
+        model: the model.
+        guide: the guide.
+        data: arguments of both.
+    """
+    bind(guide, model)
+    args, named = data
+    return objective.differentiable_loss(model, guide, *args, **named)
+
+
+def _first(source: Whole) -> Any:
+    return source.first() if isinstance(source, Loaded) else source.arguments(0)
+
+
+def _fitted(
+    options: Options, problem: Problem, source: Whole, scheduler: Callable | None, clock: float
+) -> tuple[Fit, Parameters]:
+    trainer: Trainer
+    if options.method == "adam":
+        trainer = Gradients(problem, source, options.warm_up, _steps(options, scheduler))
+        course, prepared = Course(), time.perf_counter()
+        train(trainer, course, options.plan(source))
+        parameters = trainer.parameters
+    else:
+        trainer, parameters = _minimiser(options, problem, source)
+        course, prepared = trainer.outcome, time.perf_counter()
+        train(trainer, course, options.plan(source))
+        parameters.move(trainer.outcome.place)
+    return course.fit(problem.guide, parameters.detached(), clock, prepared), parameters
+
+
+def _steps(options: Options, scheduler: Callable | None) -> Steps:
+    if isinstance(options.optimiser, PyroOptim):
+        if scheduler is not None:
+            raise ValueError("a schedule of torch goes with an optimiser of torch, not of Pyro")
+        return PyroSteps(options.optimiser)
+    rate = options.learning_rate
+    if callable(rate):
+        return Steps(functools.partial(torch.optim.Adam, lr=rate(0)), scheduler, rate)
+    adam = functools.partial(torch.optim.Adam, lr=LEARNING_RATE if rate is None else rate)
+    return Steps(options.optimiser or adam, scheduler, None)
+
+
+def _minimiser(options: Options, problem: Problem, source: Whole) -> tuple[Minimiser, Parameters]:
+    data = source.arguments(0)
+    loss = flat_loss(problem.objective, problem.model, problem.guide, *data)
+    loss.check_deterministic()
+    objective, parameters = loss.objective(), loss.parameters
+
+    def moved(read: Callable[[], Any]) -> Callable[[Any], Any]:
+        def at(place: Any) -> Any:
+            parameters.move(place)
+            return read()
+
+        return at
+
+    trainer = Minimiser(
+        objective,
+        started(objective, parameters.place()),
+        options.method,
+        options.tolerance,
+        moved(parameters.detached),
+        moved(lambda: problem.terms(data, None)),
+        moved(problem.score),
+    )
+    return trainer, parameters
+
+
+def _best(
+    trained: Callable[[Callable], tuple[Fit, Parameters]],
+    model: Callable,
+    guide: Callable,
+    restarts: int,
+    first_loss: Callable[[], Any],
+) -> Fit:
+    """The best of several trainings, each with parameters of its own.
+
+    Pyro stores parameters by name, so that a copy of the guide would go on with those of the last
+    one: every training has a store of its own.
+    """
+    if isinstance(guide, torch.nn.Module) and next(guide.parameters(), None) is not None:
+        raise ValueError(
+            "restarts begin with new parameters, and the guide has some: give a new one"
+        )
+    module = model if isinstance(model, torch.nn.Module) else torch.nn.Module()
+    initial = copy.deepcopy(module.state_dict())
+    found = []
+    for _ in range(restarts):
+        with pyro.get_param_store().scope():
+            fit, parameters = trained(copy.deepcopy(guide))
+            found.append((fit, parameters.copies()))
+        module.load_state_dict(initial)
+    fit, copies = min(found, key=lambda pair: _comparable(pair[0].loss))
+    Parameters.met(first_loss).set(copies)
+    fit.guide = guide
+    return fit
+
+
+def _comparable(loss: float) -> float:
+    return math.inf if math.isnan(loss) else loss
 
 
 @contextlib.contextmanager
@@ -83,10 +234,14 @@ def _double() -> Iterator[None]:
 
 def _doubled(data: Any) -> Any:
     """Tensors of single precision as doubles, also inside tuples and dictionaries."""
-    if isinstance(data, dict):
-        return {name: _doubled(part) for name, part in data.items()}
-    if isinstance(data, tuple | list):
-        return type(data)(_doubled(part) for part in data)
-    if isinstance(data, torch.Tensor) and data.is_floating_point():
-        return data.double()
-    return data
+
+    def doubled(part: Any) -> Any:
+        floating = isinstance(part, torch.Tensor) and part.is_floating_point()
+        return part.double() if floating else part
+
+    return torch.utils._pytree.tree_map(doubled, data)
+
+
+def _rows(data: Any, indices: Any) -> Any:
+    """Rows of tensors, also inside tuples and dictionaries."""
+    return torch.utils._pytree.tree_map(lambda part: part[indices], data)

@@ -8,30 +8,26 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pyro
 import torch
-from pyro import poutine
-from torch.distributions import transform_to
 
 from moment_calculus.optimisation.minimisation import Objective
-from moment_calculus.optimisation.outcome import check_deterministic
+from moment_calculus.optimisation.minimiser import check_deterministic
+from pyro_moments.fitting.parameters import Parameters, as_array
 
 
 @dataclass(frozen=True)
 class FlatLoss:
-    """A loss of the unconstrained parameters, which stay where Pyro keeps them.
+    """A loss of the unconstrained parameters.
 
     Args:
         loss: makes a differentiable loss.
         smooth_loss: makes one that can be differentiated twice, which a compiled one cannot.
-        leaves: the unconstrained parameters by name.
-        values: the constrained ones, by a function of none.
+        parameters: on which it depends.
     """
 
     loss: Callable[[], torch.Tensor]
     smooth_loss: Callable[[], torch.Tensor]
-    leaves: dict[str, torch.Tensor]
-    values: Callable[[], dict[str, torch.Tensor]]
+    parameters: Parameters
 
     def check_deterministic(self) -> None:
         """Refuse a loss that depends on the state of the random generator.
@@ -42,35 +38,18 @@ class FlatLoss:
         with torch.random.fork_rng(devices=[]), torch.no_grad():
             check_deterministic(float(self.loss()), float(self.loss()))
 
-    def place(self) -> np.ndarray:
-        """The parameters as one vector."""
-        return np.concatenate([np.zeros(0), *map(_array, self.leaves.values())])
-
-    def move(self, place: np.ndarray) -> None:
-        """Set the parameters.
-
-        Args:
-            place: as :meth:`place` gives it.
-        """
-        start = 0
-        with torch.no_grad():
-            for leaf in self.leaves.values():
-                part = place[start : start + leaf.numel()].reshape(tuple(leaf.shape))
-                leaf.copy_(torch.as_tensor(part))
-                start += leaf.numel()
-
     def objective(self) -> Objective:
         """For SciPy."""
-        leaves = list(self.leaves.values())
+        leaves = list(self.parameters.leaves.values())
 
         def value_and_slope(place: np.ndarray) -> tuple[float, np.ndarray]:
-            self.move(place)
+            self.parameters.move(place)
             loss = self.loss()
             slopes = torch.autograd.grad(loss, leaves, materialize_grads=True)
-            return loss.item(), np.concatenate([_array(slope) for slope in slopes])
+            return loss.item(), np.concatenate([as_array(slope) for slope in slopes])
 
         def curvature(place: np.ndarray) -> np.ndarray:
-            self.move(place)
+            self.parameters.move(place)
             slopes = torch.autograd.grad(
                 self.smooth_loss(), leaves, create_graph=True, materialize_grads=True
             )
@@ -79,10 +58,12 @@ class FlatLoss:
                 torch.autograd.grad(slope, leaves, retain_graph=True, materialize_grads=True)
                 for slope in flat
             ]
-            return np.stack([np.concatenate([_array(part) for part in row]) for row in rows])
+            return np.stack([np.concatenate([as_array(part) for part in row]) for row in rows])
 
         named = self._scales()
-        scales = [np.full(leaf.numel(), name in named) for name, leaf in self.leaves.items()]
+        scales = [
+            np.full(leaf.numel(), name in named) for name, leaf in self.parameters.leaves.items()
+        ]
         precision = max((torch.finfo(leaf.dtype).eps for leaf in leaves), default=0.0)
         return Objective(
             value_and_slope,
@@ -94,29 +75,25 @@ class FlatLoss:
 
     def _scales(self) -> dict[str, str]:
         """The names of scales, with those of their locations."""
-        pairs = {name: "locs.".join(name.rsplit("scales.", 1)) for name in self.leaves}
+        pairs = {name: "locs.".join(name.rsplit("scales.", 1)) for name in self.parameters.leaves}
         return {
             name: place
             for name, place in pairs.items()
             if name != place
-            and place in self.leaves
-            and self.leaves[place].shape == self.leaves[name].shape
+            and place in self.parameters.leaves
+            and self.parameters.leaves[place].shape == self.parameters.leaves[name].shape
         }
 
     def _units(self, place: np.ndarray) -> np.ndarray:
         """The scale of each location, and for scales what changes their logarithm by one."""
-        self.move(place)
+        self.parameters.move(place)
         with torch.enable_grad():
-            values = self.values()
-            units = {name: torch.ones_like(leaf) for name, leaf in self.leaves.items()}
+            values = self.parameters.values()
+            units = {name: torch.ones_like(leaf) for name, leaf in self.parameters.leaves.items()}
             for name, location in self._scales().items():
-                (rate,) = torch.autograd.grad(values[name].sum(), self.leaves[name])
+                (rate,) = torch.autograd.grad(values[name].sum(), self.parameters.leaves[name])
                 units |= {location: values[name].detach(), name: values[name].detach() / rate}
-        return np.concatenate([_array(unit) for unit in units.values()])
-
-
-def _array(tensor: torch.Tensor) -> np.ndarray:
-    return tensor.detach().reshape(-1).to("cpu", torch.float64).numpy()
+        return np.concatenate([as_array(unit) for unit in units.values()])
 
 
 def flat_loss(
@@ -135,47 +112,7 @@ def flat_loss(
     def loss() -> torch.Tensor:
         return objective.differentiable_loss(model, guide, *data, **named)
 
-    with poutine.trace(param_only=True) as capture:
-        loss()
-    leaves = _leaves(capture)
-    constraints = pyro.get_param_store().get_state()["constraints"]
-
-    def values() -> dict[str, torch.Tensor]:
-        return {name: transform_to(constraints[name])(leaf) for name, leaf in leaves.items()}
-
     eager = copy.copy(objective)
     eager.compiled = None
     twice = lambda: eager.differentiable_loss(model, guide, *data, **named)  # noqa: E731
-    return FlatLoss(loss, twice, leaves, values)
-
-
-def make_doubles(evaluate: Callable[[], Any]) -> None:
-    """Turn the parameters that an evaluation meets into doubles.
-
-    Single precision among them may end an evaluation before it met them all: then there is another.
-
-    Args:
-        evaluate: what meets them.
-    """
-    single, failure = [torch.empty(0)], None
-    while single:
-        failure = None
-        with poutine.trace(param_only=True) as capture:
-            try:
-                evaluate()
-            except Exception as error:
-                failure = error
-        single = [leaf for leaf in _leaves(capture).values() if leaf.dtype is torch.float32]
-        for leaf in single:
-            leaf.data = leaf.data.double()
-    if failure is not None:
-        raise failure
-
-
-def _leaves(capture: Any) -> dict[str, torch.Tensor]:
-    """The unconstrained parameters that a trace met."""
-    values = {name: site["value"] for name, site in capture.trace.nodes.items()}
-    return {
-        name: value.unconstrained() if hasattr(value, "unconstrained") else value
-        for name, value in values.items()
-    }
+    return FlatLoss(loss, twice, Parameters.met(loss))

@@ -121,6 +121,16 @@ class DeterministicELBO(ELBO):
             explain_infinite_loss(model_trace.nodes, model, args, kwargs)
         return -total / self.num_particles
 
+    def site_terms(self, model: Any, guide: Any, *args: Any, **kwargs: Any) -> dict[str, float]:
+        """What each site contributes to the ELBO; arguments as in :meth:`differentiable_loss`."""
+        totals: dict[str, float] = {}
+        with torch.no_grad():
+            for traces in self._get_traces(model, guide, args, kwargs):
+                with full_precision():
+                    for name, term in elbo_terms(*traces).items():
+                        totals[name] = totals.get(name, 0.0) + torch_item(term)
+        return {name: total / self.num_particles for name, total in totals.items()}
+
     def loss(self, model: Any, guide: Any, *args: Any, **kwargs: Any) -> float:
         """Negative ELBO as a number; arguments as in :meth:`differentiable_loss`."""
         with torch.no_grad():
@@ -154,14 +164,27 @@ def _check_options(options: dict[str, Any]) -> None:
 
 def _elbo(model_trace: Trace, guide_trace: Trace) -> Any:
     total: Any = 0.0
+    for term in elbo_terms(model_trace, guide_trace).values():
+        total = total + term
+    return total
+
+
+def elbo_terms(model_trace: Trace, guide_trace: Trace) -> dict[str, Any]:
+    """What each site contributes to the ELBO, as scalars by name.
+
+    Args:
+        model_trace: of the model, with moments for the latent sites.
+        guide_trace: of the guide, likewise.
+    """
+    terms = {}
     for name, site in model_trace.nodes.items():
         if site["type"] != "sample" or (site["infer"] or {}).get("_deterministic"):
             continue  # deterministic sites are recorded as observed, and contribute nothing
         if site["is_observed"]:
-            total = total + observed_term(name, site)
+            terms[name] = observed_term(name, site)
         else:
-            total = total + latent_term(name, site, guide_trace)
+            terms[name] = latent_term(name, site, guide_trace)
     for name, site in guide_trace.nodes.items():
         if site["type"] == "sample" and name not in model_trace.nodes:
-            total = total + auxiliary_term(site)
-    return total
+            terms[name] = auxiliary_term(site)
+    return terms

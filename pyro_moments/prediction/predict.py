@@ -14,8 +14,9 @@ from pyro.poutine.util import prune_subsample_sites, site_is_subsample
 
 from moment_calculus.hosts.docstrings import PREDICTED_SITES, documented
 from moment_calculus.hosts.moments import Moments, as_moments
+from moment_calculus.hosts.wording import nothing_observed
 from moment_calculus.hosts.wrappers import unwrapped
-from moment_calculus.numerics.rulebook import RuleBook
+from moment_calculus.numerics.rulebook import Propagation, RuleBook
 from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.rulebooks import propagation_of
 from pyro_moments.diagnosis import diagnosed
@@ -64,8 +65,50 @@ def predict(
 
     {sites}
     """
-    bind(guide, model)
     propagation = propagation_of(covariance, rules)
+    sites = _predicted_sites(model, guide, args, kwargs, propagation)
+    with full_precision():
+        return {name: _predicted(name, site) for name, site in sites.items()}
+
+
+@torch.no_grad()
+def log_predictive(
+    propagation: Propagation | None, model: Callable, guide: Callable, *args: Any, **kwargs: Any
+) -> torch.Tensor:
+    """Log predictive density of what is observed, each element on its own, in closed form.
+
+    Args:
+        propagation: how randomness flows; by default with covariances, by the exact rules.
+        model: Pyro model.
+        guide: trained guide with Gaussian sites.
+        *args: the model's arguments, with observations.
+        **kwargs: the model's keyword arguments.
+
+    Returns:
+        The sum over all elements of all observed sites.
+
+    Raises:
+        ValueError: if nothing is observed.
+    """
+    propagation = propagation or propagation_of("full", "exact")
+    sites = _predicted_sites(model, guide, args, kwargs, propagation)
+    observed = {name: site for name, site in sites.items() if _is_observation(site)}
+    if not observed:
+        raise nothing_observed()
+    with full_precision():
+        parts = [_located(name, site).log_prob(site["value"]) for name, site in observed.items()]
+        return torch.stack([part.sum() for part in parts]).sum()
+
+
+def _predicted_sites(
+    model: Callable,
+    guide: Callable,
+    args: tuple,
+    kwargs: dict[str, Any],
+    propagation: Propagation,
+) -> dict[str, Any]:
+    """The sites of the model that are no latent ones, and no factors."""
+    bind(guide, model)
     messenger = MomentMessenger(propagation, guide=guide)
     with diagnosed(model, args, kwargs), messenger:
         guide_trace = poutine.trace(guide).get_trace(*args, **kwargs)
@@ -74,13 +117,15 @@ def predict(
             replayed = poutine.replay(model, trace=guide_trace)
             program = partial(poutine.trace(replayed).get_trace, *args, **kwargs)
             trace = watched(messenger.draws, program)
-    sites = prune_subsample_sites(trace).nodes.items()
-    with full_precision():
-        return {
-            name: _predicted(name, site)
-            for name, site in sites
-            if site["type"] == "sample" and name not in latent and not _is_factor(site["fn"])
-        }
+    return {
+        name: site
+        for name, site in prune_subsample_sites(trace).nodes.items()
+        if site["type"] == "sample" and name not in latent and not _is_factor(site["fn"])
+    }
+
+
+def _is_observation(site: Any) -> bool:
+    return site["is_observed"] and not (site["infer"] or {}).get("_deterministic")
 
 
 def _is_factor(fn: Any) -> bool:

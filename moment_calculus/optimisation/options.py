@@ -1,0 +1,167 @@
+"""What a user may ask of a fit, and what of it goes together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from moment_calculus.optimisation.batches import Loaded, Shuffled, Whole, is_loader
+from moment_calculus.optimisation.loaders import RandomState
+from moment_calculus.optimisation.minimisation import METHODS
+from moment_calculus.optimisation.training import Plan, Progress
+from moment_calculus.optimisation.warm_up import WarmUp, warm_up
+
+STEPS = {"adam": 2000, "lbfgs": 5000, "newton": 500}
+LEARNING_RATE = 1e-2
+STRETCH = 100
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options of ``fit`` that both hosts share, checked.
+
+    Raises:
+        ValueError: if one is out of range, or two do not go together; the message names them.
+    """
+
+    method: str = "adam"
+    steps: int | None = None
+    tolerance: float | None = None
+    learning_rate: Any = None
+    optimiser: Any = None
+    batch_size: int | None = None
+    epochs: int | None = None
+    rows: int | None = None
+    plate: str | None = None
+    kl_warm_up: int | tuple[int, int] | None = None
+    held_out: Any = None
+    patience: int = 10
+    every: int | None = None
+    callback: Callable[[Progress], Any] | None = None
+    progress_bar: bool | None = None
+    checkpoint: Any = None
+    restarts: int = 1
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        candidates = ["adam", *METHODS]
+        if self.method not in candidates:
+            raise ValueError(f"method must be one of {', '.join(candidates)}, got {self.method!r}")
+        for name in ("steps", "epochs", "every", "patience", "rows", "restarts", "batch_size"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1, got {value}")
+        if self.steps is not None and self.epochs is not None:
+            raise ValueError("steps and epochs both say how long to train: give one of them")
+        if self.optimiser is not None and self.learning_rate is not None:
+            raise ValueError(
+                "learning_rate is of the default optimiser, Adam: give it to the optimiser"
+            )
+        if self.restarts > 1 and self.checkpoint is not None:
+            raise ValueError("restarts are not stored: checkpoint one fit after the other")
+        if self.method != "adam":
+            self._check_deterministic()
+
+    def _check_deterministic(self) -> None:
+        """Refuse what only steps along noisy gradients need."""
+        names = ("learning_rate", "optimiser", "batch_size", "epochs", "kl_warm_up", "rows")
+        given = [name for name in names if getattr(self, name) is not None]
+        if given:
+            raise ValueError(
+                f"method={self.method!r} minimises one loss of all data: {', '.join(given)} "
+                "goes with method='adam'"
+            )
+
+    @property
+    def warm_up(self) -> WarmUp | None:
+        """Of the KL divergence."""
+        return warm_up(self.kl_warm_up)
+
+    @property
+    def stretch(self) -> int | None:
+        """Steps between two looks at the training; None for a single stretch."""
+        if self.every is not None or self.method == "adam":
+            return self.every or STRETCH
+        looks = (self.held_out, self.callback, self.checkpoint)
+        return None if all(look is None for look in looks) else STRETCH
+
+    def source(
+        self,
+        data: tuple,
+        named: dict[str, Any],
+        take: Callable[[Any, Any], Any],
+        convert: Callable[[Any], Any],
+        random: RandomState | None,
+    ) -> Whole:
+        """Where the data of every step come from.
+
+        Args:
+            data: positional arguments.
+            named: the others.
+            take: picks rows of arrays.
+            convert: makes arrays of what a loader gives.
+            random: the host's global random state, if it has one.
+        """
+        if not any(map(is_loader, data)):
+            if self.batch_size is not None:
+                return Shuffled(data, named, self.batch_size, self.seed, take)
+            for name in ("epochs", "rows"):
+                if getattr(self, name) is not None:
+                    raise ValueError(f"{name} is of mini-batches: give a batch_size or a loader")
+            return Whole(data, named)
+        if len(data) > 1:
+            raise ValueError(
+                "a loader of mini-batches is the only positional argument: give what is the same "
+                "in all of them by name"
+            )
+        if self.method != "adam" or self.batch_size is not None:
+            raise ValueError("a loader makes mini-batches itself, of method='adam'")
+        source = Loaded(data[0], named, random, convert)
+        if source.is_iterator and self.restarts > 1:
+            raise ValueError("an iterator runs once, which is not enough for restarts")
+        return source
+
+    def number_of_steps(self, source: Whole) -> int:
+        """How many steps are made at most.
+
+        Args:
+            source: of the data.
+        """
+        if self.epochs is None:
+            return self.steps or STEPS[self.method]
+        if isinstance(source, Shuffled):
+            return self.epochs * source.per_epoch
+        try:
+            return self.epochs * len(source.loader.loader)  # type: ignore[attr-defined]
+        except TypeError:
+            raise ValueError("the loader does not know its length: give steps") from None
+
+    def rows_of(self, source: Whole) -> int | None:
+        """Rows of all data; None if that is not known.
+
+        Args:
+            source: of the data.
+        """
+        if self.rows is not None:
+            return self.rows
+        if isinstance(source, Loaded):
+            return source.loader.rows
+        return source.rows if isinstance(source, Shuffled) else None
+
+    def plan(self, source: Whole, write: Any = None) -> Plan:
+        """What is done between the stretches.
+
+        Args:
+            source: of the data.
+            write: stores the training.
+        """
+        return Plan(
+            self.number_of_steps(source),
+            self.stretch,
+            self.tolerance if self.method == "adam" else None,
+            None if self.held_out is None else self.patience,
+            self.callback,
+            write,
+            self.progress_bar,
+        )

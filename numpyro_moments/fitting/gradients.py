@@ -1,0 +1,210 @@
+"""Steps of an optimiser, compiled: a whole stretch at once, or one for each loaded mini-batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from moment_calculus.optimisation.batches import Arguments, Exhausted, Loaded, Shuffled, Whole
+from moment_calculus.optimisation.outcome import Course
+from moment_calculus.optimisation.progress import Bar
+from moment_calculus.optimisation.warm_up import WarmUp
+from numpyro_moments.fitting.problem import Problem, Static, apart
+
+
+class Gradients:
+    """Trains by an optimiser of NumPyro, several restarts side by side.
+
+    Args:
+        problem: what is trained.
+        states: of the SVI, one for each restart.
+        source: of the data.
+        warm_up: of the KL divergence; None for its full weight.
+        stretch: steps at once, at most.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        states: Sequence[Any],
+        source: Whole,
+        warm_up: WarmUp | None,
+        stretch: int,
+    ) -> None:
+        self.problem, self.source, self.warm_up, self.stretch = problem, source, warm_up, stretch
+        self.several = len(states) > 1
+        self._state = states[0]
+        if self.several:
+            self._state = jax.tree.map(lambda *parts: jnp.stack(parts), *states)
+        self._losses = np.zeros([0, len(states)])
+        self._chosen = 0
+        self._final: dict[str, Any] | None = None
+        self._last: Arguments | None = None
+
+    def prepare(self) -> None:
+        """Compile, where that can be done before the first step."""
+        if not isinstance(self.source, Loaded):
+            self._run  # noqa: B018
+
+    def advance(self, course: Course, steps: int, bar: Bar) -> None:
+        """Go on to a number of steps."""
+        while course.steps < steps and not course.reason:
+            ready = steps if not isinstance(self.source, Loaded) else course.steps + self.stretch
+            count = min(steps, ready, course.steps + self.stretch) - course.steps
+            losses = self._advance(course, count)
+            self._losses = np.concatenate([self._losses, losses])
+            course.losses += losses.min(1).tolist()
+            course.steps += len(losses)
+            if course.losses:
+                bar.report(len(losses), course.loss)
+
+    def _advance(self, course: Course, count: int) -> np.ndarray:
+        """The losses of some steps, [steps, restarts]; fewer where the mini-batches end."""
+        if isinstance(self.source, Loaded):
+            losses = self._load(course, count)
+        else:
+            first = course.steps
+            self._state, found = self._run(self._state, *self._inputs(first, count), count)
+            losses = np.asarray(found, np.float64)[:count]
+        return losses.reshape(len(losses), -1)
+
+    def _load(self, course: Course, count: int) -> np.ndarray:
+        found = []
+        for step in range(course.steps, course.steps + count):
+            try:
+                self._last = self.source.arguments(step)
+            except Exhausted as end:
+                course.stop(False, str(end))
+                break
+            arrays, rest = apart(self._last)
+            weight, batch = self._weight(step), self.source.size
+            self._state, loss = self._one(self._state, arrays, rest, batch, weight)
+            found.append(loss)
+        return np.asarray(found, np.float64).reshape(len(found), -1)
+
+    def _weight(self, step: int) -> Any:
+        return None if self.warm_up is None else self.warm_up.weight(step)
+
+    @cached_property
+    def _one(self) -> Any:
+        """One step on a loaded mini-batch, compiled for each shape."""
+
+        def one(state: Any, arrays: list, rest: Static, batch: int | None, weight: Any) -> Any:
+            return self._update(state, rest.joined(arrays), batch, weight)
+
+        return jax.jit(one, static_argnums=(2, 3))
+
+    def _update(self, state: Any, data: Arguments, batch: int | None, weight: Any) -> Any:
+        def update(state: Any) -> Any:
+            return self.problem.update(state, data, batch, weight)
+
+        return jax.vmap(update)(state) if self.several else update(state)
+
+    def _inputs(self, first: int, count: int) -> tuple[list, Any, Any]:
+        """Arrays of the data, rows of the mini-batches, and weights, padded to a stretch."""
+        steps = range(first, first + self.stretch)
+        arrays, _ = apart((self.source.args, self.source.named))
+        rows = weights = None
+        if isinstance(self.source, Shuffled):
+            rows = np.stack([self.source.indices(step) for step in steps[:count]])
+            rows = np.concatenate([rows, np.zeros([self.stretch - count, rows.shape[1]], int)])
+        if self.warm_up is not None:
+            weights = np.array([self.warm_up.weight(step) for step in steps], np.float32)
+        return arrays, rows, weights
+
+    @cached_property
+    def _run(self) -> Any:
+        """A stretch of steps, compiled before the first."""
+        _, rest = apart((self.source.args, self.source.named))
+        shape = [self.stretch, *([self._losses.shape[1]] if self.several else [])]
+
+        def run(state: Any, arrays: list, rows: Any, weights: Any, count: Any) -> Any:
+            whole = rest.joined(arrays)
+
+            def body(step: Any, carry: Any) -> Any:
+                state, losses = carry
+                data = whole
+                if rows is not None:
+                    data = jax.tree.map(lambda part: part[rows[step]], whole)
+                weight = None if weights is None else weights[step]
+                state, loss = self._update(state, data, self.source.size, weight)
+                return state, losses.at[step].set(loss)
+
+            losses = jnp.zeros(shape, jnp.result_type(float))
+            return jax.lax.fori_loop(0, count, body, (state, losses))
+
+        inputs = self._inputs(0, self.stretch)
+        return jax.jit(run).lower(self._state, *inputs, self.stretch).compile()
+
+    def finish(self, course: Course) -> None:
+        """Choose the best restart, and write down its losses, and the last one of all data."""
+        losses = self._losses
+        if type(self.source) is Whole:
+            _, last = self._run(self._state, *self._inputs(course.steps, 1), 1)
+            row = np.asarray(last, np.float64).reshape(-1, losses.shape[1])[:1]
+            losses = np.concatenate([losses, row])
+        if course.best is None and len(losses):
+            recent = losses[-1 if type(self.source) is Whole else -self.stretch :].mean(0)
+            self._chosen = int(np.argmin(np.where(np.isfinite(recent), recent, np.inf)))
+        course.losses = losses[:, self._chosen].tolist()
+
+    def values(self) -> dict[str, Any]:
+        """The parameters by name."""
+        return self.problem.svi.constrain_fn(self.keep())
+
+    def terms(self) -> dict[str, float]:
+        """What each site contributes to the ELBO, on the last mini-batch."""
+        data = self._last or self.source.arguments(0)
+        return self.problem.terms(self.keep(), data, self.source.size)
+
+    def score(self) -> float:
+        """Held-out log-likelihood, the highest of the restarts."""
+        params = self.problem.svi.optim.get_params(self._state.optim_state)
+        score = jax.vmap(self.problem.score) if self.several else self.problem.score
+        found = np.atleast_1d(np.asarray(score(params), np.float64))
+        self._chosen = int(np.argmax(np.where(np.isnan(found), -np.inf, found)))
+        return float(found[self._chosen])
+
+    def keep(self) -> dict[str, Any]:
+        """The unconstrained parameters of the chosen restart."""
+        if self._final is not None:
+            return self._final
+        params = self.problem.svi.optim.get_params(self._state.optim_state)
+        return jax.tree.map(lambda part: part[self._chosen], params) if self.several else params
+
+    def revert(self, kept: dict[str, Any]) -> None:
+        """Return to parameters."""
+        self._final = kept
+
+    def state(self) -> Any:
+        """All that the next steps depend on."""
+        return {
+            "svi": [_plain(leaf) for leaf in jax.tree.leaves(self._state)],
+            "losses": self._losses,
+            "source": self.source.state(),
+        }
+
+    def restore(self, state: Any) -> None:
+        """Go on from a state."""
+        leaves, structure = jax.tree.flatten(self._state)
+        saved = [_like(leaf, part) for leaf, part in zip(leaves, state["svi"], strict=True)]
+        self._state = jax.tree.unflatten(structure, saved)
+        self._losses = np.asarray(state["losses"])
+        self.source.restore(state["source"])
+
+
+def _plain(leaf: Any) -> Any:
+    """An array that can be written: of a random key its data."""
+    return jax.random.key_data(leaf) if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf
+
+
+def _like(leaf: Any, saved: Any) -> Any:
+    """A saved array as the leaf that it was."""
+    if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        return jax.random.wrap_key_data(jnp.asarray(saved), impl=jax.random.key_impl(leaf))
+    return jnp.asarray(saved, leaf.dtype)

@@ -1,0 +1,46 @@
+"""Weights of the sites in one step: rows of a mini-batch, and a KL divergence that warms up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from numpyro.primitives import Messenger
+
+from moment_calculus.hosts.mini_batches import PlateScaling
+
+
+class Weighting(Messenger):
+    """Scales what is observed in a mini-batch up to all rows, and latent sites by a weight.
+
+    Args:
+        fn: model or guide.
+        plates: how observed sites are scaled; None for not at all.
+        batch: rows of the mini-batch.
+        kl_weight: of the latent sites; None for one.
+    """
+
+    def __init__(
+        self, fn: Callable, plates: PlateScaling | None, batch: int | None, kl_weight: Any
+    ) -> None:
+        super().__init__(fn)
+        self.plates, self.batch, self.kl_weight = plates, batch, kl_weight
+
+    def process_message(self, msg: Any) -> None:
+        """Scale a site."""
+        if msg["type"] != "sample":
+            return
+        plates = [(frame.name, frame.size) for frame in msg["cond_indep_stack"]]
+        if not msg["is_observed"]:
+            if self.plates is not None:
+                self.plates.latent(msg["name"], plates)
+            if self.kl_weight is not None:
+                _scale(msg, self.kl_weight)
+        elif self.plates is not None:
+            factor = self.plates.factor(msg["name"], msg["scale"], plates, self.batch)
+            if factor != 1:
+                _scale(msg, factor)
+
+
+def _scale(msg: Any, factor: Any) -> None:
+    msg["scale"] = factor if msg["scale"] is None else msg["scale"] * factor

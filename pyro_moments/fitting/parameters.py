@@ -1,0 +1,141 @@
+"""The parameters that an evaluation meets, as Pyro keeps them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyro
+import torch
+from pyro import poutine
+from torch.distributions import transform_to
+
+
+def unconstrained(capture: Any) -> dict[str, torch.Tensor]:
+    """The unconstrained parameters that a trace met, by name.
+
+    Args:
+        capture: from ``poutine.trace(param_only=True)``.
+    """
+    values = {name: site["value"] for name, site in capture.trace.nodes.items()}
+    return {
+        name: value.unconstrained() if hasattr(value, "unconstrained") else value
+        for name, value in values.items()
+    }
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """Unconstrained parameters, which stay where Pyro keeps them.
+
+    Args:
+        leaves: by name.
+        constraints: by name; real where there is none.
+    """
+
+    leaves: dict[str, torch.Tensor]
+    constraints: dict[str, Any]
+
+    @classmethod
+    def met(cls, evaluate: Callable[[], Any]) -> Parameters:
+        """Those that an evaluation meets.
+
+        Args:
+            evaluate: a loss.
+        """
+        with poutine.trace(param_only=True) as capture:
+            evaluate()
+        return cls.of(capture)
+
+    @classmethod
+    def of(cls, capture: Any) -> Parameters:
+        """Those of a trace.
+
+        Args:
+            capture: from ``poutine.trace(param_only=True)``.
+        """
+        leaves = unconstrained(capture)  # before get_state, which drops what it needs
+        stored = pyro.get_param_store().get_state()["constraints"]
+        local = {  # of modules whose parameters Pyro does not store
+            name: site["kwargs"]["constraint"]
+            for name, site in capture.trace.nodes.items()
+            if "constraint" in site["kwargs"]
+        }
+        return cls(leaves, {**local, **stored})
+
+    def values(self) -> dict[str, torch.Tensor]:
+        """The constrained values, differentiable."""
+        return {
+            name: transform_to(self.constraints[name])(leaf) if name in self.constraints else leaf
+            for name, leaf in self.leaves.items()
+        }
+
+    def detached(self) -> dict[str, torch.Tensor]:
+        """Copies of the constrained values."""
+        return {name: value.detach().clone() for name, value in self.values().items()}
+
+    def copies(self) -> dict[str, torch.Tensor]:
+        """Copies of the unconstrained parameters."""
+        return {name: leaf.detach().clone() for name, leaf in self.leaves.items()}
+
+    @torch.no_grad()
+    def set(self, copies: dict[str, Any]) -> None:
+        """Return to copies.
+
+        Args:
+            copies: as :meth:`copies` gives them, tensors or arrays.
+        """
+        for name, leaf in self.leaves.items():
+            leaf.copy_(torch.as_tensor(copies[name]))
+
+    def place(self) -> np.ndarray:
+        """All parameters as one vector."""
+        return np.concatenate([np.zeros(0), *map(as_array, self.leaves.values())])
+
+    @torch.no_grad()
+    def move(self, place: np.ndarray) -> None:
+        """Set the parameters.
+
+        Args:
+            place: as :meth:`place` gives it.
+        """
+        start = 0
+        for leaf in self.leaves.values():
+            part = place[start : start + leaf.numel()].reshape(tuple(leaf.shape))
+            leaf.copy_(torch.as_tensor(part))
+            start += leaf.numel()
+
+
+def as_array(tensor: torch.Tensor) -> np.ndarray:
+    """A flat array of doubles.
+
+    Args:
+        tensor: of any shape.
+    """
+    return tensor.detach().reshape(-1).to("cpu", torch.float64).numpy()
+
+
+def make_doubles(evaluate: Callable[[], Any]) -> None:
+    """Turn the parameters that an evaluation meets into doubles.
+
+    Single precision among them may end an evaluation before it met them all: then there is another.
+
+    Args:
+        evaluate: what meets them.
+    """
+    single, failure = [torch.empty(0)], None
+    while single:
+        failure = None
+        with poutine.trace(param_only=True) as capture:
+            try:
+                evaluate()
+            except Exception as error:
+                failure = error
+        leaves = unconstrained(capture).values()
+        single = [leaf for leaf in leaves if leaf.dtype is torch.float32]
+        for leaf in single:
+            leaf.data = leaf.data.double()
+    if failure is not None:
+        raise failure

@@ -1,0 +1,145 @@
+"""What is trained, and on which data: shared by all methods."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyro
+import pyro.util
+import torch
+from pyro.poutine.messenger import Messenger
+
+from moment_calculus.hosts.mini_batches import PlateScaling
+from moment_calculus.optimisation.batches import Arguments
+from pyro_moments.fitting.weighting import Weighting
+from pyro_moments.prediction.predict import log_predictive
+
+
+class Problem:
+    """Model, guide and objective, with what is held out.
+
+    Args:
+        objective: an ELBO.
+        model: the model.
+        guide: the guide.
+        plates: how mini-batches are scaled; None for all data at once.
+        warms_up: whether the KL divergence has a weight that changes.
+        held_out: arguments of the model that are not trained on; None if there are none.
+    """
+
+    def __init__(
+        self,
+        objective: Any,
+        model: Callable,
+        guide: Callable,
+        plates: PlateScaling | None,
+        warms_up: bool,
+        held_out: Arguments | None,
+    ) -> None:
+        self.objective, self.model, self.guide = objective, model, guide
+        self.held_out = held_out
+        self.kl_weight = torch.ones(()) if warms_up else None
+        self.weighting = Weighting(plates, self.kl_weight)
+        weighted = plates is not None or warms_up
+        if weighted and isinstance(guide, Messenger):
+            raise ValueError(
+                f"{type(guide).__name__} runs the model itself, so that neither mini-batches nor "
+                "a warm-up of the KL divergence reach it: use DVIGuide or AutoNormal"
+            )
+        self.weighted_model = self.weighting(model) if weighted else model
+        self.weighted_guide = Weighting(None, self.kl_weight)(guide) if warms_up else guide
+
+    def loss_and_grads(self, data: Arguments, batch: int | None, kl_weight: float | None) -> float:
+        """The loss, its gradients left in the parameters' ``grad``.
+
+        Args:
+            data: arguments of model and guide.
+            batch: rows of the mini-batch; None for all data.
+            kl_weight: of the latent sites; None for one.
+        """
+        args, named = data
+        self.weighting.batch = batch
+        if self.kl_weight is not None and kl_weight is not None:
+            self.kl_weight.fill_(kl_weight)
+        model, guide = self.weighted_model, self.weighted_guide
+        return self.objective.loss_and_grads(model, guide, *args, **named)
+
+    def first_loss(self, data: Arguments) -> Any:
+        """The loss of data as they are, differentiable: it makes the parameters.
+
+        Args:
+            data: arguments of model and guide.
+        """
+        args, named = data
+        return self.objective.differentiable_loss(self.model, self.guide, *args, **named)
+
+    def loss(self, data: Arguments) -> float:
+        """The loss of all data."""
+        args, named = data
+        return self.objective.loss(self.weighted_model, self.weighted_guide, *args, **named)
+
+    def terms(self, data: Arguments, batch: int | None) -> dict[str, float]:
+        """What each site contributes to the ELBO; empty if the objective does not tell.
+
+        Args:
+            data: arguments of model and guide.
+            batch: rows of the mini-batch; None for all data.
+        """
+        if not hasattr(self.objective, "site_terms"):
+            return {}
+        args, named = data
+        self.weighting.batch = batch
+        with undrawn():
+            return self.objective.site_terms(self.weighted_model, self.guide, *args, **named)
+
+    def score(self) -> float:
+        """Held-out log-likelihood."""
+        assert self.held_out is not None
+        args, named = self.held_out
+        propagation = getattr(self.objective, "propagation", None)
+        with undrawn():
+            return float(log_predictive(propagation, self.model, self.guide, *args, **named))
+
+
+class undrawn:
+    """Leaves the global random state as it was."""
+
+    def __enter__(self) -> None:
+        self._before = pyro.util.get_rng_state()
+
+    def __exit__(self, *error: Any) -> None:
+        pyro.util.set_rng_state(self._before)
+
+
+class GlobalRandomState:
+    """The random states of torch, Python and NumPy, on which Pyro programs depend."""
+
+    def get(self) -> Any:
+        """As lists, arrays and numbers."""
+        state = pyro.util.get_rng_state()
+        kind, *rest = state["numpy"]
+        version, internal, gauss = state["random"]
+        return {
+            "torch": state["torch"],
+            "random": [version, [*internal], gauss],
+            "numpy": [kind, *rest],
+            "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+        }
+
+    def set(self, state: Any) -> None:
+        """Restore it.
+
+        Args:
+            state: as :meth:`get` gives it.
+        """
+        version, internal, gauss = state["random"]
+        pyro.util.set_rng_state(
+            {
+                "torch": torch.as_tensor(state["torch"]),
+                "random": (version, tuple(internal), gauss),
+                "numpy": tuple(state["numpy"]),
+            }
+        )
+        if state["cuda"]:
+            torch.cuda.set_rng_state_all([torch.as_tensor(part) for part in state["cuda"]])

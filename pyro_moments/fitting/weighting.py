@@ -1,0 +1,39 @@
+"""Weights of the sites in one step: rows of a mini-batch, and a KL divergence that warms up."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from pyro.poutine.messenger import Messenger
+from pyro.poutine.util import site_is_subsample
+
+from moment_calculus.hosts.mini_batches import PlateScaling
+
+
+class Weighting(Messenger):
+    """Scales what is observed in a mini-batch up to all rows, and latent sites by a weight.
+
+    Args:
+        plates: how observed sites are scaled; None for not at all.
+        kl_weight: of the latent sites, a tensor that changes from step to step; None for one.
+    """
+
+    def __init__(self, plates: PlateScaling | None, kl_weight: torch.Tensor | None) -> None:
+        super().__init__()
+        self.plates, self.kl_weight = plates, kl_weight
+        self.batch: int | None = None  # rows of the mini-batch
+
+    def _pyro_sample(self, msg: Any) -> None:
+        if site_is_subsample(msg) or (msg["infer"] or {}).get("_deterministic"):
+            return
+        plates = [(frame.name, frame.size) for frame in msg["cond_indep_stack"]]
+        if not msg["is_observed"]:
+            if self.plates is not None:
+                self.plates.latent(msg["name"], plates)
+            if self.kl_weight is not None:
+                msg["scale"] = msg["scale"] * self.kl_weight
+        elif self.plates is not None:
+            factor = self.plates.factor(msg["name"], msg["scale"], plates, self.batch)
+            if factor != 1:
+                msg["scale"] = msg["scale"] * factor
