@@ -75,6 +75,7 @@ WRONG = [
     ("moment_calculus", "from guides import families"),
     ("moment_calculus/numerics", "from moment_calculus.functions import base"),
     ("moment_calculus/refusals", "from moment_calculus.numerics import arrays"),
+    ("moment_calculus/storage", "from moment_calculus.refusals import errors"),
     ("moment_calculus/functions", "from moment_calculus.values import Gaussian"),
     ("moment_calculus/values", "from moment_calculus.operations.shapes import moves"),
     ("moment_calculus/hosts", "from moment_calculus.operations.linear import maps"),

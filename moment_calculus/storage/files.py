@@ -1,0 +1,213 @@
+"""One safetensors file with arrays and a header: written whole or not at all, read with suspicion.
+
+The header travels as JSON under one key of the file's ``__metadata__``, with the version of the
+format and a digest of everything. Other programs can read the arrays with safetensors alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import os
+import secrets
+import stat
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+
+from moment_calculus.storage.digests import canonical, check_json, digest
+from moment_calculus.storage.errors import StoredFileError
+from moment_calculus.storage.foreign import AGAIN, diagnosis
+
+FORMAT = 1
+KEY = "pyro_moments"
+
+# What every safetensors in the supported range holds and loads: complex64 came later, and of float8
+# it makes arrays for torch alone.
+INTEGERS = frozenset("int8 int16 int32 int64 uint8 uint16 uint32 uint64".split())
+DTYPES = INTEGERS | {"bool", "float16", "bfloat16", "float32", "float64"}
+
+
+def write(
+    path: str | os.PathLike[str], header: dict[str, Any], arrays: Mapping[str, np.ndarray]
+) -> None:
+    """Write a file at once: whoever reads the path sees the file of before or the whole new one.
+
+    Args:
+        path: the file; one that exists is replaced, and keeps its permissions.
+        header: dicts with str keys, lists, str, int, float, bool and None. ``header["versions"]``
+            says by which versions of which libraries it was written, as str by str.
+        arrays: real arrays of any shape and layout, by name.
+
+    Raises:
+        TypeError: for a header that JSON would change, for complex and other unusual arrays.
+        ValueError: for a header without versions or too deep, for names that cannot be stored.
+        OSError: if the file cannot be written; the one of before is left as it was.
+    """
+    _check_header(header)
+    stored = {_checked_name(name): _plain(name, array) for name, array in arrays.items()}
+    record = {"format": FORMAT, "digest": digest(header, stored), "header": header}
+    target = Path(os.path.realpath(path))  # through links, which the replacement would cut
+    with _replacing(target) as temporary:
+        try:
+            save_file(stored, temporary, metadata={KEY: canonical(record)})
+        except SafetensorError as error:  # what is left are failures of the disk
+            raise OSError(f"{path}: could not be written: {error}") from error
+
+
+def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Read what :func:`write` wrote, and nothing else; nothing in a file is ever executed.
+
+    Args:
+        path: the file.
+
+    Returns:
+        The header and the arrays by name, writable and in this process's memory.
+
+    Raises:
+        FileNotFoundError: if there is no file.
+        StoredFileError: if it is a folder, damaged, foreign, or of a newer format.
+    """
+    _check_file(path)
+    try:
+        with safe_open(os.fspath(path), framework="np") as stored:
+            record = _record(path, (stored.metadata() or {}).get(KEY))
+            arrays = {name: _array(path, stored, name) for name in stored.keys()}  # noqa: SIM118
+    except SafetensorError as error:
+        cause, remedy = diagnosis(path, error)
+        raise StoredFileError(cause, path=path, remedy=remedy) from error
+    if record["digest"] != digest(record["header"], arrays):
+        raise StoredFileError(
+            "is damaged: its content does not match its digest", path=path, remedy=AGAIN
+        )
+    return record["header"], arrays
+
+
+def _check_header(header: dict[str, Any]) -> None:
+    if type(header) is not dict:
+        raise TypeError(f"the header is of type {type(header).__name__}, and no dict")
+    try:
+        check_json(header)
+    except RecursionError as error:
+        raise ValueError("the header is nested too deeply, or contains itself") from error
+    if not _are_versions(header.get("versions")):
+        raise ValueError("header['versions'] has to be a dict of str by str")
+
+
+def _are_versions(versions: object) -> bool:
+    return isinstance(versions, dict) and all(isinstance(one, str) for one in versions.values())
+
+
+def _checked_name(name: str) -> str:
+    if type(name) is not str:
+        raise TypeError(f"the name {name!r} of an array is of type {type(name).__name__}, not str")
+    if name == "__metadata__" or name.encode(errors="ignore").decode() != name:
+        raise ValueError(f"no array can be stored under the name {name!r}")
+    return name
+
+
+def _plain(name: str, array: np.ndarray) -> np.ndarray:
+    """The array as it is written: contiguous (one without axes stays so) and little-endian."""
+    if not isinstance(array, np.ndarray):
+        raise TypeError(f"'{name}' is of type {type(array).__name__}, and no NumPy array")
+    if array.dtype.name not in DTYPES:
+        raise TypeError(
+            f"array '{name}' is of dtype {array.dtype.name}, which cannot be stored: convert it to "
+            "real numbers of 8 to 64 bits (parts of complex numbers can be stored side by side)"
+        )
+    swapped = array.dtype.byteorder == ">"
+    return np.array(array, array.dtype.newbyteorder("<") if swapped else None, order="C", copy=None)
+
+
+@contextlib.contextmanager
+def _replacing(target: Path) -> Iterator[Path]:
+    """A temporary file beside the target, which takes its place if all goes well."""
+    temporary = target.parent / f".pyro_moments-{secrets.token_hex(8)}.tmp"
+    try:
+        temporary.touch(exist_ok=False)
+        permissions = stat.S_IMODE((target if target.exists() else temporary).stat().st_mode)
+        yield temporary
+        temporary.chmod(permissions)  # safetensors may have put a file of its own there
+        with temporary.open("rb+") as file:
+            os.fsync(file.fileno())
+        os.replace(temporary, target)
+    finally:
+        temporary.unlink(missing_ok=True)
+    _flush_folder(target.parent)
+
+
+def _flush_folder(folder: Path) -> None:
+    """Make the new name last, where folders can be flushed; the file itself is safe already."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _check_file(path: str | os.PathLike[str]) -> None:
+    mode = os.stat(path).st_mode
+    if stat.S_ISDIR(mode):
+        raise StoredFileError("is a folder", path=path, remedy="name the file in it")
+    if not stat.S_ISREG(mode):
+        raise StoredFileError("is no regular file", path=path, remedy="name a file on a disk")
+
+
+def _record(path: str | os.PathLike[str], text: str | None) -> dict[str, Any]:
+    """What stands under the library's key, its keys and types checked."""
+    if text is None:
+        raise StoredFileError(
+            f"is a safetensors file of another program: its metadata lack '{KEY}'",
+            path=path,
+            remedy="read it with safetensors.numpy.load_file",
+        )
+    try:
+        record = json.loads(text)
+        canonical(record)  # the digest will need it: what is too deep for that is refused here
+    except (ValueError, RecursionError) as error:
+        raise StoredFileError("its metadata are no JSON", path=path, remedy=AGAIN) from error
+    cause, remedy = _objection(record)
+    if cause:
+        raise StoredFileError(cause, path=path, remedy=remedy)
+    return record
+
+
+def _objection(record: Any) -> tuple[str, str]:
+    """What is wrong with a record and what helps, or nothing twice."""
+    if not isinstance(record, dict):
+        return "its metadata are no JSON object", AGAIN
+    version = record.get("format")
+    if type(version) is not int or version < 1:
+        return "its metadata lack the version of the format, a positive integer", AGAIN
+    if version > FORMAT:
+        cause = f"was written by a newer version of the library (format {version}, not {FORMAT})"
+        return cause, "update the library"
+    wrong = [
+        key
+        for key, kind in (("digest", str), ("header", dict))
+        if type(record.get(key)) is not kind
+    ]
+    if wrong:
+        return f"its metadata lack {' and '.join(wrong)}, or have them of wrong types", AGAIN
+    if not _are_versions(record["header"].get("versions")):
+        return "its header lacks the versions of the libraries, or has them of wrong types", AGAIN
+    return "", ""
+
+
+def _array(path: str | os.PathLike[str], stored: Any, name: str) -> np.ndarray:
+    kind = stored.get_slice(name).get_dtype()
+    try:
+        if kind == "BF16":
+            importlib.import_module("ml_dtypes")  # makes the type known to NumPy
+        return stored.get_tensor(name)
+    # Of dtypes and shapes that NumPy does not know, safetensors lets NumPy complain.
+    except (ImportError, AttributeError, TypeError, ValueError) as error:
+        remedy = "pip install ml_dtypes" if isinstance(error, ImportError) else AGAIN
+        cause = f"its array '{name}' ({kind}) cannot be read: {error}"
+        raise StoredFileError(cause, path=path, remedy=remedy) from error
