@@ -12,13 +12,16 @@ from guides.numpyro.empirical_bayes import EmpiricalBayesNormal
 from guides.numpyro.mean_field import DVIGuide
 from moment_calculus.hosts.moments import Moments
 from moment_calculus.optimisation.outcome import Fit
+from moment_calculus.optimisation.training import Progress
 from moment_calculus.refusals.errors import (
     CovarianceDroppedWarning,
     DependenceWarning,
     UnsupportedMoments,
 )
+from moment_calculus.storage.errors import StoredFileError
 from numpyro_moments import rules as _rules  # noqa: F401  (registers the rules)
 from numpyro_moments.fitting.fit import fit
+from numpyro_moments.fitting.storing import load, save
 from numpyro_moments.likelihoods.table import expected_log_prob, predictive_moments
 from numpyro_moments.objectives.elbo import DeterministicELBO
 from numpyro_moments.prediction.predict import predict
@@ -37,11 +40,15 @@ __all__ = [
     "Fit",
     "Moments",
     "Prediction",
+    "Progress",
+    "StoredFileError",
     "UnsupportedMoments",
     "expected_log_prob",
     "fit",
+    "load",
     "moment_rule",
     "predict",
     "predictive_moments",
     "propagate",
+    "save",
 ]

@@ -12,15 +12,18 @@ from guides.pyro.empirical_bayes import EmpiricalBayesNormal
 from guides.pyro.mean_field import DVIGuide
 from moment_calculus.hosts.moments import Moments
 from moment_calculus.optimisation.outcome import Fit
+from moment_calculus.optimisation.training import Progress
 from moment_calculus.refusals.errors import (
     CaptureWarning,
     CovarianceDroppedWarning,
     DependenceWarning,
     UnsupportedMoments,
 )
+from moment_calculus.storage.errors import StoredFileError
 from pyro_moments import rules as _rules  # noqa: F401  (registers the rules)
 from pyro_moments.evaluation.tensor import MomentTensor
 from pyro_moments.fitting.fit import fit
+from pyro_moments.fitting.storing import load, save
 from pyro_moments.likelihoods.table import expected_log_prob, predictive_moments
 from pyro_moments.objectives.elbo import DeterministicELBO
 from pyro_moments.prediction.predict import Prediction, predict
@@ -40,11 +43,15 @@ __all__ = [
     "MomentTensor",
     "Moments",
     "Prediction",
+    "Progress",
+    "StoredFileError",
     "UnsupportedMoments",
     "expected_log_prob",
     "fit",
+    "load",
     "moment_rule",
     "predict",
     "predictive_moments",
     "propagate",
+    "save",
 ]

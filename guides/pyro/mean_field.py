@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -56,6 +56,7 @@ class DVIGuide(AutoGuide):
         self.init_loc_fn, self.init_scale = init_loc_fn, scale
         self._sites: tuple[LatentSite, ...] | None = None
         self._saved: tuple[Mapping[str, Any], tuple, dict] | None = None
+        self._trained: tuple[str, ...] | None = None
 
     def bind(self, model: Callable) -> None:
         """Bind the guide to a model unless it has one.
@@ -119,7 +120,19 @@ class DVIGuide(AutoGuide):
             return torch.nn.modules.module._IncompatibleKeys([], [])
         return super().load_state_dict(state_dict, *args, **kwargs)
 
+    def restore(self, parameters: Iterable[str]) -> None:
+        """Take the sites that have parameters for the latent ones, unless it knows them.
+
+        A guide that meets a model without observations cannot tell them from latent sites.
+
+        Args:
+            parameters: names of trained parameters, as Pyro's store has them.
+        """
+        self._trained = tuple(parameters) if self._sites is None else None
+
     def _is_saved(self, site: str) -> bool:
+        if self._trained is not None:
+            return any(f".{name}".endswith(f".locs.{site}") for name in self._trained)
         return self._saved is None or f"locs.{site}_unconstrained" in self._saved[0]
 
     def _add_parameters(self, name: str, site: dict) -> LatentSite:

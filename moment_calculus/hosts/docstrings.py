@@ -205,22 +205,81 @@ Args:
     model: the model.
     guide: a guide, also one without a model; its scales set the units of the steps, where they
         are named like those of ``DVIGuide`` and ``AutoNormal``.
-    *data: arguments of model and guide.
+    *data: arguments of model and guide: arrays, or dictionaries and tuples of arrays. Or a loader
+        of mini-batches (a DataLoader, an iterable for each epoch, or an iterator), which gives the
+        arguments by name if a mini-batch is a dictionary, in order if it is a list.
     objective: an ELBO; by default ``DeterministicELBO()``.
-    method: ``"adam"``; or, for a deterministic loss, ``"lbfgs"``, or ``"newton"`` with the dense
-        Hessian of up to 1000 parameters, both by SciPy.
+    method: ``"adam"``; or, for a deterministic loss of all data, ``"lbfgs"``, or ``"newton"`` with
+        the dense Hessian of up to 1000 parameters, both by SciPy.
     steps: largest number of steps; by default 2000, 5000 and 500.
     tolerance: where a deterministic method has converged: for ``"newton"`` the Newton decrement
         ½ gᵀ H⁻¹ g in nats, for ``"lbfgs"`` the relative change of the loss in ten steps; by
-        default 1e-9, and never below what the precision of the loss shows.
-    learning_rate: of Adam.
+        default 1e-9, and never below what the precision of the loss shows. For ``"adam"`` the
+        relative change of the mean loss from ``every`` steps to the next; by default none.
+    learning_rate: of Adam, by default 0.01; or a function of the number of steps made before.
+    optimiser: in place of Adam one of {host}'s, with its schedule and gradient clipping, or one
+        of Optax (NumPyro), or a function that makes one of torch of the parameters (Pyro).
+    batch_size: rows of a mini-batch. All arguments are cut along their first axis, shuffled anew
+        in every epoch by the seed; rows that fill no mini-batch are left out of an epoch.
+    epochs: how often to go through all mini-batches, in place of ``steps``.
+    rows: rows of all data, where a loader does not tell.
+    plate: the plate of the rows, where it is not the only one of the mini-batch's size. What is
+        observed in it counts as much as all rows do; a model that scales itself, by a subsampled
+        plate or a handler, is left as it is.
+    kl_warm_up: number of steps in which the weight of the KL divergence rises to one; or a tuple,
+        steps without it and steps of the rise.
+    held_out: arguments of the model, with observations, that are not trained on. The parameters
+        with the highest log predictive density of these are kept.
+    patience: evaluations of it without a rise after which the training stops.
+    every: steps between two looks at what is held out, of the callback, and two checkpoints; by
+        default 100. A deterministic method begins a new round with each.
+    callback: called with the :class:`Progress`; it ends the training by returning True.
+    progress_bar: whether a bar shows the ELBO and its parts; by default on terminals.
+    checkpoint: path of a file that is written all along; if it exists, the fit goes on from it and
+        ends as if it had never been interrupted, on the same machine bit for bit.
+    restarts: trainings from different starts, the best of which is kept.
     float64: whether to compute in double precision, with doubles of the arrays among the
         arguments; those that the model has elsewhere, such as in closures, are the model's own.
+    seed: of the order of mini-batches, and in NumPyro of the random key.
 """
 
 FIT_ERRORS = """
 Raises:
-    ValueError: if the method is unknown, or needs a deterministic loss and this one is not, or
-        fewer parameters, or a finite loss at the start.
+    ValueError: if options are unknown or do not go together, the method needs a deterministic
+        loss and this one is not, or fewer parameters, or a finite loss at the start; if it is not
+        clear how a mini-batch is to be scaled; if the order of a loader cannot be restored.
+    StoredFileError: if the checkpoint is damaged, or of another fit.
     UnsupportedMoments: if the model leaves the supported operations.
+"""
+
+SAVED = """
+The file holds the parameters as safetensors, and a header of JSON: the version of its format and of
+the libraries, the guide, and the model's sites with their distributions and shapes. Nothing in it
+is executed when it is loaded.
+
+Args:
+    path: the file; one that exists is replaced at once, and never left half written.
+    model: the model.
+    guide: the trained guide.
+    *data: arguments of model and guide, as in training; the model is run on them once, to know
+        its sites.
+    **named: likewise, by name.
+"""
+
+LOADED = """
+Args:
+    path: the file.
+    model: the model that it was trained with.
+    guide: a guide of the same class; it may be a new one.
+    *data: arguments of model and guide: new inputs suffice for ``DVIGuide``, others need the
+        observations, as they take what is not observed for latent.
+    **named: likewise, by name.
+
+Returns:
+    A fit with the guide and its parameters; of a checkpoint also the losses so far.
+
+Raises:
+    FileNotFoundError: if there is no file.
+    StoredFileError: if it is truncated, damaged, foreign, of a newer version, of another host,
+        guide or model; the message names the cause and the remedy.
 """

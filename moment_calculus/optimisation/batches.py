@@ -152,6 +152,15 @@ class Loaded(Whole):
         check_resumable(self.loader.loader, shuffles_globally)
 
 
+def first_of(source: Whole) -> Arguments:
+    """The arguments of the first step, which stay the first.
+
+    Args:
+        source: of the data.
+    """
+    return source.first() if isinstance(source, Loaded) else source.arguments(0)
+
+
 def arguments_of(batch: Any) -> Arguments:
     """A mini-batch as arguments: by name if it is a dictionary, in order if it is a list.
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Protocol
 
-import numpy as np
-
 # Samplers of torch whose order follows from a generator, or from nothing.
 SAMPLERS = (
     "SequentialSampler",
@@ -98,7 +96,9 @@ class Rewinding:
         self.taken, self.total = state["taken"], state["total"]
 
     def _random_state(self) -> dict[str, Any]:
-        generators = [np.array(generator.get_state()) for generator in _generators(self.loader)]
+        generators = [
+            generator.get_state().numpy().copy() for generator in _generators(self.loader)
+        ]
         return {
             "generators": generators,
             "global": None if self.random is None else self.random.get(),

@@ -73,6 +73,28 @@ class Options:
                 "goes with method='adam'"
             )
 
+    def settings(self, data: str, objective: Any, float64: bool) -> dict[str, Any]:
+        """What a resumed fit has to have in common with the one before.
+
+        Args:
+            data: their digest.
+            objective: the ELBO.
+            float64: whether it computes in double precision.
+        """
+        names = ("method", "batch_size", "kl_warm_up", "seed", "rows", "plate", "patience")
+        rate = self.learning_rate
+        return {
+            **{name: getattr(self, name) for name in names},
+            "kl_warm_up": None if self.warm_up is None else [self.warm_up.wait, self.warm_up.rise],
+            "learning_rate": rate if rate is None or isinstance(rate, int | float) else "schedule",
+            "optimiser": None if self.optimiser is None else type(self.optimiser).__name__,
+            "every": self.stretch,
+            "tolerance": self.tolerance,
+            "objective": type(objective).__name__,
+            "float64": float64,
+            "data": data,
+        }
+
     @property
     def warm_up(self) -> WarmUp | None:
         """Of the KL divergence."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -35,6 +36,9 @@ class Trainer(Protocol):
 
     def state(self) -> Any:
         """All that the next steps depend on, as dictionaries, lists and arrays."""
+
+    def restore(self, state: Any) -> None:
+        """Go on from a state."""
 
     def finish(self, course: Course) -> None:
         """Write down the last loss, if it is known only now."""
@@ -112,6 +116,9 @@ def train(trainer: Trainer, course: Course, plan: Plan, kept: Any = None) -> Non
             before = course.steps
             target = min(plan.steps, before + (plan.every or plan.steps))
             trainer.advance(course, target, bar)
+            if course.losses and math.isnan(course.loss):
+                course.stop(False, "the loss is not a number")
+                break
             kept = _scored(trainer, course, plan, kept)
             _compared(course, plan, course.steps - before)
             if plan.callback is not None and plan.callback(Progress(course, trainer)):
@@ -129,7 +136,8 @@ def _scored(trainer: Trainer, course: Course, plan: Plan, kept: Any) -> Any:
     """Look at the held-out data; return the best parameters."""
     if plan.patience is None:
         return kept
-    course.held_out[course.steps] = score = trainer.score()
+    score = trainer.score()
+    course.held_out[course.steps] = score = -math.inf if math.isnan(score) else score
     if course.best is None or score > course.held_out[course.best]:
         course.best, kept = course.steps, trainer.keep()
     stale = sum(step > course.best for step in course.held_out)

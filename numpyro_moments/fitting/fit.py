@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import time
 from collections.abc import Callable, Sequence
+from os import PathLike
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -13,9 +16,11 @@ import numpy as np
 from numpyro.infer.elbo import ELBO
 from numpyro.optim import Adam
 
+from moment_calculus.hosts.checkpoints import Checkpoint
 from moment_calculus.hosts.docstrings import FIT_ARGUMENTS, FIT_ERRORS, documented
 from moment_calculus.hosts.mini_batches import PlateScaling
-from moment_calculus.optimisation.batches import Loaded, Whole, arguments_of
+from moment_calculus.hosts.stored import data_digest
+from moment_calculus.optimisation.batches import Loaded, Whole, arguments_of, first_of
 from moment_calculus.optimisation.minimisation import started
 from moment_calculus.optimisation.minimiser import Minimiser
 from moment_calculus.optimisation.options import LEARNING_RATE, STRETCH, Options
@@ -23,7 +28,8 @@ from moment_calculus.optimisation.outcome import Course, Fit
 from moment_calculus.optimisation.training import Progress, Trainer, train
 from numpyro_moments.fitting.gradients import Gradients
 from numpyro_moments.fitting.objective import FlatLoss
-from numpyro_moments.fitting.problem import Problem
+from numpyro_moments.fitting.problem import Problem, is_array
+from numpyro_moments.fitting.storing import stored_training
 from numpyro_moments.svi import SVI
 
 
@@ -48,6 +54,7 @@ def fit(
     every: int | None = None,
     callback: Callable[[Progress], Any] | None = None,
     progress_bar: bool | None = None,
+    checkpoint: str | PathLike[str] | None = None,
     restarts: int = 1,
     params: dict[str, Any] | None = None,
     float64: bool = False,
@@ -85,6 +92,7 @@ def fit(
         every=every,
         callback=callback,
         progress_bar=progress_bar,
+        checkpoint=checkpoint,
         restarts=restarts,
         seed=seed,
     )
@@ -110,7 +118,7 @@ def _begun(
     """The problem, and the initial state of every restart."""
     rate = LEARNING_RATE if options.learning_rate is None else options.learning_rate
     svi = SVI(model, guide, options.optimiser or Adam(rate), loss=objective)
-    args, named = source.first() if isinstance(source, Loaded) else source.arguments(0)
+    args, named = first_of(source)
     key = jax.random.key(options.seed)
     keys = [key, *(jax.random.fold_in(key, part) for part in range(1, options.restarts))]
     states = [svi.init(key, *args, init_params=params, **named) for key in keys]
@@ -129,13 +137,29 @@ def _fitted(
         stretch = options.stretch or STRETCH
         trainer = Gradients(problem, states, source, options.warm_up, stretch)
         trainer.prepare()
-        course = Course()
+        course, named = Course(), problem.svi.constrain_fn
     else:
         trainer = _minimiser(options, problem, source, states[0])
-        course = trainer.outcome
+        course, named = trainer.outcome, trainer.values_at
     prepared = time.perf_counter()
-    train(trainer, course, options.plan(source))
+    plan = functools.partial(options.plan, source)
+    if options.checkpoint is None:
+        train(trainer, course, plan())
+    else:
+        _checkpoint(options, problem, source).train(trainer, course, plan, named)
     return course.fit(problem.svi.guide, trainer.values(), clock, prepared)
+
+
+def _checkpoint(options: Options, problem: Problem, source: Whole) -> Checkpoint:
+    svi = problem.svi
+    if isinstance(source, Loaded):
+        source.check_resumable(shuffles_globally=False)
+    args, named = first_of(source)
+    leaves = jax.tree.leaves((source.args, source.named))
+    digest = data_digest(np.asarray(leaf) for leaf in leaves if is_array(leaf))
+    settings = options.settings(digest, svi.loss, bool(jax.config.read("jax_enable_x64")))
+    stored = stored_training(svi.model, svi.guide, args, named)
+    return Checkpoint(Path(options.checkpoint), stored, settings)
 
 
 def _minimiser(options: Options, problem: Problem, source: Whole, state: Any) -> Minimiser:

@@ -7,16 +7,20 @@ import copy
 import functools
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from os import PathLike
+from pathlib import Path
 from typing import Any
 
 import pyro
 import torch
 from pyro.optim import PyroOptim
 
+from moment_calculus.hosts.checkpoints import Checkpoint
 from moment_calculus.hosts.docstrings import FIT_ARGUMENTS, FIT_ERRORS, documented
 from moment_calculus.hosts.mini_batches import PlateScaling
-from moment_calculus.optimisation.batches import Loaded, Whole, arguments_of
+from moment_calculus.hosts.stored import data_digest
+from moment_calculus.optimisation.batches import Loaded, Whole, arguments_of, first_of
 from moment_calculus.optimisation.minimisation import started
 from moment_calculus.optimisation.minimiser import Minimiser
 from moment_calculus.optimisation.options import LEARNING_RATE, Options
@@ -24,8 +28,10 @@ from moment_calculus.optimisation.outcome import Course, Fit
 from moment_calculus.optimisation.training import Progress, Trainer, train
 from pyro_moments.fitting.gradients import Gradients, PyroSteps, Steps
 from pyro_moments.fitting.objective import flat_loss
-from pyro_moments.fitting.parameters import Parameters, make_doubles
+from pyro_moments.fitting.parameters import Parameters
+from pyro_moments.fitting.precision import double_precision, doubled, make_doubles
 from pyro_moments.fitting.problem import GlobalRandomState, Problem
+from pyro_moments.fitting.storing import stored_training
 from pyro_moments.objectives.elbo import DeterministicELBO
 from pyro_moments.sites.binding import bind
 
@@ -52,6 +58,7 @@ def fit(
     every: int | None = None,
     callback: Callable[[Progress], Any] | None = None,
     progress_bar: bool | None = None,
+    checkpoint: str | PathLike[str] | None = None,
     restarts: int = 1,
     float64: bool = False,
     seed: int = 0,
@@ -88,13 +95,14 @@ def fit(
         every=every,
         callback=callback,
         progress_bar=progress_bar,
+        checkpoint=checkpoint,
         restarts=restarts,
         seed=seed,
     )
     objective = objective or DeterministicELBO()
-    with _double() if float64 else contextlib.nullcontext():
+    with double_precision() if float64 else contextlib.nullcontext():
         clock = time.perf_counter()
-        convert = _doubled if float64 else lambda batch: batch
+        convert = doubled if float64 else lambda batch: batch
         source = options.source(convert(data), convert(named), _rows, convert, GlobalRandomState())
         held_out = None if held_out is None else convert(arguments_of(held_out))
         plates = None
@@ -106,12 +114,12 @@ def fit(
             bind(guide, model)
             problem = Problem(objective, model, guide, plates, warms_up, held_out)
             if float64:
-                make_doubles(lambda: problem.first_loss(_first(source)))
+                make_doubles(lambda: problem.first_loss(first_of(source)))
             return _fitted(options, problem, source, scheduler, clock)
 
         if restarts == 1:
             return trained(guide)[0]
-        first = lambda: trained_loss(objective, model, guide, _first(source))  # noqa: E731
+        first = lambda: trained_loss(objective, model, guide, first_of(source))  # noqa: E731
         return _best(trained, model, guide, restarts, first)
 
 
@@ -129,25 +137,40 @@ def trained_loss(objective: Any, model: Callable, guide: Callable, data: Any) ->
     return objective.differentiable_loss(model, guide, *args, **named)
 
 
-def _first(source: Whole) -> Any:
-    return source.first() if isinstance(source, Loaded) else source.arguments(0)
-
-
 def _fitted(
     options: Options, problem: Problem, source: Whole, scheduler: Callable | None, clock: float
 ) -> tuple[Fit, Parameters]:
     trainer: Trainer
+    course: Course
     if options.method == "adam":
-        trainer = Gradients(problem, source, options.warm_up, _steps(options, scheduler))
-        course, prepared = Course(), time.perf_counter()
-        train(trainer, course, options.plan(source))
-        parameters = trainer.parameters
+        trainer = gradients = Gradients(
+            problem, source, options.warm_up, _steps(options, scheduler)
+        )
+        course, named = Course(), lambda kept: kept
+        parameters = lambda: gradients.parameters  # noqa: E731
     else:
-        trainer, parameters = _minimiser(options, problem, source)
-        course, prepared = trainer.outcome, time.perf_counter()
-        train(trainer, course, options.plan(source))
-        parameters.move(trainer.outcome.place)
-    return course.fit(problem.guide, parameters.detached(), clock, prepared), parameters
+        trainer, met = _minimiser(options, problem, source)
+        course, named = trainer.outcome, met.copies_at
+        parameters = lambda: met  # noqa: E731
+    prepared, plan = time.perf_counter(), functools.partial(options.plan, source)
+    if options.checkpoint is None:
+        train(trainer, course, plan())
+    else:
+        _checkpoint(options, problem, source).train(trainer, course, plan, named)
+    params = trainer.values()  # also moves a deterministic method's to where it is
+    return course.fit(problem.guide, params, clock, prepared), parameters()
+
+
+def _checkpoint(options: Options, problem: Problem, source: Whole) -> Checkpoint:
+    if isinstance(source, Loaded):
+        source.check_resumable(shuffles_globally=True)
+    leaves = torch.utils._pytree.tree_leaves((source.args, source.named))
+    tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+    digest = data_digest(tensor.detach().cpu().numpy() for tensor in tensors)
+    double = torch.get_default_dtype() is torch.float64
+    settings = options.settings(digest, problem.objective, double)
+    stored = stored_training(problem.model, problem.guide, *first_of(source))
+    return Checkpoint(Path(options.checkpoint), stored, settings)
 
 
 def _steps(options: Options, scheduler: Callable | None) -> Steps:
@@ -219,27 +242,6 @@ def _best(
 
 def _comparable(loss: float) -> float:
     return math.inf if math.isnan(loss) else loss
-
-
-@contextlib.contextmanager
-def _double() -> Iterator[None]:
-    """New tensors are doubles."""
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(before)
-
-
-def _doubled(data: Any) -> Any:
-    """Tensors of single precision as doubles, also inside tuples and dictionaries."""
-
-    def doubled(part: Any) -> Any:
-        floating = isinstance(part, torch.Tensor) and part.is_floating_point()
-        return part.double() if floating else part
-
-    return torch.utils._pytree.tree_map(doubled, data)
 
 
 def _rows(data: Any, indices: Any) -> Any:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from pyro import poutine
 from pyro.optim import PyroOptim
 from pyro.optim.lr_scheduler import PyroLRScheduler
 
-from moment_calculus.optimisation.batches import Arguments, Exhausted, Loaded, Whole
+from moment_calculus.optimisation.batches import Arguments, Exhausted, Whole, first_of
 from moment_calculus.optimisation.outcome import Course
 from moment_calculus.optimisation.progress import Bar
 from moment_calculus.optimisation.warm_up import WarmUp
@@ -191,10 +192,19 @@ class Gradients:
 
     def restore(self, state: Any) -> None:
         """Go on from a state."""
-        first = self.source.first() if isinstance(self.source, Loaded) else self.source.arguments(0)
+        first = first_of(self.source)
         self.parameters = Parameters.met(lambda: self.problem.first_loss(first))
         self.parameters.set(state["parameters"])
         self.steps.meet(self.parameters.leaves)
-        self.steps.restore(state["optimiser"])
+        self.steps.restore(_tensors(state["optimiser"]))
         self.source.restore(state["source"])
         GlobalRandomState().set(state["random"])
+
+
+def _tensors(tree: Any) -> Any:
+    """A tree with tensors in place of arrays."""
+
+    def tensor(leaf: Any) -> Any:
+        return torch.from_numpy(leaf.copy()) if isinstance(leaf, np.ndarray) else leaf
+
+    return torch.utils._pytree.tree_map(tensor, tree)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -90,6 +90,25 @@ class Parameters:
         for name, leaf in self.leaves.items():
             leaf.copy_(torch.as_tensor(copies[name]))
 
+    def copies_at(self, place: np.ndarray) -> dict[str, torch.Tensor]:
+        """Copies of the unconstrained parameters at a place.
+
+        Args:
+            place: as :meth:`place` gives it.
+        """
+        self.move(place)
+        return self.copies()
+
+    @torch.no_grad()
+    def become(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Take values and precision from arrays.
+
+        Args:
+            arrays: unconstrained parameters by name.
+        """
+        for name, leaf in self.leaves.items():
+            leaf.data = torch.from_numpy(arrays[name].copy()).to(leaf.device)
+
     def place(self) -> np.ndarray:
         """All parameters as one vector."""
         return np.concatenate([np.zeros(0), *map(as_array, self.leaves.values())])
@@ -115,27 +134,3 @@ def as_array(tensor: torch.Tensor) -> np.ndarray:
         tensor: of any shape.
     """
     return tensor.detach().reshape(-1).to("cpu", torch.float64).numpy()
-
-
-def make_doubles(evaluate: Callable[[], Any]) -> None:
-    """Turn the parameters that an evaluation meets into doubles.
-
-    Single precision among them may end an evaluation before it met them all: then there is another.
-
-    Args:
-        evaluate: what meets them.
-    """
-    single, failure = [torch.empty(0)], None
-    while single:
-        failure = None
-        with poutine.trace(param_only=True) as capture:
-            try:
-                evaluate()
-            except Exception as error:
-                failure = error
-        leaves = unconstrained(capture).values()
-        single = [leaf for leaf in leaves if leaf.dtype is torch.float32]
-        for leaf in single:
-            leaf.data = leaf.data.double()
-    if failure is not None:
-        raise failure

@@ -1,0 +1,156 @@
+"""Trained parameters in a file, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from os import PathLike
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpyro import handlers
+
+from guides.numpyro.initialization import init_to_network
+from guides.numpyro.supports import is_latent
+from moment_calculus.hosts.docstrings import LOADED, SAVED, documented
+from moment_calculus.hosts.stored import (
+    Signature,
+    StoredTraining,
+    check_parameters,
+    fill_course,
+    site_signature,
+)
+from moment_calculus.optimisation.outcome import Fit
+from numpyro_moments.sites.binding import bind
+from numpyro_moments.sites.posteriors import without_wrappers
+
+PACKAGES = ("pyro-moments", "numpyro", "jax", "numpy")
+
+
+@documented("NumPyro", saved=SAVED)
+def save(
+    path: str | PathLike[str],
+    model: Callable,
+    guide: Callable,
+    params: dict[str, Any],
+    *data: Any,
+    **named: Any,
+) -> None:
+    """Write trained parameters into one file.
+
+    {saved}
+        params: parameters by name, from ``fit`` or ``svi.get_params``.
+
+    Example:
+        >>> save("network.safetensors", model, guide, result.params, x, y)  # doctest: +SKIP
+    """
+    stored_training(model, guide, data, named).write(path, {"parameters": dict(params)}, {})
+
+
+@documented("NumPyro", loaded=LOADED)
+def load(
+    path: str | PathLike[str], model: Callable, guide: Callable, *data: Any, **named: Any
+) -> Fit:
+    """Read trained parameters from a file of :func:`save`, or of a checkpoint of :func:`fit`.
+
+    {loaded}
+
+    Example:
+        >>> result = load("network.safetensors", model, DVIGuide(), x)  # doctest: +SKIP
+    """
+    tree = stored_training(model, guide, data, named).read(path, whole=False)
+    params = {name: stored_array(part) for name, part in tree["parameters"].items()}
+    bind(guide, model, params)
+    shapes = _parameter_shapes(model, guide, params, data, named)
+    check_parameters(path, tree["parameters"], shapes)
+    fit = Fit(guide=guide, params=params, seconds={})
+    if "course" in tree:
+        fill_course(fit, tree["course"])
+    return fit
+
+
+def stored_training(model: Callable, guide: Callable, data: tuple, named: dict) -> StoredTraining:
+    """What reads and writes files of a model and a guide.
+
+    Args:
+        model: the model.
+        guide: the guide.
+        data: arguments of both.
+        named: likewise, by name.
+    """
+    signature = model_signature(model, data, named)
+    return StoredTraining("numpyro_moments", PACKAGES, guide, signature, _to_array)
+
+
+def model_signature(model: Callable, data: tuple, named: dict[str, Any]) -> Signature:
+    """What is fixed of a model, from an abstract run.
+
+    Args:
+        model: the model.
+        data: its arguments.
+        named: likewise, by name.
+    """
+
+    def start(site: dict) -> Any:
+        return init_to_network(site) if is_latent(site) else None
+
+    started = handlers.substitute(handlers.seed(model, 0), substitute_fn=start)
+    trace = _abstract_trace(started, data, named)
+    return {
+        name: site_signature(
+            type(without_wrappers(site["fn"])).__name__,
+            site["fn"].event_shape,
+            site["is_observed"],
+        )
+        for name, site in trace.items()
+        if site["type"] == "sample"
+    }
+
+
+def _parameter_shapes(
+    model: Callable, guide: Callable, params: dict[str, Any], data: tuple, named: dict[str, Any]
+) -> dict[str, tuple[int, ...]]:
+    """The shapes of the parameters that guide and model would make."""
+    guide_trace = _abstract_trace(handlers.seed(guide, 0), data, named)
+
+    def program() -> Any:
+        values = handlers.substitute(handlers.seed(guide, 0), data=params)
+        with handlers.block():
+            inner = handlers.trace(values).get_trace(*data, **named)
+        return handlers.replay(handlers.seed(model, 0), inner)(*data, **named)
+
+    model_trace = _abstract_trace(program, (), {})
+    return {
+        name: jnp.shape(site["value"])
+        for trace in (model_trace, guide_trace)
+        for name, site in trace.items()
+        if site["type"] == "param"
+    }
+
+
+def _abstract_trace(program: Callable, data: tuple, named: dict[str, Any]) -> dict[str, dict]:
+    """The sites of a program that is not run on numbers."""
+    found: dict[str, dict] = {}
+
+    def run() -> int:
+        with handlers.block():
+            found.update(handlers.trace(program).get_trace(*data, **named))
+        return 0
+
+    jax.eval_shape(run)
+    return found
+
+
+def stored_array(array: np.ndarray) -> jax.Array:
+    """An array of JAX in the precision that it was stored with.
+
+    Args:
+        array: from a file.
+    """
+    with jax.enable_x64(array.dtype.itemsize == 8):
+        return jnp.asarray(array)
+
+
+def _to_array(leaf: Any) -> np.ndarray | None:
+    return np.asarray(leaf) if isinstance(leaf, jax.Array | np.ndarray) else None

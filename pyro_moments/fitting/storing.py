@@ -1,0 +1,142 @@
+"""Trained parameters in a file, and back."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from os import PathLike
+from typing import Any
+
+import numpy as np
+import pyro
+import torch
+from pyro import poutine
+from pyro.infer.autoguide.initialization import InitMessenger
+from pyro.poutine.util import prune_subsample_sites
+
+from guides.pyro.initialization import init_to_network
+from moment_calculus.hosts.docstrings import LOADED, SAVED, documented
+from moment_calculus.hosts.stored import (
+    Signature,
+    StoredTraining,
+    check_parameters,
+    fill_course,
+    site_signature,
+)
+from moment_calculus.optimisation.outcome import Fit
+from pyro_moments.fitting.parameters import Parameters
+from pyro_moments.fitting.precision import double_precision, doubled, make_doubles
+from pyro_moments.fitting.problem import undrawn
+from pyro_moments.sites.binding import bind
+from pyro_moments.sites.posteriors import without_wrappers
+
+PACKAGES = ("pyro-moments", "pyro-ppl", "torch", "numpy")
+
+
+@documented("Pyro", saved=SAVED)
+def save(
+    path: str | PathLike[str], model: Callable, guide: Callable, *data: Any, **named: Any
+) -> None:
+    """Write the trained parameters of model and guide into one file.
+
+    {saved}
+
+    Example:
+        >>> save("network.safetensors", model, guide, x, y)  # doctest: +SKIP
+    """
+    leaves = guide.parameters() if isinstance(guide, torch.nn.Module) else []
+    double = any(leaf.dtype is torch.float64 for leaf in leaves)
+    data, named = (doubled(data), doubled(named)) if double else (data, named)
+    with double_precision() if double else contextlib.nullcontext():
+        with undrawn(), torch.no_grad():
+            parameters = Parameters.met(lambda: _run(model, guide, data, named))
+        stored = stored_training(model, guide, data, named)
+    stored.write(path, {"parameters": parameters.copies()}, {})
+
+
+@documented("Pyro", loaded=LOADED)
+def load(
+    path: str | PathLike[str], model: Callable, guide: Callable, *data: Any, **named: Any
+) -> Fit:
+    """Read trained parameters from a file of :func:`save`, or of a checkpoint of :func:`fit`.
+
+    Pyro's store knows parameters by name: guides of one class share them, and those of the file
+    take the place of those that are there. ``pyro.clear_param_store()`` parts them.
+
+    {loaded}
+
+    Example:
+        >>> result = load("network.safetensors", model, DVIGuide(), x)  # doctest: +SKIP
+    """
+    tree = stored_training(model, guide, data, named).read(path, whole=False)
+    stored = tree["parameters"]
+    bind(guide, model)
+    if hasattr(guide, "restore"):
+        guide.restore(stored)
+    double = any(array.dtype == np.float64 for array in stored.values())
+    data, named = (doubled(data), doubled(named)) if double else (data, named)
+    run = lambda: _run(model, guide, data, named)  # noqa: E731
+    with undrawn(), torch.no_grad(), double_precision() if double else contextlib.nullcontext():
+        if double:
+            make_doubles(run)
+        parameters = Parameters.met(run)
+    shapes = {name: tuple(leaf.shape) for name, leaf in parameters.leaves.items()}
+    check_parameters(path, stored, shapes)
+    parameters.become(stored)
+    fit = Fit(guide=guide, params=parameters.detached(), seconds={})
+    if "course" in tree:
+        fill_course(fit, tree["course"])
+    return fit
+
+
+def _run(model: Callable, guide: Callable, data: tuple, named: dict[str, Any]) -> None:
+    """Run guide and model, which makes their parameters."""
+    trace = poutine.trace(guide).get_trace(*data, **named)
+    poutine.block(poutine.replay(model, trace=trace), expose_types=["param"])(*data, **named)
+
+
+def stored_training(model: Callable, guide: Callable, data: tuple, named: dict) -> StoredTraining:
+    """What reads and writes files of a model and a guide.
+
+    Args:
+        model: the model.
+        guide: the guide.
+        data: arguments of both.
+        named: likewise, by name.
+    """
+    signature = model_signature(model, data, named)
+    return StoredTraining("pyro_moments", PACKAGES, guide, signature, _to_array)
+
+
+def model_signature(model: Callable, data: tuple, named: dict[str, Any]) -> Signature:
+    """What is fixed of a model, from a run that leaves nothing behind.
+
+    Args:
+        model: the model.
+        data: its arguments.
+        named: likewise, by name.
+    """
+    started = InitMessenger(_start)(model)
+    with undrawn(), torch.no_grad(), poutine.block(), pyro.get_param_store().scope():
+        trace = poutine.trace(started).get_trace(*data, **named)
+    return {
+        name: site_signature(
+            type(without_wrappers(site["fn"])).__name__,
+            site["fn"].event_shape,  # type: ignore[attr-defined]
+            site["is_observed"],
+        )
+        for name, site in prune_subsample_sites(trace).nodes.items()
+        if site["type"] == "sample" and not (site["infer"] or {}).get("_deterministic")
+    }
+
+
+def _start(site: dict) -> Any:
+    """An initial value in the precision that is computed with."""
+    value: Any = init_to_network(site)
+    return value.to(torch.get_default_dtype()) if value.is_floating_point() else value
+
+
+def _to_array(leaf: Any) -> np.ndarray | None:
+    if isinstance(leaf, torch.Tensor):
+        return leaf.detach().cpu().numpy()
+    return leaf if isinstance(leaf, np.ndarray) else None
