@@ -210,7 +210,8 @@ Args:
         arguments by name if a mini-batch is a dictionary, in order if it is a list.
     objective: an ELBO; by default ``DeterministicELBO()``.
     method: ``"adam"``; or, for a deterministic loss of all data, ``"lbfgs"``, or ``"newton"`` with
-        the dense Hessian of up to 1000 parameters, both by SciPy.
+        the dense Hessian of up to 1000 parameters, and Hessian–vector products beyond, both by
+        SciPy.
     steps: largest number of steps; by default 2000, 5000 and 500.
     tolerance: where a deterministic method has converged: for ``"newton"`` the Newton decrement
         ½ gᵀ H⁻¹ g in nats, for ``"lbfgs"`` the relative change of the loss in ten steps; by
@@ -246,7 +247,7 @@ Args:
 FIT_ERRORS = """
 Raises:
     ValueError: if options are unknown or do not go together, the method needs a deterministic
-        loss and this one is not, or fewer parameters, or a finite loss at the start; if it is not
+        loss and this one is not, or a finite loss at the start; if it is not
         clear how a mini-batch is to be scaled; if the order of a loader cannot be restored.
     StoredFileError: if the checkpoint is damaged, or of another fit.
     UnsupportedMoments: if the model leaves the supported operations.

@@ -8,9 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from moment_calculus.optimisation.minimisation import METHODS, Objective
+from moment_calculus.optimisation.lbfgs import lbfgs
+from moment_calculus.optimisation.newton import newton
 from moment_calculus.optimisation.outcome import Course, Outcome
 from moment_calculus.optimisation.progress import Bar
+from moment_calculus.optimisation.rounds import Objective
+
+METHODS = {"newton": newton, "lbfgs": lbfgs}
 
 
 def check_deterministic(one: float, other: float) -> None:

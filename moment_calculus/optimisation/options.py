@@ -8,7 +8,7 @@ from typing import Any
 
 from moment_calculus.optimisation.batches import Loaded, Shuffled, Whole, is_loader
 from moment_calculus.optimisation.loaders import RandomState
-from moment_calculus.optimisation.minimisation import METHODS
+from moment_calculus.optimisation.minimiser import METHODS
 from moment_calculus.optimisation.training import Plan, Progress
 from moment_calculus.optimisation.warm_up import WarmUp, warm_up
 

@@ -21,10 +21,10 @@ from moment_calculus.hosts.docstrings import FIT_ARGUMENTS, FIT_ERRORS, document
 from moment_calculus.hosts.mini_batches import PlateScaling
 from moment_calculus.hosts.stored import data_digest
 from moment_calculus.optimisation.batches import Loaded, Whole, arguments_of, first_of
-from moment_calculus.optimisation.minimisation import started
 from moment_calculus.optimisation.minimiser import Minimiser
 from moment_calculus.optimisation.options import LEARNING_RATE, STRETCH, Options
 from moment_calculus.optimisation.outcome import Course, Fit
+from moment_calculus.optimisation.rounds import started
 from moment_calculus.optimisation.training import Progress, Trainer, train
 from numpyro_moments.fitting.gradients import Gradients
 from numpyro_moments.fitting.objective import FlatLoss

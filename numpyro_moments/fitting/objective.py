@@ -12,8 +12,8 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from numpyro.infer import SVI
 
-from moment_calculus.optimisation.minimisation import Objective
 from moment_calculus.optimisation.minimiser import check_deterministic
+from moment_calculus.optimisation.rounds import Objective
 
 
 @dataclass(frozen=True)
@@ -60,6 +60,8 @@ class FlatLoss:
         """
         both = jax.jit(jax.value_and_grad(lambda x: self.loss(unravel(x), self.key)))
         hessian = jax.jit(jax.hessian(lambda x: self.loss(unravel(x), self.key)))
+        slope_of = jax.grad(lambda x: self.loss(unravel(x), self.key))
+        along = jax.jit(lambda x, direction: jax.jvp(slope_of, (x,), (direction,))[1])
         units = jax.jit(lambda x: ravel_pytree(self._units(unravel(x)))[0])
         dtype, params = flat.dtype, unravel(flat)
         named = _scales(params)
@@ -71,9 +73,14 @@ class FlatLoss:
             value, slope = both(jnp.asarray(place, dtype))
             return float(value), np.asarray(slope, np.float64)
 
+        def curvature_along(place: np.ndarray, direction: np.ndarray) -> np.ndarray:
+            found = along(jnp.asarray(place, dtype), jnp.asarray(direction, dtype))
+            return np.asarray(found, np.float64)
+
         return Objective(
             value_and_slope,
             lambda place: np.asarray(hessian(jnp.asarray(place, dtype)), np.float64),
+            curvature_along,
             lambda place: np.asarray(units(jnp.asarray(place, dtype)), np.float64),
             float(jnp.finfo(dtype).eps),
             np.asarray(are_scales),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from os import PathLike
 from typing import Any
@@ -62,7 +63,9 @@ def load(
     tree = stored_training(model, guide, data, named).read(path, whole=False)
     params = {name: stored_array(part) for name, part in tree["parameters"].items()}
     bind(guide, model, params)
-    shapes = _parameter_shapes(model, guide, params, data, named)
+    double = any(part.dtype == np.float64 for part in params.values())
+    with jax.enable_x64(True) if double else contextlib.nullcontext():
+        shapes = _parameter_shapes(model, guide, params, data, named)
     check_parameters(path, tree["parameters"], shapes)
     fit = Fit(guide=guide, params=params, seconds={})
     if "course" in tree:

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from moment_calculus.optimisation.minimisation import Objective
 from moment_calculus.optimisation.minimiser import check_deterministic
+from moment_calculus.optimisation.rounds import Objective
 from pyro_moments.fitting.parameters import Parameters, as_array
 
 
@@ -48,17 +48,32 @@ class FlatLoss:
             slopes = torch.autograd.grad(loss, leaves, materialize_grads=True)
             return loss.item(), np.concatenate([as_array(slope) for slope in slopes])
 
-        def curvature(place: np.ndarray) -> np.ndarray:
+        slopes_at: dict[tuple, torch.Tensor] = {}  # the last, by versions of the leaves
+
+        def slope_at(place: np.ndarray) -> torch.Tensor:
+            """With its graph, which is kept: many products are asked for at one place."""
             self.parameters.move(place)
-            slopes = torch.autograd.grad(
-                self.smooth_loss(), leaves, create_graph=True, materialize_grads=True
+            versions = tuple(leaf._version for leaf in leaves)
+            if versions not in slopes_at:
+                slopes_at.clear()
+                slopes = torch.autograd.grad(
+                    self.smooth_loss(), leaves, create_graph=True, materialize_grads=True
+                )
+                slopes_at[versions] = torch.cat([slope.reshape(-1) for slope in slopes])
+            return slopes_at[versions]
+
+        def along(slope: torch.Tensor, direction: Any = None) -> np.ndarray:
+            parts = torch.autograd.grad(
+                slope, leaves, direction, retain_graph=True, materialize_grads=True
             )
-            flat = torch.cat([slope.reshape(-1) for slope in slopes])
-            rows = [
-                torch.autograd.grad(slope, leaves, retain_graph=True, materialize_grads=True)
-                for slope in flat
-            ]
-            return np.stack([np.concatenate([as_array(part) for part in row]) for row in rows])
+            return np.concatenate([as_array(part) for part in parts])
+
+        def curvature(place: np.ndarray) -> np.ndarray:
+            return np.stack([along(slope) for slope in slope_at(place)])
+
+        def curvature_along(place: np.ndarray, direction: np.ndarray) -> np.ndarray:
+            slope = slope_at(place)
+            return along(slope, torch.as_tensor(direction).to(slope))
 
         named = self._scales()
         scales = [
@@ -68,6 +83,7 @@ class FlatLoss:
         return Objective(
             value_and_slope,
             curvature,
+            curvature_along,
             self._units,
             precision,
             np.concatenate([np.zeros(0, bool), *scales]),

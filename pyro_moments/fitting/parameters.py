@@ -123,7 +123,9 @@ class Parameters:
         start = 0
         for leaf in self.leaves.values():
             part = place[start : start + leaf.numel()].reshape(tuple(leaf.shape))
-            leaf.copy_(torch.as_tensor(part))
+            moved = torch.as_tensor(part).to(leaf)
+            if not torch.equal(moved, leaf):  # graphs of the old place stay valid otherwise
+                leaf.copy_(moved)
             start += leaf.numel()
 
 

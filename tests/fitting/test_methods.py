@@ -97,6 +97,38 @@ def test_a_conjugate_posterior_is_found(host, method):
         assert fit.decrement <= 1e-9
 
 
+MANY = 600  # slopes, whose locations and scales are more than a dense Hessian is taken of
+WIDE = rng.normal(size=(900, MANY)) * np.geomspace(1e-2, 1e2, MANY)
+HEIGHTS = WIDE @ (rng.normal(size=MANY) / np.geomspace(1e-2, 1e2, MANY)) + rng.normal(size=900)
+
+
+def numpyro_wide(x, y):
+    slopes = numpyro.sample("slopes", numpyro_dist.Normal(0.0, 10.0).expand([MANY]).to_event(1))
+    with numpyro.plate("data", len(y)):
+        numpyro.sample("obs", numpyro_dist.Normal(x @ slopes, 1.0), obs=y)
+
+
+def pyro_wide(x, y):
+    ten = torch.tensor(10.0, dtype=x.dtype)
+    slopes = pyro.sample("slopes", pyro_dist.Normal(0.0, ten).expand([MANY]).to_event(1))
+    with pyro.plate("data", len(y)):
+        pyro.sample("obs", pyro_dist.Normal(x @ slopes, 1.0), obs=y)
+
+
+def test_beyond_a_dense_hessian_newton_finds_the_conjugate_posterior(host):
+    package, array, *_ = HOSTS[host]
+    model = numpyro_wide if host == "numpyro" else pyro_wide
+    data = (WIDE, HEIGHTS) if host == "numpyro" else (array(WIDE), array(HEIGHTS))
+    fit = package.fit(model, package.DVIGuide(), *data, method="newton", float64=True)
+    loc = np.asarray(next(value for name, value in fit.params.items() if "loc" in name))
+    exact_precision = WIDE.T @ WIDE + np.eye(MANY) / 100
+    exact = np.linalg.solve(exact_precision, WIDE.T @ HEIGHTS)
+    deviations = np.diag(exact_precision) ** -0.5
+    assert fit.converged, fit.reason
+    assert fit.decrement <= 1e-9
+    np.testing.assert_allclose(loc / deviations, exact / deviations, atol=1e-3)
+
+
 def test_both_hosts_and_methods_agree_on_a_logistic_regression():
     pyro.clear_param_store()
     torch.manual_seed(0)

@@ -5,21 +5,14 @@ from __future__ import annotations
 import json
 import os
 import pickle
-import signal
 import struct
-import subprocess
-import sys
-import time
 
-import jax.numpy as jnp
 import numpy as np
 import numpyro
 import pyro
 import pytest
-import torch
-from torch.utils.data import DataLoader, TensorDataset
 
-from tests.fitting.models import HOSTS, X, Y, fresh
+from tests.fitting.models import HOSTS, fresh
 
 
 @pytest.fixture(params=HOSTS)
@@ -233,138 +226,9 @@ def test_damaged_and_foreign_files_are_refused(tmp_path, monkeypatch, name):
     assert not (tmp_path / "executed").exists()
 
 
-SOURCES = {
-    "all data": lambda host: (((host.x, host.y)), {}),
-    "shuffled rows": lambda host: ((host.x, host.y), {"batch_size": 32, "kl_warm_up": 20}),
-    "a loader": lambda host: (
-        (
-            DataLoader(
-                TensorDataset(torch.tensor(X), torch.tensor(Y)),
-                batch_size=32,
-                shuffle=True,
-                generator=torch.Generator().manual_seed(2) if host.name == "numpyro" else None,
-            ),
-        ),
-        {},
-    ),
-    "lbfgs": lambda host: ((host.x, host.y), {"method": "lbfgs"}),
-    "newton": lambda host: ((host.x, host.y), {"method": "newton"}),
-    "held out": lambda host: (host.rows(0, 64), {"held_out": host.rows(64, 96)}),
-}
-
-
-class Interrupted(Exception):
-    """What ends a training in its midst."""
-
-
-@pytest.mark.parametrize("name", SOURCES)
-def test_an_interrupted_fit_ends_as_if_it_had_not_been(host, tmp_path, name):
-    """Parameters and losses are equal bit for bit."""
-    path, every = tmp_path / "checkpoint", 3 if name in ("newton", "lbfgs") else 16
-
-    def interrupt(progress):
-        if progress.step > 2 * every:
-            raise Interrupted
-
-    def train(**options):
-        fresh(host.name)
-        data, settings = SOURCES[name](host)
-        options = {"steps": 100, "every": every, **settings, **options}
-        return host.fit(host.regression, *data, **options)
-
-    whole = train(callback=lambda progress: None)
-    with pytest.raises(Interrupted):
-        train(checkpoint=path, callback=interrupt)
-    resumed = train(checkpoint=path)
-    again = train(checkpoint=path)  # nothing is left to be done
-    for fit in (resumed, again):
-        assert (fit.losses, fit.reason, fit.steps) == (whole.losses, whole.reason, whole.steps)
-        assert fit.held_out == whole.held_out
-        for key, value in whole.params.items():
-            np.testing.assert_array_equal(np.asarray(fit.params[key]), np.asarray(value))
-    fresh(host.name)
-    loaded = host.package.load(path, host.regression, host.package.DVIGuide(), host.x)
-    np.testing.assert_array_equal(host.location(loaded), host.location(whole))
-
-
-def test_checkpoints_of_another_fit_are_refused(host, tmp_path):
-    path = tmp_path / "checkpoint"
-    options = {"steps": 20, "every": 10, "checkpoint": path}
-    host.fit(host.regression, host.x, host.y, **options)
-    error = host.package.StoredFileError
-    for changes, message in (
-        ({"learning_rate": 0.5}, "learning_rate was None, and is 0.5 now"),
-        ({"every": 5}, "every was 10, and is 5 now"),
-    ):
-        fresh(host.name)
-        with pytest.raises(error, match=f"checkpoint of another fit: {message}"):
-            host.fit(host.regression, host.x, host.y, **{**options, **changes})
-    fresh(host.name)
-    with pytest.raises(error, match="checkpoint of another fit: data was"):
-        host.fit(host.regression, host.x, host.y + 1, **options)
-    fresh(host.name)
-    longer = host.fit(host.regression, host.x, host.y, **{**options, "steps": 40})
-    assert longer.steps == 40
-
-
 def test_a_file_of_parameters_is_no_checkpoint(host, tmp_path):
     path = tmp_path / "trained.safetensors"
     saved(host, path)
     fresh(host.name)
     with pytest.raises(host.package.StoredFileError, match=r"was None, and is|no state of a fit"):
         host.fit(host.regression, host.x, host.y, checkpoint=path)
-
-
-class Backwards(torch.utils.data.Sampler):
-    """A sampler of the user's."""
-
-    def __iter__(self):
-        return iter(range(95, -1, -1))
-
-    def __len__(self):
-        return 96
-
-
-def test_orders_that_cannot_be_restored_are_refused(host, tmp_path):
-    data = TensorDataset(torch.tensor(X), torch.tensor(Y))
-    options = {"checkpoint": tmp_path / "checkpoint", "steps": 3}
-    with pytest.raises(ValueError, match="order of the sampler Backwards cannot be restored"):
-        host.fit(host.regression, DataLoader(data, 32, sampler=Backwards()), **options)
-    with pytest.raises(ValueError, match=r"order of a list_iterator cannot be restored"):
-        host.fit(host.regression, iter([host.rows(0, 32)]), rows=96, **options)
-    if host.name == "numpyro":
-        with pytest.raises(ValueError, match="give it a generator of its own"):
-            host.fit(host.regression, DataLoader(data, 32, shuffle=True), **options)
-
-
-KILLED = """
-import sys, time
-import numpy as np
-from tests.fitting.models import fresh
-host = fresh(sys.argv[1])
-slowly = lambda progress: (print(progress.step, flush=True), time.sleep(0.05))[0]
-options = {"batch_size": 32, "steps": 60, "every": 4, "checkpoint": sys.argv[2]}
-fit = host.fit(host.regression, host.x, host.y, callback=slowly, **options)
-np.save(sys.argv[3], np.concatenate([host.location(fit), fit.losses]))
-"""
-
-
-@pytest.mark.slow
-def test_a_killed_fit_ends_as_if_it_had_not_been(host, tmp_path):
-    """SIGKILL at random moments, as often as it takes."""
-    random = np.random.default_rng(0)
-    whole = host.fit(host.regression, host.x, host.y, batch_size=32, steps=60, every=4)
-    result, kills = tmp_path / "result.npy", 0
-    command = [sys.executable, "-c", KILLED, host.name, tmp_path / "checkpoint", result]
-    while not result.exists():
-        process = subprocess.Popen(command, stdout=subprocess.PIPE)
-        process.stdout.readline()  # it has begun
-        if kills < 3:
-            time.sleep(random.uniform(0, 0.3))
-            process.send_signal(signal.SIGKILL)
-            kills += 1
-        process.wait()
-    expected = np.concatenate([host.location(whole), whole.losses])
-    np.testing.assert_array_equal(np.load(result), expected)
-    assert kills == 3
-    assert jnp.isfinite(expected).all()

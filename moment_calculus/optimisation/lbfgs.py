@@ -1,0 +1,71 @@
+"""L-BFGS, by SciPy."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from moment_calculus.optimisation.decrement import ROUNDING
+from moment_calculus.optimisation.outcome import Outcome
+from moment_calculus.optimisation.rounds import (
+    Objective,
+    Report,
+    Round,
+    in_rounds,
+    limits,
+    started,
+)
+
+MEMORY = 20  # pairs of steps that it keeps
+LOCATING = 50  # of its steps that move locations alone, at most
+
+
+def lbfgs(
+    objective: Objective,
+    start: np.ndarray | Outcome,
+    steps: int | None = None,
+    tolerance: float | None = None,
+    report: Report = None,
+) -> Outcome:
+    """L-BFGS (SciPy's ``L-BFGS-B``); its first steps move the locations alone.
+
+    Scales move more easily at first: those of a network would go to the prior's, where no data is
+    explained, before its weights find any.
+
+    Args:
+        objective: the loss.
+        start: parameters to begin with, or an outcome to go on from.
+        steps: largest number of steps; by default 5000.
+        tolerance: relative change of the loss in ten steps at which it has converged; by default
+            1e-9, and never below what the precision of the loss shows.
+        report: told of the loss after every step.
+    """
+    steps, tolerance = limits(steps, tolerance, 5000)
+    outcome = started(objective, start)
+    if outcome.begun is None:
+        if objective.scales is not None and objective.scales.any():
+            free = ~objective.scales
+            held = replace(objective, units=lambda place: objective.units(place) * free)
+            _lbfgs(held, outcome, min(LOCATING, steps), 1e-3, report)
+        if outcome.converged or outcome.steps >= LOCATING or outcome.steps < steps:
+            outcome.begun = outcome.steps + 1  # what was before is of no account
+    if outcome.begun is None:
+        return outcome
+    return _lbfgs(objective, outcome, steps, tolerance, report)
+
+
+def _lbfgs(
+    objective: Objective, outcome: Outcome, steps: int, tolerance: float, report: Report
+) -> Outcome:
+    begun = 1 if outcome.begun is None else outcome.begun
+
+    def finished(current: Round, at: np.ndarray) -> str:
+        recent = outcome.losses[begun:][-11:]
+        change = (max(recent) - recent[-1]) / max(abs(recent[-1]), np.finfo(float).tiny)
+        outcome.change = change
+        flat = len(recent) == 11 and change <= max(tolerance, ROUNDING * objective.precision)
+        return f"in ten steps the loss changed by less than {tolerance:.0e}" if flat else ""
+
+    options = {"maxcor": MEMORY, "ftol": 0.0, "gtol": 0.0, "maxls": 40}
+    return in_rounds(objective, outcome, steps, finished, "L-BFGS-B", options, report)
