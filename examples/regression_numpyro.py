@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -11,28 +11,26 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
+import optax
 from numpyro import handlers
 from numpyro.infer import TraceMeanField_ELBO
-from numpyro.infer.elbo import ELBO
-from numpyro.optim import Adam
 from regression import Schedule, Split
 
-from numpyro_moments import SVI, DeterministicELBO, DVIGuide, EmpiricalBayesNormal, predict
+from numpyro_moments import DeterministicELBO, DVIGuide, EmpiricalBayesNormal, fit, predict
 
 Parameters = dict[str, jax.Array]
 
 
-def heteroscedastic_network(hidden: int, rows: int) -> Callable:
+def heteroscedastic_network(hidden: int) -> Callable:
     """One hidden ReLU layer and two outputs: the location and the log variance of the noise.
 
-    Every weight matrix and bias vector has an empirical-Bayes prior of its own. `rows` is the size
-    of the whole data set: the likelihood of a mini-batch is scaled up to it.
+    Every weight matrix and bias vector has an empirical-Bayes prior of its own.
     """
 
     def model(x: jax.Array, y: jax.Array | None = None) -> jax.Array:
         out = bayesian_linear("output", jax.nn.relu(bayesian_linear("hidden", x, hidden)), 2)
         loc, scale = out[..., 0], jnp.exp(0.5 * out[..., 1])
-        with handlers.scale(scale=rows / len(x)), numpyro.plate("data", len(x)):
+        with numpyro.plate("data", len(x)):
             return numpyro.sample("obs", dist.Normal(loc, scale), obs=y)
 
     return model
@@ -69,61 +67,30 @@ METHODS = {
 }
 
 
-def fit(
-    split: Split, method: str, hidden: int, schedule: Schedule
-) -> Iterator[tuple[np.ndarray, np.ndarray] | float]:
-    """Train on a split and predict: losses, last (log density, mean) of the test rows."""
-    model = heteroscedastic_network(hidden, len(split.x_train))
-    guide = make_guide(model)
-    params = yield from train(METHODS[method](), model, guide, split, schedule)
-    log_prob = sampled_log_prob if method == "mcvi" else analytic_log_prob
-    yield tuple(map(np.asarray, log_prob(model, guide, params, split.x_test, split.y_test)))
+def train_and_predict(
+    split: Split, method: str, hidden: int, schedule: Schedule, progress_bar: bool | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Log density and mean of the test rows.
 
-
-def train(
-    elbo: ELBO, model: Callable, guide: DVIGuide, split: Split, schedule: Schedule
-) -> Iterator[float]:
-    """Take Adam steps on mini-batches, yielding each loss; returns the parameters.
-
-    An epoch is one compiled loop.
+    The learning rate rises over the first 30 % of the steps, then falls to zero.
     """
-    x, y = jnp.asarray(split.x_train), jnp.asarray(split.y_train)
-    svi = SVI(model, guide, Adam(one_cycle(schedule.learning_rate, schedule.steps)), elbo)
-    state = svi.init(jax.random.key(schedule.seed), x[:1], y[:1])
-    random = np.random.default_rng(schedule.seed)
-
-    @jax.jit
-    def epoch(state: Any, batches: jax.Array) -> tuple[Any, jax.Array]:
-        return jax.lax.scan(lambda state, rows: svi.update(state, x[rows], y[rows]), state, batches)
-
-    taken = 0
-    while taken < schedule.steps:
-        batches = mini_batches(random, len(x), schedule.batch_size)[: schedule.steps - taken]
-        state, losses = epoch(state, batches)
-        yield from map(float, losses)
-        taken += len(batches)
-    return svi.get_params(state)
-
-
-def one_cycle(peak: float, steps: int) -> Callable[[jax.Array], jax.Array]:
-    """A learning rate that rises over the first 30 % of the steps, then falls to zero."""
-    summit = 0.3 * steps - 1
-
-    def cosine(start: float, end: float, share: jax.Array) -> jax.Array:
-        return end + (start - end) / 2 * (1 + jnp.cos(jnp.pi * jnp.clip(share, 0, 1)))
-
-    def rate(step: jax.Array) -> jax.Array:
-        rising = cosine(peak / 25, peak, step / summit)
-        falling = cosine(peak, peak / 25e4, (step - summit) / (steps - 1 - summit))
-        return jnp.where(step <= summit, rising, falling)
-
-    return rate
-
-
-def mini_batches(random: np.random.Generator, rows: int, batch_size: int) -> np.ndarray:
-    """Row indices of the mini-batches of an epoch [batches, size]; a small remainder is skipped."""
-    size = min(batch_size, rows)
-    return random.permutation(rows)[: rows - rows % size].reshape(-1, size)
+    model = heteroscedastic_network(hidden)
+    trained = fit(
+        model,
+        make_guide(model),
+        split.x_train,
+        split.y_train,
+        objective=METHODS[method](),
+        steps=schedule.steps,
+        batch_size=schedule.batch_size,
+        learning_rate=optax.cosine_onecycle_schedule(schedule.steps, schedule.learning_rate),
+        every=1000,
+        seed=schedule.seed,
+        progress_bar=progress_bar,
+    )
+    log_prob = sampled_log_prob if method == "mcvi" else analytic_log_prob
+    found, mean = log_prob(model, trained.guide, trained.params, split.x_test, split.y_test)
+    return np.asarray(found), np.asarray(mean)
 
 
 def sampled_log_prob(

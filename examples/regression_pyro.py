@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 import pyro
@@ -10,31 +10,29 @@ import pyro.distributions as dist
 import torch
 from pyro import poutine
 from pyro.infer import TraceMeanField_ELBO
-from pyro.infer.elbo import ELBO
 from pyro.nn import PyroModule, PyroSample
 from regression import Schedule, Split
 from torch import Tensor, nn
+from torch.optim.lr_scheduler import OneCycleLR
 
-from pyro_moments import DeterministicELBO, DVIGuide, EmpiricalBayesNormal, predict
+from pyro_moments import DeterministicELBO, DVIGuide, EmpiricalBayesNormal, fit, predict
 
 
 class HeteroscedasticNetwork(PyroModule):
     """One hidden ReLU layer and two outputs: the location and the log variance of the noise.
 
-    Every weight matrix and bias vector has an empirical-Bayes prior of its own. `rows` is the size
-    of the whole data set: the likelihood of a mini-batch is scaled up to it.
+    Every weight matrix and bias vector has an empirical-Bayes prior of its own.
     """
 
-    def __init__(self, inputs: int, hidden: int, rows: int) -> None:
+    def __init__(self, inputs: int, hidden: int) -> None:
         super().__init__()
-        self.rows = rows
         self.hidden = bayesian_linear(inputs, hidden)
         self.output = bayesian_linear(hidden, 2)
 
     def forward(self, x: Tensor, y: Tensor | None = None) -> Tensor:
         out = self.output(torch.relu(self.hidden(x)))
         loc, scale = out[..., 0], torch.exp(0.5 * out[..., 1])
-        with poutine.scale(scale=self.rows / len(x)), pyro.plate("data", len(x)):
+        with pyro.plate("data", len(x)):
             return pyro.sample("obs", dist.Normal(loc, scale), obs=y)
 
 
@@ -65,58 +63,39 @@ METHODS = {
 }
 
 
-def fit(
-    split: Split, method: str, hidden: int, schedule: Schedule
-) -> Iterator[tuple[np.ndarray, np.ndarray] | float]:
-    """Train on a split and predict: losses, last (log density, mean) of the test rows."""
+def train_and_predict(
+    split: Split, method: str, hidden: int, schedule: Schedule, progress_bar: bool | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Log density and mean of the test rows.
+
+    The learning rate rises over the first 30 % of the steps, then falls to zero.
+    """
     torch.set_num_threads(1)
-    pyro.settings.set(module_local_params=True)  # the optimiser takes them from the guide
+    pyro.settings.set(module_local_params=True)  # two trainings share nothing
     pyro.enable_validation(False)
     pyro.set_rng_seed(schedule.seed)
     x_train, y_train, x_test, y_test = map(
         torch.as_tensor, (split.x_train, split.y_train, split.x_test, split.y_test)
     )
-    model = HeteroscedasticNetwork(x_train.shape[1], hidden, len(x_train))
-    guide = make_guide(model)
-    yield from train(METHODS[method](), model, guide, x_train, y_train, schedule)
-    log_prob = sampled_log_prob if method == "mcvi" else analytic_log_prob
-    yield tuple(part.numpy() for part in log_prob(model, guide, x_test, y_test))
-
-
-def train(
-    elbo: ELBO,
-    model: PyroModule,
-    guide: DVIGuide,
-    x: Tensor,
-    y: Tensor,
-    schedule: Schedule,
-) -> Iterator[float]:
-    """Take Adam steps on mini-batches, yielding each loss.
-
-    The learning rate rises over the first 30 % of the steps, then falls to zero. One optimiser of
-    all parameters takes half the time of `SVI.step`, which has one for every parameter.
-    """
-    loss_of = elbo(model, guide)
-    loss_of(x[:1], y[:1])  # makes the parameters
-    optimiser = torch.optim.Adam(guide.parameters(), lr=schedule.learning_rate)
-    cycle = torch.optim.lr_scheduler.OneCycleLR(
-        optimiser, schedule.learning_rate, total_steps=schedule.steps, cycle_momentum=False
+    model = HeteroscedasticNetwork(x_train.shape[1], hidden)
+    guide, rate = make_guide(model), schedule.learning_rate
+    cycle = partial(OneCycleLR, max_lr=rate, total_steps=schedule.steps, cycle_momentum=False)
+    fit(
+        model,
+        guide,
+        x_train,
+        y_train,
+        objective=METHODS[method](),
+        steps=schedule.steps,
+        batch_size=schedule.batch_size,
+        optimiser=partial(torch.optim.Adam, lr=rate),
+        scheduler=cycle,
+        seed=schedule.seed,
+        progress_bar=progress_bar,
     )
-    batches = mini_batches(len(x), schedule.batch_size)
-    for _, rows in zip(range(schedule.steps), batches, strict=False):
-        loss = loss_of(x[rows], y[rows])
-        optimiser.zero_grad()
-        loss.backward()
-        optimiser.step()
-        cycle.step()
-        yield loss.item()
-
-
-def mini_batches(rows: int, batch_size: int) -> Iterator[Tensor]:
-    """Row indices of mini-batches, shuffled anew in every epoch; a small remainder is skipped."""
-    size = min(batch_size, rows)
-    while True:
-        yield from torch.randperm(rows)[: rows - rows % size].split(size)
+    log_prob = sampled_log_prob if method == "mcvi" else analytic_log_prob
+    found, mean = log_prob(model, guide, x_test, y_test)
+    return found.numpy(), mean.numpy()
 
 
 @torch.no_grad()

@@ -96,28 +96,17 @@ def run(job: tuple[argparse.Namespace, int]) -> tuple[int, float, float]:
 
 def fit_and_score(split: Split, options: argparse.Namespace, number: int) -> tuple[float, float]:
     backend = importlib.import_module(f"regression_{options.backend}")
-    rows = len(split.x_train)
-    batch_size = min(options.batch_size, rows)
+    batch_size = min(options.batch_size, len(split.x_train))
     seed = 1000 * options.seed + number
     schedule = Schedule(options.steps, batch_size, options.learning_rate, seed)
-    results = backend.fit(split, options.method, HIDDEN.get(options.set, 50), schedule)
-    return scores(split, *show_epochs(results, options, rows // batch_size))
+    shown = False if options.workers > 1 else None  # where one process owns the terminal
+    hidden = HIDDEN.get(options.set, 50)
+    return scores(split, *backend.train_and_predict(split, options.method, hidden, schedule, shown))
 
 
 def number_of_steps(rows: int, batch_size: int) -> int:
     """300 epochs, but neither too few for a small set nor too many on a large one."""
     return min(max(300 * rows // batch_size, 12_000), 40_000)
-
-
-def show_epochs(results: Iterator, options: argparse.Namespace, steps_per_epoch: int) -> tuple:
-    """Run the training, with a bar over the epochs where one process owns the terminal."""
-    epochs, hidden = options.steps // steps_per_epoch, options.workers > 1
-    with tqdm(total=epochs, unit="epoch", leave=False, disable=hidden) as bar:
-        for step, result in enumerate(results, start=1):
-            if step <= options.steps and step % steps_per_epoch == 0:
-                bar.set_postfix(loss=f"{result:.0f}", refresh=False)
-                bar.update()
-    return result  # the last one: predictions of the test rows
 
 
 def report(options: argparse.Namespace, results: list[tuple[int, float, float]]) -> None:
