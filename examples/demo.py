@@ -66,7 +66,7 @@ def report(run: Run, split: Split) -> None:
         moments = [run.seconds[-1] / 2**k for k in (4, 3, 2, 1, 0)]
         places = np.searchsorted(run.seconds, moments)
         trace = "  ".join(f"{run.seconds[i]:.1f} s {run.elbos[i]:.1f}" for i in places)
-        print(f"{'':5s} {len(run.elbos)} steps; ELBO after {trace}")
+        print(f"{'':5s} ELBO after {trace}")
 
 
 def compare(runs: list[Run], split: Split, rows: int = 5) -> None:

@@ -12,11 +12,10 @@ import numpyro
 import numpyro.distributions as dist
 from jax import random
 from numpyro.infer import MCMC, NUTS, TraceMeanField_ELBO
-from regression import Run, Split
+from numpyro.infer.elbo import ELBO
+from regression import Clock, Run, Split
 
-from numpyro_moments import SVI, DeterministicELBO, DVIGuide, EmpiricalBayesNormal, predict
-
-STEPS_AT_ONCE = 50
+from numpyro_moments import DeterministicELBO, DVIGuide, EmpiricalBayesNormal, fit, predict
 
 
 def network(x: jax.Array, y: jax.Array | None = None) -> jax.Array:
@@ -36,29 +35,15 @@ def layer(name: str, x: jax.Array, outputs: int) -> jax.Array:
 def runs(split: Split, options) -> Iterator[Run]:
     """One model, three ways of inference."""
     for label, elbo in (("DVI", DeterministicELBO()), ("MCVI", TraceMeanField_ELBO())):
-        yield train(label, SVI(network, DVIGuide(), elbo), split, options.seconds)
+        yield train(label, elbo, split, Clock(options.seconds))
     yield sample(split, options.nuts)
 
 
-def train(label: str, svi: SVI, split: Split, seconds: float) -> Run:
-    x, y = jnp.asarray(split.x_train), jnp.asarray(split.y_train)
-
-    @jax.jit
-    def advance(state):
-        return jax.lax.scan(lambda state, _: svi.update(state, x, y), state, length=STEPS_AT_ONCE)
-
-    state = svi.init(random.key(0), x, y)
-    jax.block_until_ready(advance(state))  # outside the clock: XLA compiles here
-    times, elbos, start = [], [], time.perf_counter()
-    while not times or times[-1] < seconds:
-        before = times[-1] if times else 0.0
-        state, losses = jax.block_until_ready(advance(state))
-        now = time.perf_counter() - start
-        times.extend(np.linspace(before, now, STEPS_AT_ONCE + 1)[1:])
-        elbos.extend(-np.asarray(losses))
-    prediction = predict(network, svi.guide, svi.get_params(state), split.x_test)["obs"]
-    parts = prediction.mean, prediction.variance, prediction.epistemic_variance
-    return Run(label, *map(np.asarray, (*parts, prediction.log_prob(split.y_test))), times, elbos)
+def train(label: str, elbo: ELBO, split: Split, clock: Clock) -> Run:
+    data = split.x_train, split.y_train
+    trained = fit(network, DVIGuide(), *data, objective=elbo, callback=clock, **Clock.UNTIL)
+    prediction = predict(network, trained.guide, trained.params, split.x_test)["obs"]
+    return clock.run(label, prediction, prediction.log_prob(split.y_test))
 
 
 def sample(split: Split, draws: int) -> Run:

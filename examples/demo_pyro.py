@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 
-import numpy as np
 import pyro
 import pyro.distributions as dist
 import torch
 from pyro.infer import TraceMeanField_ELBO
+from pyro.infer.elbo import ELBO
 from pyro.nn import PyroModule, PyroSample
-from regression import Run, Split
+from regression import Clock, Run, Split
 from torch import Tensor, nn
 
-from pyro_moments import SVI, DeterministicELBO, DVIGuide, EmpiricalBayesNormal, predict
+from pyro_moments import DeterministicELBO, DVIGuide, EmpiricalBayesNormal, fit, predict
 
 
 class Network(PyroModule):
@@ -42,20 +41,15 @@ def runs(split: Split, options) -> Iterator[Run]:
     torch.set_num_threads(1)
     for label, elbo in (("DVI", DeterministicELBO()), ("MCVI", TraceMeanField_ELBO())):
         pyro.clear_param_store()
-        model = Network(split.x_train.shape[1])
-        yield train(label, SVI(model, DVIGuide(), elbo), split, options.seconds)
+        pyro.set_rng_seed(0)
+        yield train(label, elbo, split, Clock(options.seconds))
 
 
-def train(label: str, svi: SVI, split: Split, seconds: float) -> Run:
-    pyro.set_rng_seed(0)
+def train(label: str, elbo: ELBO, split: Split, clock: Clock) -> Run:
     x_train, y_train, x_test, y_test = map(
         torch.as_tensor, (split.x_train, split.y_train, split.x_test, split.y_test)
     )
-    svi.step(x_train, y_train)  # outside the clock: torch loads its optimisers here
-    times, elbos, start = [], [], time.perf_counter()
-    while not times or times[-1] < seconds:
-        elbos.append(-svi.step(x_train, y_train))
-        times.append(time.perf_counter() - start)
-    prediction = predict(svi.model, svi.guide, x_test)["obs"]
-    parts = prediction.mean, prediction.variance, prediction.epistemic_variance
-    return Run(label, *map(np.asarray, (*parts, prediction.log_prob(y_test))), times, elbos)
+    model, guide = Network(x_train.shape[1]), DVIGuide()
+    fit(model, guide, x_train, y_train, objective=elbo, callback=clock, **Clock.UNTIL)
+    prediction = predict(model, guide, x_test)["obs"]
+    return clock.run(label, prediction, prediction.log_prob(y_test))

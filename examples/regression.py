@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -40,6 +41,31 @@ class Run:
     log_prob: np.ndarray
     seconds: list[float]
     elbos: list[float]
+
+
+class Clock:
+    """Ends a training after some seconds, and writes down its ELBO on the way.
+
+    It begins after the first steps, so that compiling does not count.
+    """
+
+    UNTIL: ClassVar[dict] = {"steps": 10**7, "every": 25, "progress_bar": False}  # of a fit
+
+    def __init__(self, limit: float) -> None:
+        self.limit, self.start = limit, 0.0
+        self.seconds: list[float] = []
+        self.elbos: list[float] = []
+
+    def __call__(self, progress: Any) -> bool:
+        now = time.perf_counter()
+        self.start = self.start or now
+        self.seconds.append(now - self.start)
+        self.elbos.append(-progress.loss)
+        return self.seconds[-1] >= self.limit
+
+    def run(self, label: str, prediction: Any, log_prob: Any) -> Run:
+        parts = prediction.mean, prediction.variance, prediction.epistemic_variance, log_prob
+        return Run(label, *map(np.asarray, parts), self.seconds, self.elbos)
 
 
 def standardise(x: np.ndarray, y: np.ndarray, test: np.ndarray) -> Split:
