@@ -18,7 +18,7 @@ from moment_calculus.optimisation.rounds import (
 )
 
 MEMORY = 20  # pairs of steps that it keeps
-LOCATING = 50  # of its steps that move locations alone, at most
+LOCATING = 20  # of its steps that move locations alone, at most
 
 
 def lbfgs(
