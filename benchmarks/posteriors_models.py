@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-from posteriors_designs import Data, Design
+from posteriors_designs import DESIGNS, Data, Design
 
 
 @dataclass(frozen=True)
@@ -69,3 +71,47 @@ def eight_schools(host: Host, data: Data) -> Callable:
             sample("y", dist.Normal(mu + tau * standard, sigma), obs=y)
 
     return model
+
+
+@dataclass(frozen=True)
+class Posterior:
+    """A posterior of posteriordb.
+
+    Args:
+        name: there.
+        data: of its model.
+        reference: names, means and standard deviations of its parameters, by reference draws.
+        design: of a regression; None of the eight schools.
+    """
+
+    name: str
+    data: Data
+    reference: dict[str, Any]
+    design: Design | None
+
+    def model(self, host: Host) -> Callable:
+        return regression(host, self.design) if self.design else eight_schools(host, self.data)
+
+    def means(self, sites: dict[str, Any]) -> dict[str, Any]:
+        """Of the reference's parameters, by location and scale of each site."""
+        if self.design is None:
+            return _means_of_schools(sites)
+        means = dict(zip(self.design.coefficients(), sites["beta"][0], strict=True))
+        return {**means, "sigma": _positive_mean(*sites["sigma"])}
+
+
+def read(path: Path) -> Posterior:
+    posterior, design = json.loads(path.read_text()), DESIGNS.get(path.stem)
+    data = posterior["data"]
+    return Posterior(path.stem, data, posterior["reference"], design and design(data))
+
+
+def _means_of_schools(sites: dict[str, Any]) -> dict[str, Any]:
+    mu, tau, standard = sites["mu"][0], _positive_mean(*sites["tau"]), sites["theta_trans"][0]
+    schools = {f"theta[{i + 1}]": mu + tau * part for i, part in enumerate(standard)}
+    return {**schools, "mu": mu, "tau": tau}
+
+
+def _positive_mean(loc: Any, scale: Any) -> Any:
+    """E exp(x), the transform of both hosts."""
+    return np.exp(loc + scale**2 / 2)

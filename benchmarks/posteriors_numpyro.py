@@ -1,8 +1,9 @@
-"""Models of posteriordb trained in NumPyro."""
+"""Models of posteriordb trained, and sampled from, in NumPyro."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -10,7 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
+from numpyro.infer import MCMC, NUTS
 from posteriors_models import Host
+from posteriors_nuts import CHAINS, DRAWS
 
 from numpyro_moments import DVIGuide, Fit, fit
 
@@ -24,3 +27,32 @@ def trained(make: Callable[[], Callable], method: str) -> tuple[Fit, dict[str, A
     sites = {name.removesuffix("_auto_loc") for name in found.params if name.endswith("_loc")}
     part = lambda site, what: np.asarray(found.params[f"{site}_auto_{what}"])  # noqa: E731
     return found, {site: (part(site, "loc"), part(site, "scale")) for site in sites}
+
+
+def nuts(make: Callable[[], Callable], watch: Callable) -> None:
+    """Chain after chain, as ``MCMC`` runs them: each compiles anew, in every run."""
+    with jax.enable_x64(True):
+        _draw(_chain(make()), watch)
+
+
+def compiled_nuts(make: Callable[[], Callable]) -> Callable[[Callable], None]:
+    """The same chains as one function of their keys, compiled before it is watched."""
+    with jax.enable_x64(True):
+        return partial(_draw, jax.jit(_chain(make())).lower(jax.random.key(0)).compile())
+
+
+def _chain(model: Callable) -> Callable[[jax.Array], dict[str, jax.Array]]:
+    """The draws of a chain by its key."""
+    sampler = MCMC(NUTS(model), num_warmup=DRAWS, num_samples=DRAWS, progress_bar=False)
+
+    def draws(key: jax.Array) -> dict[str, jax.Array]:
+        sampler.run(key)
+        return sampler.get_samples()
+
+    return draws
+
+
+def _draw(chain: Callable, watch: Callable) -> None:
+    for key in jax.random.split(jax.random.key(0), CHAINS):
+        watch()
+        jax.block_until_ready(chain(key))

@@ -68,6 +68,8 @@ class Round:
     def curvature(self, steps: np.ndarray) -> np.ndarray:
         """Hessian by the steps."""
         matrix = self._once("curvature", steps, self.objective.curvature)
+        if not np.isfinite(matrix).all():
+            raise FloatingPointError("the curvature of the loss is not finite")
         return self.units[:, None] * matrix * self.units
 
     def curvature_along(self, steps: np.ndarray, direction: np.ndarray) -> np.ndarray:
@@ -157,15 +159,19 @@ def in_rounds(
             "trust-exact": {"hess": current.curvature},
             "trust-ncg": {"hessp": current.curvature_along},
         }
-        minimize(
-            current.value_and_slope,
-            np.zeros_like(outcome.place),
-            jac=True,
-            method=method,
-            callback=_watching(current, outcome, steps, finished, report),
-            options={**options, "maxiter": steps - before},
-            **curvatures.get(method, {}),
-        )
+        try:
+            minimize(
+                current.value_and_slope,
+                np.zeros_like(outcome.place),
+                jac=True,
+                method=method,
+                callback=_watching(current, outcome, steps, finished, report),
+                options={**options, "maxiter": steps - before},
+                **curvatures.get(method, {}),
+            )
+        except FloatingPointError as error:
+            outcome.stop(False, str(error))
+            break
         if outcome.steps == before:  # nothing was found below
             slope = current.value_and_slope(np.zeros_like(outcome.place))[1]
             outcome.stop(bool(0.5 * slope @ slope <= FLAT), "no step lowers the loss any more")

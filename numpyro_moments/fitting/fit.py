@@ -22,6 +22,7 @@ from moment_calculus.hosts.mini_batches import PlateScaling
 from moment_calculus.hosts.stored import data_digest
 from moment_calculus.optimisation.batches import Loaded, Whole, arguments_of, first_of
 from moment_calculus.optimisation.minimiser import Minimiser
+from moment_calculus.optimisation.newton import DENSE
 from moment_calculus.optimisation.options import LEARNING_RATE, STRETCH, Options
 from moment_calculus.optimisation.outcome import Course, Fit
 from moment_calculus.optimisation.rounds import started
@@ -172,11 +173,14 @@ def _minimiser(options: Options, problem: Problem, source: Whole, state: Any) ->
     loss = FlatLoss(problem.svi, state.rng_key, *data)
     flat, unravel = loss.starting(state)
     loss.check_deterministic(unravel(flat))
-    objective = loss.objective(flat, unravel)
+    objective, start = loss.objective(flat, unravel), np.asarray(flat, np.float64)
+    outcome = started(objective, start)
+    if options.method == "newton" and start.size <= DENSE:
+        objective.curvature(start)  # compiles it before the clock of the steps begins
     at = lambda place: unravel(jnp.asarray(place, flat.dtype))  # noqa: E731
     return Minimiser(
         objective,
-        started(objective, np.asarray(flat, np.float64)),
+        outcome,
         options.method,
         options.tolerance,
         lambda place: problem.svi.constrain_fn(at(place)),

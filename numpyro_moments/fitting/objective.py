@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import jax
@@ -48,8 +49,15 @@ class FlatLoss:
         Raises:
             ValueError: naming two values.
         """
-        keys = jax.random.split(self.key)
-        check_deterministic(*map(float, jax.vmap(self.loss, (None, 0))(params, keys)))
+        flat, unravel = ravel_pytree(params)
+        one, other = (self._both(unravel, flat, key)[0] for key in jax.random.split(self.key))
+        check_deterministic(float(one), float(other))
+
+    @cached_property
+    def _both(self) -> Callable:
+        """Loss and slope, compiled once: of ``unravel``, flat parameters and a key."""
+        loss = lambda unravel, flat, key: self.loss(unravel(flat), key)  # noqa: E731
+        return jax.jit(jax.value_and_grad(loss, argnums=1), static_argnums=0)
 
     def objective(self, flat: jax.Array, unravel: Callable) -> Objective:
         """For SciPy, compiled.
@@ -58,7 +66,6 @@ class FlatLoss:
             flat: parameters.
             unravel: what makes them a dictionary.
         """
-        both = jax.jit(jax.value_and_grad(lambda x: self.loss(unravel(x), self.key)))
         hessian = jax.jit(jax.hessian(lambda x: self.loss(unravel(x), self.key)))
         slope_of = jax.grad(lambda x: self.loss(unravel(x), self.key))
         along = jax.jit(lambda x, direction: jax.jvp(slope_of, (x,), (direction,))[1])
@@ -70,18 +77,18 @@ class FlatLoss:
         )
 
         def value_and_slope(place: np.ndarray) -> tuple[float, np.ndarray]:
-            value, slope = both(jnp.asarray(place, dtype))
+            value, slope = self._both(unravel, place.astype(dtype), self.key)
             return float(value), np.asarray(slope, np.float64)
 
         def curvature_along(place: np.ndarray, direction: np.ndarray) -> np.ndarray:
-            found = along(jnp.asarray(place, dtype), jnp.asarray(direction, dtype))
+            found = along(place.astype(dtype), direction.astype(dtype))
             return np.asarray(found, np.float64)
 
         return Objective(
             value_and_slope,
-            lambda place: np.asarray(hessian(jnp.asarray(place, dtype)), np.float64),
+            lambda place: np.asarray(hessian(place.astype(dtype)), np.float64),
             curvature_along,
-            lambda place: np.asarray(units(jnp.asarray(place, dtype)), np.float64),
+            lambda place: np.asarray(units(place.astype(dtype)), np.float64),
             float(jnp.finfo(dtype).eps),
             np.asarray(are_scales),
         )
