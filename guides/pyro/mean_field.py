@@ -24,7 +24,7 @@ from guides.families import mean_field
 from guides.families.initialization import checked_scale
 from guides.families.latent_site import LatentSite
 from guides.pyro.initialization import init_to_network
-from guides.pyro.supports import check_fixed_supports, is_real, sign
+from guides.pyro.supports import OnSupport, check_fixed_supports, is_real, sign
 from moment_calculus.hosts.docstrings import GUIDE_ERRORS, GUIDE_OPTIONS, documented
 
 
@@ -161,23 +161,46 @@ class DVIGuide(AutoGuide):
             with ExitStack() as stack:
                 for plate in site.plates:
                     stack.enter_context(plates[plate])
-                result[site.name] = pyro.sample(site.name, self._posterior(site))
+                result[site.name] = pyro.sample(
+                    site.name, self._posterior(site, *self._loc_and_scale(site.name))
+                )
         return result
 
-    def get_posterior(self) -> dict[str, dist.TorchDistribution]:
+    def get_posterior(
+        self, params: Mapping[str, torch.Tensor] | None = None
+    ) -> dict[str, dist.TorchDistribution]:
         """Posterior of every latent site.
+
+        Args:
+            params: of an earlier state, as ``fit`` returns them; by default those of now.
 
         Returns:
             Distributions by site name, on the sites' supports; of all elements of the plates.
         """
-        return {site.name: self._posterior(site) for site in self._known_sites()}
+        return {
+            site.name: self._posterior(site, *self._earlier(site.name, params))
+            for site in self._known_sites()
+        }
 
-    def _posterior(self, site: LatentSite) -> dist.TorchDistribution:
-        loc, scale = self._loc_and_scale(site.name)
+    def _earlier(
+        self, site: str, params: Mapping[str, torch.Tensor] | None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        if params is None:
+            return self._loc_and_scale(site)
+        ends = {f".{name}": value for name, value in params.items()}
+        loc, scale = (
+            next(value for name, value in ends.items() if name.endswith(f".{part}.{site}"))
+            for part in ("locs", "scales")
+        )
+        return loc, scale
+
+    def _posterior(
+        self, site: LatentSite, loc: torch.Tensor, scale: torch.Tensor
+    ) -> dist.TorchDistribution:
         base = dist.Normal(loc, scale).to_event(site.event_dim)
         if is_real(site.support):
             return base
-        return dist.TransformedDistribution(base, biject_to(site.support).with_cache())
+        return OnSupport(base, biject_to(site.support).with_cache()).of(site.support)
 
     def _loc_and_scale(self, name: str) -> tuple[torch.Tensor, torch.Tensor]:
         return _parameter(self.locs, name), _parameter(self.scales, name)

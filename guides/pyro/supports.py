@@ -5,11 +5,38 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import pyro.distributions as dist
 import torch
 from pyro import poutine
 from torch.distributions import constraints
 
 from guides.families.latent_site import moving_support
+
+
+class OnSupport(dist.TransformedDistribution):
+    """A transformed distribution that knows its support.
+
+    torch takes it for the codomain of the last transform; of several, as to the positive numbers
+    (exp, then adding zero), that is all real numbers.
+    """
+
+    def of(self, support: constraints.Constraint) -> OnSupport:
+        """Note the support.
+
+        Args:
+            support: that of the transformed values.
+        """
+        self._site_support = support
+        return self
+
+    @constraints.dependent_property
+    def support(self) -> Any:
+        """The support, also of an expanded distribution."""
+        return self._site_support
+
+    def expand(self, batch_shape: Any, _instance: Any = None) -> OnSupport:
+        """Expand to a batch shape."""
+        return super().expand(batch_shape, _instance).of(self._site_support)
 
 
 def is_real(support: constraints.Constraint) -> bool:

@@ -238,6 +238,8 @@ Args:
     progress_bar: whether a bar shows the ELBO and its parts; by default on terminals.
     checkpoint: path of a file that is written all along; if it exists, the fit goes on from it and
         ends as if it had never been interrupted, on the same machine bit for bit.
+    prior: an earlier fit with a ``DVIGuide``, on other data: its posterior takes the place of the
+        model's prior. Sites in a plate with what is observed are of the rows, and keep theirs.
     restarts: trainings from different starts, the best of which is kept.
     float64: whether to compute in double precision, with doubles of the arrays among the
         arguments; those that the model has elsewhere, such as in closures, are the model's own.

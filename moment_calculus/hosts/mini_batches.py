@@ -3,10 +3,31 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 Plates = Sequence[tuple[str, int]]  # names and sizes
+
+
+def global_sites(sites: Mapping[str, tuple[Sequence[str], bool]], guide: Any) -> set[str]:
+    """The latent sites that are in no plate with what is observed, and so are not of its rows.
+
+    Args:
+        sites: plates around each, and whether it is observed, by name.
+        guide: whose posterior is to become the prior of these sites.
+
+    Raises:
+        ValueError: if it does not give its posterior.
+    """
+    if not hasattr(guide, "get_posterior"):
+        raise ValueError(
+            f"a {type(guide).__name__} does not give its posterior as distributions by site, which "
+            "prior=... takes: fit the earlier data with a DVIGuide"
+        )
+    rows = {plate for plates, observed in sites.values() if observed for plate in plates}
+    return {
+        name for name, (plates, observed) in sites.items() if not (observed or rows & {*plates})
+    }
 
 
 class PlateScaling:

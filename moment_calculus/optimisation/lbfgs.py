@@ -67,5 +67,18 @@ def _lbfgs(
         flat = len(recent) == 11 and change <= max(tolerance, ROUNDING * objective.precision)
         return f"in ten steps the loss changed by less than {tolerance:.0e}" if flat else ""
 
+    objective = _bounded(objective, outcome)
     options = {"maxcor": MEMORY, "ftol": 0.0, "gtol": 0.0, "maxls": 40}
     return in_rounds(objective, outcome, steps, finished, "L-BFGS-B", options, report)
+
+
+def _bounded(objective: Objective, outcome: Outcome) -> Objective:
+    """High, but finite and flat, where the loss is not finite: the line search turns back there."""
+
+    def value_and_slope(place: np.ndarray) -> tuple[float, np.ndarray]:
+        value, slope = objective.value_and_slope(place)
+        if np.isfinite(value) and np.isfinite(slope).all():
+            return value, slope
+        return outcome.loss + abs(outcome.loss) + 1.0, np.zeros_like(place)
+
+    return replace(objective, value_and_slope=value_and_slope)

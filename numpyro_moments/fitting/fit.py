@@ -31,6 +31,7 @@ from numpyro_moments.fitting.gradients import Gradients
 from numpyro_moments.fitting.objective import FlatLoss
 from numpyro_moments.fitting.problem import Problem, is_array
 from numpyro_moments.fitting.storing import stored_training
+from numpyro_moments.fitting.streaming import Streaming, streaming
 from numpyro_moments.svi import SVI
 
 
@@ -57,6 +58,7 @@ def fit(
     progress_bar: bool | None = None,
     checkpoint: str | PathLike[str] | None = None,
     restarts: int = 1,
+    prior: Fit | None = None,
     params: dict[str, Any] | None = None,
     float64: bool = False,
     seed: int = 0,
@@ -100,7 +102,8 @@ def fit(
     with jax.enable_x64(True) if float64 else contextlib.nullcontext():
         clock = time.perf_counter()
         source = options.source(_of_jax(data), _of_jax(named), _rows, _of_batch, None)
-        problem, states = _begun(options, model, guide, objective, source, params)
+        told = model if prior is None else streaming(model, prior, *first_of(source))
+        problem, states = _begun(options, told, guide, objective, source, params)
         fits = [
             _fitted(options, problem, source, part, clock)
             for part in ([states] if method == "adam" else [[state] for state in states])
@@ -159,7 +162,10 @@ def _checkpoint(options: Options, problem: Problem, source: Whole) -> Checkpoint
     leaves = jax.tree.leaves((source.args, source.named))
     digest = data_digest(np.asarray(leaf) for leaf in leaves if is_array(leaf))
     settings = options.settings(digest, svi.loss, bool(jax.config.read("jax_enable_x64")))
-    stored = stored_training(svi.model, svi.guide, args, named)
+    model = svi.model
+    if isinstance(model, Streaming):
+        settings["prior"], model = data_digest(map(np.asarray, model.arrays)), model.fn
+    stored = stored_training(model, svi.guide, args, named)
     return Checkpoint(Path(options.checkpoint), stored, settings)
 
 

@@ -66,7 +66,9 @@ def load(
     double = any(part.dtype == np.float64 for part in params.values())
     with jax.enable_x64(True) if double else contextlib.nullcontext():
         shapes = _parameter_shapes(model, guide, params, data, named)
-    check_parameters(path, tree["parameters"], shapes)
+        check_parameters(path, tree["parameters"], shapes)
+        with handlers.block():  # the guide learns its sites
+            handlers.substitute(handlers.seed(guide, 0), data=params)(*data, **named)
     fit = Fit(guide=guide, params=params, seconds={})
     if "course" in tree:
         fill_course(fit, tree["course"])
@@ -94,21 +96,31 @@ def model_signature(model: Callable, data: tuple, named: dict[str, Any]) -> Sign
         data: its arguments.
         named: likewise, by name.
     """
-
-    def start(site: dict) -> Any:
-        return init_to_network(site) if is_latent(site) else None
-
-    started = handlers.substitute(handlers.seed(model, 0), substitute_fn=start)
-    trace = _abstract_trace(started, data, named)
     return {
         name: site_signature(
             type(without_wrappers(site["fn"])).__name__,
             site["fn"].event_shape,
             site["is_observed"],
         )
-        for name, site in trace.items()
-        if site["type"] == "sample"
+        for name, site in sampled_sites(model, data, named).items()
     }
+
+
+def sampled_sites(model: Callable, data: tuple, named: dict[str, Any]) -> dict[str, dict]:
+    """The ``sample`` sites of a model, from an abstract run.
+
+    Args:
+        model: the model.
+        data: its arguments.
+        named: likewise, by name.
+    """
+
+    def start(site: dict) -> Any:
+        return init_to_network(site) if is_latent(site) else None
+
+    started = handlers.substitute(handlers.seed(model, 0), substitute_fn=start)
+    trace = _abstract_trace(started, data, named)
+    return {name: site for name, site in trace.items() if site["type"] == "sample"}
 
 
 def _parameter_shapes(

@@ -32,6 +32,7 @@ from pyro_moments.fitting.parameters import Parameters
 from pyro_moments.fitting.precision import double_precision, doubled, make_doubles
 from pyro_moments.fitting.problem import GlobalRandomState, Problem
 from pyro_moments.fitting.storing import stored_training
+from pyro_moments.fitting.streaming import streaming
 from pyro_moments.objectives.elbo import DeterministicELBO
 from pyro_moments.sites.binding import bind
 
@@ -60,6 +61,7 @@ def fit(
     progress_bar: bool | None = None,
     checkpoint: str | PathLike[str] | None = None,
     restarts: int = 1,
+    prior: Fit | None = None,
     float64: bool = False,
     seed: int = 0,
     **named: Any,
@@ -109,17 +111,23 @@ def fit(
         if type(source) is not Whole:
             plates = PlateScaling(options.rows_of(source), options.plate)
         warms_up = options.warm_up is not None
+        told = model if prior is None else streaming(model, prior, *first_of(source))
 
         def trained(guide: Callable) -> tuple[Fit, Parameters]:
-            bind(guide, model)
-            problem = Problem(objective, model, guide, plates, warms_up, held_out)
+            bind(guide, told)
+            problem = Problem(objective, told, guide, plates, warms_up, held_out)
             if float64:
                 make_doubles(lambda: problem.first_loss(first_of(source)))
-            return _fitted(options, problem, source, scheduler, clock)
+            checkpoint = None if options.checkpoint is None else of_file(problem)
+            return _fitted(options, problem, source, scheduler, clock, checkpoint)
+
+        def of_file(problem: Problem) -> Checkpoint:
+            earlier = {} if prior is None else prior.params
+            return _checkpoint(options, problem, source, model, earlier)
 
         if restarts == 1:
             return trained(guide)[0]
-        first = lambda: trained_loss(objective, model, guide, first_of(source))  # noqa: E731
+        first = lambda: trained_loss(objective, told, guide, first_of(source))  # noqa: E731
         return _best(trained, model, guide, restarts, first)
 
 
@@ -138,7 +146,12 @@ def trained_loss(objective: Any, model: Callable, guide: Callable, data: Any) ->
 
 
 def _fitted(
-    options: Options, problem: Problem, source: Whole, scheduler: Callable | None, clock: float
+    options: Options,
+    problem: Problem,
+    source: Whole,
+    scheduler: Callable | None,
+    clock: float,
+    checkpoint: Checkpoint | None,
 ) -> tuple[Fit, Parameters]:
     trainer: Trainer
     course: Course
@@ -153,15 +166,21 @@ def _fitted(
         course, named = trainer.outcome, met.copies_at
         parameters = lambda: met  # noqa: E731
     prepared, plan = time.perf_counter(), functools.partial(options.plan, source)
-    if options.checkpoint is None:
+    if checkpoint is None:
         train(trainer, course, plan())
     else:
-        _checkpoint(options, problem, source).train(trainer, course, plan, named)
+        checkpoint.train(trainer, course, plan, named)
     params = trainer.values()  # also moves a deterministic method's to where it is
     return course.fit(problem.guide, params, clock, prepared), parameters()
 
 
-def _checkpoint(options: Options, problem: Problem, source: Whole) -> Checkpoint:
+def _checkpoint(
+    options: Options,
+    problem: Problem,
+    source: Whole,
+    model: Callable,
+    earlier: dict[str, torch.Tensor],
+) -> Checkpoint:
     if isinstance(source, Loaded):
         source.check_resumable(shuffles_globally=True)
     leaves = torch.utils._pytree.tree_leaves((source.args, source.named))
@@ -169,7 +188,9 @@ def _checkpoint(options: Options, problem: Problem, source: Whole) -> Checkpoint
     digest = data_digest(tensor.detach().cpu().numpy() for tensor in tensors)
     double = torch.get_default_dtype() is torch.float64
     settings = options.settings(digest, problem.objective, double)
-    stored = stored_training(problem.model, problem.guide, *first_of(source))
+    if earlier:
+        settings["prior"] = data_digest(value.cpu().numpy() for value in earlier.values())
+    stored = stored_training(model, problem.guide, *first_of(source))
     return Checkpoint(Path(options.checkpoint), stored, settings)
 
 

@@ -116,15 +116,29 @@ def model_signature(model: Callable, data: tuple, named: dict[str, Any]) -> Sign
         data: its arguments.
         named: likewise, by name.
     """
+    return {
+        name: site_signature(
+            type(without_wrappers(site["fn"])).__name__,
+            site["fn"].event_shape,
+            site["is_observed"],
+        )
+        for name, site in sampled_sites(model, data, named).items()
+    }
+
+
+def sampled_sites(model: Callable, data: tuple, named: dict[str, Any]) -> dict[str, Any]:
+    """The ``sample`` sites of a model, from a run that leaves nothing behind.
+
+    Args:
+        model: the model.
+        data: its arguments.
+        named: likewise, by name.
+    """
     started = InitMessenger(_start)(model)
     with undrawn(), torch.no_grad(), poutine.block(), pyro.get_param_store().scope():
         trace = poutine.trace(started).get_trace(*data, **named)
     return {
-        name: site_signature(
-            type(without_wrappers(site["fn"])).__name__,
-            site["fn"].event_shape,  # type: ignore[attr-defined]
-            site["is_observed"],
-        )
+        name: site
         for name, site in prune_subsample_sites(trace).nodes.items()
         if site["type"] == "sample" and not (site["infer"] or {}).get("_deterministic")
     }

@@ -104,6 +104,37 @@ def test_single_precision_converges_as_far_as_the_loss_shows(method):
     assert found.steps < 100
 
 
+@pytest.mark.parametrize("method", METHODS)
+def test_a_loss_that_ends_at_a_border_is_minimised(method):
+    """Infinite on the other side, where its slope is nothing."""
+    rates = np.array([1e-2, 1.0, 3.0, 1e2, 1e3])
+
+    def barrier(place):
+        if (place <= 0).any():
+            return np.inf, np.full(5, np.nan)
+        return float(rates @ place - np.log(place).sum()), rates - 1 / place
+
+    objective = Objective(
+        barrier,
+        lambda place: np.diag(place**-2),
+        lambda place, direction: direction / place**2,
+        np.ones_like,
+        2e-16,
+    )
+    found = METHODS[method](objective, np.ones(5))
+    assert found.converged
+    np.testing.assert_allclose(found.place * rates, 1.0, rtol=1e-4)
+
+
+def test_a_curvature_that_is_not_finite_ends_the_training():
+    broken = Objective(
+        value_and_slope, lambda place: np.full((6, 6), np.nan), curvature_along, units, 2e-16
+    )
+    found = METHODS["newton"](broken, START)
+    assert not found.converged
+    assert found.reason == "stopped: the curvature of the loss is not finite"
+
+
 def test_scales_wait_until_locations_are_found():
     """In the first steps of L-BFGS, which end before the locations' own convergence."""
     places = []

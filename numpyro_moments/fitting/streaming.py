@@ -1,0 +1,58 @@
+"""The posterior of earlier data as the prior of new ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+from numpyro.primitives import Messenger
+
+from moment_calculus.hosts.mini_batches import global_sites
+from moment_calculus.optimisation.outcome import Fit
+from numpyro_moments.fitting.storing import sampled_sites
+
+
+class Streaming(Messenger):
+    """Gives latent sites other priors.
+
+    Args:
+        fn: the model.
+        priors: distributions by site.
+    """
+
+    def __init__(self, fn: Callable, priors: dict[str, Any]) -> None:
+        super().__init__(fn)
+        self.priors = priors
+
+    @property
+    def arrays(self) -> list[Any]:
+        """The parameters of the priors."""
+        return jax.tree.leaves(self.priors)
+
+    def process_message(self, msg: Any) -> None:
+        """Replace a prior."""
+        if msg["type"] == "sample" and msg["name"] in self.priors:
+            msg["fn"] = self.priors[msg["name"]]
+
+
+def streaming(model: Callable, prior: Fit, data: tuple, named: dict[str, Any]) -> Streaming:
+    """A model whose prior is the posterior of an earlier fit; local sites keep their own.
+
+    Args:
+        model: the model.
+        prior: the fit.
+        data: arguments of the model.
+        named: likewise, by name.
+
+    Raises:
+        ValueError: if the guide of the fit does not give its posterior.
+    """
+    sites = sampled_sites(model, data, named)
+    plates = {
+        name: ([frame.name for frame in site["cond_indep_stack"]], site["is_observed"])
+        for name, site in sites.items()
+    }
+    names = global_sites(plates, prior.guide)
+    posterior = prior.guide.get_posterior(prior.params)
+    return Streaming(model, {name: fn for name, fn in posterior.items() if name in names})
