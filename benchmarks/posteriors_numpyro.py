@@ -29,6 +29,11 @@ def trained(make: Callable[[], Callable], method: str) -> tuple[Fit, dict[str, A
     return found, {site: (part(site, "loc"), part(site, "scale")) for site in sites}
 
 
+def fresh_fit(seed: int, model: Callable, *data: Any, **options: Any) -> Fit:
+    """A fit from a start of its own."""
+    return fit(model, DVIGuide(), *data, seed=seed, **options)
+
+
 def nuts(make: Callable[[], Callable], watch: Callable) -> None:
     """Chain after chain, as ``MCMC`` runs them: each compiles anew, in every run."""
     with jax.enable_x64(True):

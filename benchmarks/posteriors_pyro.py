@@ -28,6 +28,13 @@ def trained(make: Callable[[], Callable], method: str) -> tuple[Fit, dict[str, A
     return found, {site: (part(site, "loc"), part(site, "scale")) for site in sites}
 
 
+def fresh_fit(seed: int, model: Callable, *data: Any, **options: Any) -> Fit:
+    """A fit from a start of its own."""
+    pyro.clear_param_store()
+    torch.manual_seed(seed)
+    return fit(model, DVIGuide(), *data, **options)
+
+
 def nuts(make: Callable[[], Callable], watch: Callable) -> None:
     """Chain after chain: of several, ``MCMC`` makes processes where there are processors."""
     for _ in range(CHAINS):
