@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from moment_calculus.optimisation.batches import Loaded, Shuffled, Whole, is_loader
@@ -43,6 +43,16 @@ class Options:
     checkpoint: Any = None
     restarts: int = 1
     seed: int = 0
+
+    @classmethod
+    def among(cls, arguments: dict[str, Any]) -> Options:
+        """The options among the arguments of a function.
+
+        Args:
+            arguments: by name.
+        """
+        names = [part.name for part in fields(cls)]
+        return cls(**{name: arguments[name] for name in names})
 
     def __post_init__(self) -> None:
         candidates = ["adam", *METHODS]

@@ -79,26 +79,7 @@ def fit(
     Example:
         >>> fit(model, DVIGuide(), x, y, method="newton")  # doctest: +SKIP
     """
-    options = Options(
-        method=method,
-        steps=steps,
-        tolerance=tolerance,
-        learning_rate=learning_rate,
-        optimiser=optimiser,
-        batch_size=batch_size,
-        epochs=epochs,
-        rows=rows,
-        plate=plate,
-        kl_warm_up=kl_warm_up,
-        held_out=held_out,
-        patience=patience,
-        every=every,
-        callback=callback,
-        progress_bar=progress_bar,
-        checkpoint=checkpoint,
-        restarts=restarts,
-        seed=seed,
-    )
+    options = Options.among(locals())
     with jax.enable_x64(True) if float64 else contextlib.nullcontext():
         clock = time.perf_counter()
         source = options.source(_of_jax(data), _of_jax(named), _rows, _of_batch, None)

@@ -1,0 +1,170 @@
+"""A training of any guide on the data and by the options of one fit."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from pyro.optim import PyroOptim
+
+from moment_calculus.hosts.checkpoints import Checkpoint
+from moment_calculus.hosts.mini_batches import PlateScaling
+from moment_calculus.hosts.stored import data_digest
+from moment_calculus.optimisation.batches import Arguments, Loaded, Whole, first_of
+from moment_calculus.optimisation.minimiser import Minimiser
+from moment_calculus.optimisation.options import LEARNING_RATE, Options
+from moment_calculus.optimisation.outcome import Course, Fit
+from moment_calculus.optimisation.rounds import started
+from moment_calculus.optimisation.training import Trainer, train
+from pyro_moments.fitting.gradients import Gradients, PyroSteps, Steps
+from pyro_moments.fitting.objective import flat_loss
+from pyro_moments.fitting.parameters import Parameters
+from pyro_moments.fitting.precision import make_doubles
+from pyro_moments.fitting.problem import Problem
+from pyro_moments.fitting.storing import stored_training
+from pyro_moments.sites.binding import bind
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """What a fit does with a guide.
+
+    Args:
+        options: of the fit.
+        objective: an ELBO.
+        model: the user's.
+        told: the same, with the posterior of an earlier fit for its prior if there is one.
+        source: of the data.
+        held_out: arguments of the model that are not trained on; None if there are none.
+        scheduler: makes a schedule of torch; None for none.
+        earlier: parameters of the earlier fit.
+        clock: when it began.
+    """
+
+    options: Options
+    objective: Any
+    model: Callable
+    told: Callable
+    source: Whole
+    held_out: Arguments | None
+    scheduler: Callable | None
+    earlier: dict[str, torch.Tensor] | None
+    clock: float
+
+    def trained(self, guide: Callable) -> tuple[Fit, Parameters]:
+        """The fit of a guide, and its parameters.
+
+        Args:
+            guide: the guide.
+        """
+        bind(guide, self.told)
+        batches = type(self.source) is not Whole
+        rows = self.options.rows_of(self.source) if batches else None
+        plates = PlateScaling(rows, self.options.plate) if batches else None
+        warms_up = self.options.warm_up is not None
+        problem = Problem(self.objective, self.told, guide, plates, warms_up, self.held_out)
+        if self._is_double:
+            make_doubles(lambda: problem.first_loss(first_of(self.source)))
+        return self._by_gradients(problem) if self._is_adam else self._by_minimising(problem)
+
+    def first_loss(self, guide: Callable) -> Any:
+        """A loss that makes the parameters of a guide.
+
+        Args:
+            guide: the guide.
+        """
+        bind(guide, self.told)
+        args, named = first_of(self.source)
+        return self.objective.differentiable_loss(self.told, guide, *args, **named)
+
+    @property
+    def _is_adam(self) -> bool:
+        return self.options.method == "adam"
+
+    @property
+    def _is_double(self) -> bool:
+        return torch.get_default_dtype() is torch.float64
+
+    def _by_gradients(self, problem: Problem) -> tuple[Fit, Parameters]:
+        steps = _steps(self.options, self.scheduler)
+        trainer = Gradients(problem, self.source, self.options.warm_up, steps)
+        fit = self._fitted(problem, trainer, Course(), lambda kept: kept)
+        return fit, trainer.parameters
+
+    def _by_minimising(self, problem: Problem) -> tuple[Fit, Parameters]:
+        trainer, parameters = _minimiser(self.options, problem, self.source)
+        fit = self._fitted(problem, trainer, trainer.outcome, parameters.copies_at)
+        return fit, parameters
+
+    def _fitted(
+        self,
+        problem: Problem,
+        trainer: Trainer,
+        course: Course,
+        parameters: Callable[[Any], dict[str, Any]],
+    ) -> Fit:
+        prepared, plan = time.perf_counter(), functools.partial(self.options.plan, self.source)
+        if self.options.checkpoint is None:
+            train(trainer, course, plan())
+        else:
+            self._checkpoint(problem).train(trainer, course, plan, parameters)
+        params = trainer.values()  # a deterministic method leaves the parameters there
+        return course.fit(problem.guide, params, self.clock, prepared)
+
+    def _checkpoint(self, problem: Problem) -> Checkpoint:
+        if isinstance(self.source, Loaded):
+            self.source.check_resumable(shuffles_globally=True)
+        digest = _digest((self.source.args, self.source.named))
+        settings = self.options.settings(digest, self.objective, self._is_double)
+        if self.earlier is not None:
+            settings["prior"] = _digest(self.earlier)
+        stored = stored_training(self.model, problem.guide, *first_of(self.source))
+        return Checkpoint(Path(self.options.checkpoint), stored, settings)
+
+
+def _digest(data: Any) -> str:
+    leaves = torch.utils._pytree.tree_leaves(data)
+    tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+    return data_digest(tensor.detach().cpu().numpy() for tensor in tensors)
+
+
+def _steps(options: Options, scheduler: Callable | None) -> Steps:
+    if isinstance(options.optimiser, PyroOptim):
+        if scheduler is not None:
+            raise ValueError("a schedule of torch goes with an optimiser of torch, not of Pyro")
+        return PyroSteps(options.optimiser)
+    rate = options.learning_rate
+    if callable(rate):
+        return Steps(functools.partial(torch.optim.Adam, lr=rate(0)), scheduler, rate)
+    adam = functools.partial(torch.optim.Adam, lr=LEARNING_RATE if rate is None else rate)
+    return Steps(options.optimiser or adam, scheduler, None)
+
+
+def _minimiser(options: Options, problem: Problem, source: Whole) -> tuple[Minimiser, Parameters]:
+    data = source.arguments(0)
+    loss = flat_loss(problem.objective, problem.model, problem.guide, *data)
+    loss.check_deterministic()
+    objective, parameters = loss.objective(), loss.parameters
+
+    def moved(read: Callable[[], Any]) -> Callable[[Any], Any]:
+        def at(place: Any) -> Any:
+            parameters.move(place)
+            return read()
+
+        return at
+
+    trainer = Minimiser(
+        objective,
+        started(objective, parameters.place()),
+        options.method,
+        options.tolerance,
+        moved(parameters.detached),
+        moved(lambda: problem.terms(data, None)),
+        moved(problem.score),
+    )
+    return trainer, parameters
