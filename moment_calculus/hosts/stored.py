@@ -181,15 +181,30 @@ def _check_tree(path: Any, tree: Any, whole: bool) -> None:
         )
 
 
-def check_parameters(
-    path: Any, stored: Mapping[str, np.ndarray], current: Mapping[str, tuple[int, ...]]
-) -> None:
+def flattened(tree: Mapping[str, Any]) -> dict[str, Any]:
+    """Parameters of modules, which are dictionaries themselves, with names like paths.
+
+    Args:
+        tree: parameters by name.
+
+    Example:
+        >>> flattened({"net": {"layer": {"kernel": 1}}, "scale": 2})
+        {'net/layer/kernel': 1, 'scale': 2}
+    """
+    found: dict[str, Any] = {}
+    for name, part in tree.items():
+        inner = flattened(part) if isinstance(part, Mapping) else None
+        found |= {name: part} if inner is None else {f"{name}/{key}": inner[key] for key in inner}
+    return found
+
+
+def check_parameters(path: Any, stored: Mapping[str, Any], current: Mapping[str, Any]) -> None:
     """Refuse parameters that are not those of model and guide.
 
     Args:
         path: the file.
         stored: in it, by name.
-        current: shapes of those of model and guide, by name.
+        current: those that model and guide make, by name; of them the shapes count.
 
     Raises:
         StoredFileError: naming the first that differs.
@@ -199,8 +214,8 @@ def check_parameters(
             cause = f"has no parameter '{name}', which model and guide have"
         elif name not in current:
             cause = f"has the parameter '{name}', which model and guide do not have"
-        elif stored[name].shape != tuple(current[name]):
-            there, here = [*stored[name].shape], [*current[name]]
+        elif stored[name].shape != tuple(np.shape(current[name])):
+            there, here = [*stored[name].shape], [*np.shape(current[name])]
             cause = f"has the parameter '{name}' with the shape {there}, and not {here} as here"
         else:
             continue

@@ -30,7 +30,7 @@ from moment_calculus.optimisation.training import Progress, Trainer, train
 from numpyro_moments.fitting.gradients import Gradients
 from numpyro_moments.fitting.objective import FlatLoss
 from numpyro_moments.fitting.problem import Problem, is_array
-from numpyro_moments.fitting.storing import stored_training
+from numpyro_moments.fitting.storing import arrays_in, stored_training
 from numpyro_moments.fitting.streaming import Streaming, streaming
 from numpyro_moments.svi import SVI
 
@@ -118,11 +118,12 @@ def _fitted(
 ) -> Fit:
     trainer: Trainer
     course: Course
+    named: Callable[[Any], dict[str, Any]]
     if options.method == "adam":
         stretch = options.stretch or STRETCH
         trainer = Gradients(problem, states, source, options.warm_up, stretch)
         trainer.prepare()
-        course, named = Course(), problem.svi.constrain_fn
+        course, named = Course(), trainer.named
     else:
         trainer = _minimiser(options, problem, source, states[0])
         course, named = trainer.outcome, trainer.values_at
@@ -131,7 +132,8 @@ def _fitted(
     if options.checkpoint is None:
         train(trainer, course, plan())
     else:
-        _checkpoint(options, problem, source).train(trainer, course, plan, named)
+        parameters = lambda kept: arrays_in(named(kept))  # noqa: E731
+        _checkpoint(options, problem, source).train(trainer, course, plan, parameters)
     return course.fit(problem.svi.guide, trainer.values(), clock, prepared)
 
 

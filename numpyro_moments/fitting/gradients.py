@@ -43,7 +43,7 @@ class Gradients:
             self._state = jax.tree.map(lambda *parts: jnp.stack(parts), *states)
         self._losses = np.zeros([0, len(states)])
         self._chosen = 0
-        self._final: dict[str, Any] | None = None
+        self._final: list[Any] | None = None
         self._last: Arguments | None = None
 
     def prepare(self) -> None:
@@ -155,12 +155,25 @@ class Gradients:
 
     def values(self) -> dict[str, Any]:
         """The parameters by name."""
-        return self.problem.svi.constrain_fn(self.keep())
+        return self.named(self.keep())
+
+    def named(self, kept: list[Any]) -> dict[str, Any]:
+        """Kept parameters by name.
+
+        Args:
+            kept: as of :meth:`keep`.
+        """
+        return self.problem.svi.constrain_fn(self._tree(kept))
+
+    def _tree(self, kept: list[Any]) -> dict[str, Any]:
+        """Unconstrained parameters by name; modules have some that are no arrays."""
+        params = self.problem.svi.optim.get_params(self._state.optim_state)
+        return jax.tree.unflatten(jax.tree.structure(params), map(jnp.asarray, kept))
 
     def terms(self) -> dict[str, float]:
         """What each site contributes to the ELBO, on the last mini-batch."""
         data = self._last or self.source.arguments(0)
-        return self.problem.terms(self.keep(), data, self.source.size)
+        return self.problem.terms(self._tree(self.keep()), data, self.source.size)
 
     def score(self) -> float:
         """Held-out log-likelihood, the highest of the restarts."""
@@ -170,14 +183,15 @@ class Gradients:
         self._chosen = int(np.argmax(np.where(np.isnan(found), -np.inf, found)))
         return float(found[self._chosen])
 
-    def keep(self) -> dict[str, Any]:
+    def keep(self) -> list[Any]:
         """The unconstrained parameters of the chosen restart."""
         if self._final is not None:
             return self._final
         params = self.problem.svi.optim.get_params(self._state.optim_state)
-        return jax.tree.map(lambda part: part[self._chosen], params) if self.several else params
+        leaves = jax.tree.leaves(params)
+        return [leaf[self._chosen] for leaf in leaves] if self.several else leaves
 
-    def revert(self, kept: dict[str, Any]) -> None:
+    def revert(self, kept: list[Any]) -> None:
         """Return to parameters."""
         self._final = kept
 

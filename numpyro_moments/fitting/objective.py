@@ -73,7 +73,12 @@ class FlatLoss:
         dtype, params = flat.dtype, unravel(flat)
         named = _scales(params)
         are_scales, _ = ravel_pytree(
-            {name: jnp.full(jnp.shape(part), name in named) for name, part in params.items()}
+            {
+                name: jax.tree.map(
+                    lambda leaf, is_scale=name in named: jnp.full(jnp.shape(leaf), is_scale), part
+                )
+                for name, part in params.items()
+            }
         )
 
         def value_and_slope(place: np.ndarray) -> tuple[float, np.ndarray]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from os import PathLike
 from typing import Any
 
@@ -20,9 +20,11 @@ from moment_calculus.hosts.stored import (
     StoredTraining,
     check_parameters,
     fill_course,
+    flattened,
     site_signature,
 )
 from moment_calculus.optimisation.outcome import Fit
+from numpyro_moments.fitting.problem import is_array
 from numpyro_moments.sites.binding import bind
 from numpyro_moments.sites.posteriors import without_wrappers
 
@@ -46,7 +48,7 @@ def save(
     Example:
         >>> save("network.safetensors", model, guide, result.params, x, y)  # doctest: +SKIP
     """
-    stored_training(model, guide, data, named).write(path, {"parameters": dict(params)}, {})
+    stored_training(model, guide, data, named).write(path, {"parameters": arrays_in(params)}, {})
 
 
 @documented("NumPyro", loaded=LOADED)
@@ -61,12 +63,13 @@ def load(
         >>> result = load("network.safetensors", model, DVIGuide(), x)  # doctest: +SKIP
     """
     tree = stored_training(model, guide, data, named).read(path, whole=False)
-    params = {name: stored_array(part) for name, part in tree["parameters"].items()}
-    bind(guide, model, params)
-    double = any(part.dtype == np.float64 for part in params.values())
+    stored = {name: stored_array(part) for name, part in tree["parameters"].items()}
+    bind(guide, model, stored)
+    double = any(part.dtype == np.float64 for part in stored.values())
     with jax.enable_x64(True) if double else contextlib.nullcontext():
-        shapes = _parameter_shapes(model, guide, params, data, named)
-        check_parameters(path, tree["parameters"], shapes)
+        made = _parameters(model, guide, data, named)
+        check_parameters(path, stored, arrays_in(made))
+        params = _filled(made, stored)
         with handlers.block():  # the guide learns its sites
             handlers.substitute(handlers.seed(guide, 0), data=params)(*data, **named)
     fit = Fit(guide=guide, params=params, seconds={})
@@ -123,21 +126,37 @@ def sampled_sites(model: Callable, data: tuple, named: dict[str, Any]) -> dict[s
     return {name: site for name, site in trace.items() if site["type"] == "sample"}
 
 
-def _parameter_shapes(
-    model: Callable, guide: Callable, params: dict[str, Any], data: tuple, named: dict[str, Any]
-) -> dict[str, tuple[int, ...]]:
-    """The shapes of the parameters that guide and model would make."""
+def arrays_in(params: dict[str, Any]) -> dict[str, Any]:
+    """The arrays among parameters; those of modules have names like paths.
+
+    Args:
+        params: by name.
+    """
+    return {name: part for name, part in flattened(params).items() if is_array(part)}
+
+
+def _filled(made: Any, stored: dict[str, Any], name: str = "") -> Any:
+    """Parameters as model and guide make them, with stored arrays."""
+    if isinstance(made, Mapping):
+        inner = name and f"{name}/"
+        return {key: _filled(part, stored, f"{inner}{key}") for key, part in made.items()}
+    return stored.get(name, made)
+
+
+def _parameters(
+    model: Callable, guide: Callable, data: tuple, named: dict[str, Any]
+) -> dict[str, Any]:
+    """The parameters that guide and model would make, abstract: they have shapes."""
     guide_trace = _abstract_trace(handlers.seed(guide, 0), data, named)
 
     def program() -> Any:
-        values = handlers.substitute(handlers.seed(guide, 0), data=params)
         with handlers.block():
-            inner = handlers.trace(values).get_trace(*data, **named)
+            inner = handlers.trace(handlers.seed(guide, 0)).get_trace(*data, **named)
         return handlers.replay(handlers.seed(model, 0), inner)(*data, **named)
 
     model_trace = _abstract_trace(program, (), {})
     return {
-        name: jnp.shape(site["value"])
+        name: site["value"]
         for trace in (model_trace, guide_trace)
         for name, site in trace.items()
         if site["type"] == "param"

@@ -80,8 +80,7 @@ def load(
         if double:
             make_doubles(run)
         parameters = Parameters.met(run)
-    shapes = {name: tuple(leaf.shape) for name, leaf in parameters.leaves.items()}
-    check_parameters(path, stored, shapes)
+    check_parameters(path, stored, parameters.leaves)
     parameters.become(stored)
     fit = Fit(guide=guide, params=parameters.detached(), seconds={})
     if "course" in tree:

@@ -7,10 +7,13 @@ import os
 import pickle
 import struct
 
+import jax
 import numpy as np
 import numpyro
 import pyro
 import pytest
+from flax import linen
+from numpyro.contrib.module import flax_module, random_flax_module
 
 from tests.fitting.models import HOSTS, fresh
 
@@ -79,6 +82,26 @@ def test_parameters_of_the_model_are_saved_too(host, tmp_path):
     fresh(host.name)
     loaded = host.package.load(path, model, host.package.DVIGuide(), host.x)
     assert float(loaded.params["scale"]) == float(fit.params["scale"]) != 0.5
+
+
+def test_parameters_of_modules_are_saved_too(tmp_path):
+    """Those of flax are dictionaries, of which random modules leave descriptions in place."""
+    host, path = fresh("numpyro"), tmp_path / "trained.safetensors"
+
+    def model(x, y=None):
+        sizes = {"input_shape": (1, 3)}
+        certain = flax_module("certain", linen.Dense(1), **sizes)
+        prior = host.dist.Normal(0.0, 1.0)
+        random = random_flax_module("random", linen.Dense(1), prior=prior, **sizes)
+        loc = (certain(x) + random(x))[..., 0]
+        with host.language.plate("data", len(x)):
+            return host.language.sample("obs", host.dist.Normal(loc, 0.3), obs=y)
+
+    fit = saved(host, path, model)
+    loaded = host.package.load(path, model, host.package.DVIGuide(), host.x)
+    assert jax.tree.all(jax.tree.map(np.array_equal, fit.params, loaded.params))
+    assert fit.params["certain$params"]["kernel"].shape == (3, 1)
+    np.testing.assert_array_equal(predicted(host, model, loaded), predicted(host, model, fit))
 
 
 def test_the_hosts_own_guides_are_saved(host, tmp_path):
