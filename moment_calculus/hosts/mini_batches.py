@@ -6,28 +6,38 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from moment_calculus.optimisation.outcome import Fit
+
 Plates = Sequence[tuple[str, int]]  # names and sizes
 
 
-def global_sites(sites: Mapping[str, tuple[Sequence[str], bool]], guide: Any) -> set[str]:
-    """The latent sites that are in no plate with what is observed, and so are not of its rows.
+def streamed_priors(sites: Mapping[str, Any], fit: Fit) -> dict[str, Any]:
+    """The posterior of an earlier fit, of the latent sites that are in no plate with observations.
+
+    Those inside are of the rows, and other data have other rows.
 
     Args:
-        sites: plates around each, and whether it is observed, by name.
-        guide: whose posterior is to become the prior of these sites.
+        sites: of the model, as the host's traces have them, by name.
+        fit: the fit.
 
     Raises:
         ValueError: if it does not give its posterior.
     """
-    if not hasattr(guide, "get_posterior"):
+    if not hasattr(fit.guide, "get_posterior"):
         raise ValueError(
-            f"a {type(guide).__name__} does not give its posterior as distributions by site, which "
+            f"a {type(fit.guide).__name__} does not give its posterior as distributions by site, which "
             "prior=... takes: fit the earlier data with a DVIGuide"
         )
-    rows = {plate for plates, observed in sites.values() if observed for plate in plates}
+    rows = {plate for site in sites.values() if site["is_observed"] for plate in _plates(site)}
     return {
-        name for name, (plates, observed) in sites.items() if not (observed or rows & {*plates})
+        name: posterior
+        for name, posterior in fit.guide.get_posterior(fit.params).items()
+        if name in sites and not rows & _plates(sites[name])
     }
+
+
+def _plates(site: Any) -> set[str]:
+    return {frame.name for frame in site["cond_indep_stack"]}
 
 
 class PlateScaling:

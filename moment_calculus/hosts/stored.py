@@ -20,15 +20,21 @@ from moment_calculus.storage.trees import pack, unpack
 Signature = dict[str, dict[str, Any]]  # of a model: what is fixed of each of its sites
 
 
-def site_signature(family: str, event_shape: Iterable[int], observed: bool) -> dict[str, Any]:
-    """What is fixed of a site of the model, whatever its data.
+def signature_of(sites: Mapping[str, Any], inner: Callable[[Any], Any]) -> Signature:
+    """What is fixed of the sites of a model, whatever its data.
 
     Args:
-        family: name of its distribution.
-        event_shape: of one draw.
-        observed: whether it was.
+        sites: as the host's traces have them, by name.
+        inner: takes wrappers off a distribution.
     """
-    return {"family": family, "event": [int(size) for size in event_shape], "observed": observed}
+    return {
+        name: {
+            "family": type(inner(site["fn"])).__name__,
+            "event": [int(size) for size in site["fn"].event_shape],
+            "observed": bool(site["is_observed"]),
+        }
+        for name, site in sites.items()
+    }
 
 
 def guide_name(guide: Any) -> str:

@@ -16,12 +16,11 @@ from guides.numpyro.initialization import init_to_network
 from guides.numpyro.supports import is_latent
 from moment_calculus.hosts.docstrings import LOADED, SAVED, documented
 from moment_calculus.hosts.stored import (
-    Signature,
     StoredTraining,
     check_parameters,
     fill_course,
     flattened,
-    site_signature,
+    signature_of,
 )
 from moment_calculus.optimisation.outcome import Fit
 from numpyro_moments.fitting.problem import is_array
@@ -87,26 +86,8 @@ def stored_training(model: Callable, guide: Callable, data: tuple, named: dict) 
         data: arguments of both.
         named: likewise, by name.
     """
-    signature = model_signature(model, data, named)
+    signature = signature_of(sampled_sites(model, data, named), without_wrappers)
     return StoredTraining("numpyro_moments", PACKAGES, guide, signature, _to_array)
-
-
-def model_signature(model: Callable, data: tuple, named: dict[str, Any]) -> Signature:
-    """What is fixed of a model, from an abstract run.
-
-    Args:
-        model: the model.
-        data: its arguments.
-        named: likewise, by name.
-    """
-    return {
-        name: site_signature(
-            type(without_wrappers(site["fn"])).__name__,
-            site["fn"].event_shape,
-            site["is_observed"],
-        )
-        for name, site in sampled_sites(model, data, named).items()
-    }
 
 
 def sampled_sites(model: Callable, data: tuple, named: dict[str, Any]) -> dict[str, dict]:

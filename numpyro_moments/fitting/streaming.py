@@ -8,7 +8,7 @@ from typing import Any
 import jax
 from numpyro.primitives import Messenger
 
-from moment_calculus.hosts.mini_batches import global_sites
+from moment_calculus.hosts.mini_batches import streamed_priors
 from moment_calculus.optimisation.outcome import Fit
 from numpyro_moments.fitting.storing import sampled_sites
 
@@ -48,11 +48,5 @@ def streaming(model: Callable, prior: Fit, data: tuple, named: dict[str, Any]) -
     Raises:
         ValueError: if the guide of the fit does not give its posterior.
     """
-    sites = sampled_sites(model, data, named)
-    plates = {
-        name: ([frame.name for frame in site["cond_indep_stack"]], site["is_observed"])
-        for name, site in sites.items()
-    }
-    names = global_sites(plates, prior.guide)
-    posterior = prior.guide.get_posterior(prior.params)
-    return Streaming(model, {name: fn for name, fn in posterior.items() if name in names})
+    priors = streamed_priors(sampled_sites(model, data, named), prior)
+    return Streaming(model, priors)

@@ -17,11 +17,10 @@ from pyro.poutine.util import prune_subsample_sites
 from guides.pyro.initialization import init_to_network
 from moment_calculus.hosts.docstrings import LOADED, SAVED, documented
 from moment_calculus.hosts.stored import (
-    Signature,
     StoredTraining,
     check_parameters,
     fill_course,
-    site_signature,
+    signature_of,
 )
 from moment_calculus.optimisation.outcome import Fit
 from pyro_moments.fitting.parameters import Parameters
@@ -103,26 +102,8 @@ def stored_training(model: Callable, guide: Callable, data: tuple, named: dict) 
         data: arguments of both.
         named: likewise, by name.
     """
-    signature = model_signature(model, data, named)
+    signature = signature_of(sampled_sites(model, data, named), without_wrappers)
     return StoredTraining("pyro_moments", PACKAGES, guide, signature, _to_array)
-
-
-def model_signature(model: Callable, data: tuple, named: dict[str, Any]) -> Signature:
-    """What is fixed of a model, from a run that leaves nothing behind.
-
-    Args:
-        model: the model.
-        data: its arguments.
-        named: likewise, by name.
-    """
-    return {
-        name: site_signature(
-            type(without_wrappers(site["fn"])).__name__,
-            site["fn"].event_shape,
-            site["is_observed"],
-        )
-        for name, site in sampled_sites(model, data, named).items()
-    }
 
 
 def sampled_sites(model: Callable, data: tuple, named: dict[str, Any]) -> dict[str, Any]:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import torch
 from pyro.poutine.messenger import Messenger
 
-from moment_calculus.hosts.mini_batches import global_sites
+from moment_calculus.hosts.mini_batches import streamed_priors
 from moment_calculus.optimisation.outcome import Fit
 from pyro_moments.fitting.storing import sampled_sites
 
@@ -41,12 +40,5 @@ def streaming(model: Callable, prior: Fit, data: tuple, named: dict[str, Any]) -
     Raises:
         ValueError: if the guide of the fit does not give its posterior.
     """
-    sites = sampled_sites(model, data, named)
-    plates = {
-        name: ([frame.name for frame in site["cond_indep_stack"]], site["is_observed"])
-        for name, site in sites.items()
-    }
-    names = global_sites(plates, prior.guide)
-    with torch.no_grad():
-        posterior = prior.guide.get_posterior(prior.params)
-    return Streaming({name: fn for name, fn in posterior.items() if name in names})(model)
+    priors = streamed_priors(sampled_sites(model, data, named), prior)
+    return Streaming(priors)(model)
