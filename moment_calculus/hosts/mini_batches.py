@@ -25,8 +25,8 @@ def streamed_priors(sites: Mapping[str, Any], fit: Fit) -> dict[str, Any]:
     """
     if not hasattr(fit.guide, "get_posterior"):
         raise ValueError(
-            f"a {type(fit.guide).__name__} does not give its posterior as distributions by site, which "
-            "prior=... takes: fit the earlier data with a DVIGuide"
+            f"a {type(fit.guide).__name__} does not give its posterior as distributions by site, "
+            "which prior=... takes: fit the earlier data with a DVIGuide"
         )
     rows = {plate for site in sites.values() if site["is_observed"] for plate in _plates(site)}
     return {
