@@ -121,8 +121,14 @@ class DVIGuide(AutoGuide):
             seeded = handlers.seed(self.model, key)
             start = handlers.substitute(seeded, substitute_fn=self._initial_value)
             trace = handlers.trace(start).get_trace(*args, **kwargs)
+            trace = {name: site for name, site in trace.items() if self._is_kept(site)}
             check_fixed_supports(handlers.seed(self.model, key), trace, args, kwargs)
         return Run(trace)
+
+    def _is_kept(self, site: dict) -> bool:
+        """Whether a site is none of those that are open, and were observed in training."""
+        trained = self._trained is None or self._name(site["name"], "loc") in self._trained
+        return trained or not is_latent(site)
 
     def _initial_value(self, site: dict) -> Any:
         return self.init_loc_fn(site) if is_latent(site) else None
@@ -130,16 +136,13 @@ class DVIGuide(AutoGuide):
     def _learn(self, run: Run) -> tuple[LatentSite, ...]:
         """Keep what is fixed: the latent sites, and their plates for ``_create_plates``."""
         self._prototype_frames, self._prototype_frame_full_sizes = run.frames, run.plate_sizes
-        sites = tuple(filter(self._is_trained, run.sites))
-        if run.sites and not sites:
+        sites = run.sites
+        if self._trained and not sites:
             names = ", ".join(sorted(self._trained or ()))
             raise ValueError(f"none of the parameters {names} is of a site of the model")
         if not any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(sites)):
             self._sites = sites
         return sites
-
-    def _is_trained(self, site: LatentSite) -> bool:
-        return self._trained is None or self._parameter_name(site, "loc") in self._trained
 
     def _declare(
         self, site: LatentSite, initial: Callable[[str], jax.Array]
@@ -159,7 +162,10 @@ class DVIGuide(AutoGuide):
         return loc, scale
 
     def _parameter_name(self, site: LatentSite, role: str) -> str:
-        return f"{site.name}_{self.prefix}_{role}"
+        return self._name(site.name, role)
+
+    def _name(self, site: str, role: str) -> str:
+        return f"{site}_{self.prefix}_{role}"
 
     def _parameters(
         self, params: dict[str, jax.Array]

@@ -84,7 +84,7 @@ class DVIGuide(AutoGuide):
                 "guide.bind(model), or evaluate an ELBO first"
             )
         model = self.model
-        self._model = (InitMessenger(self.init_loc_fn)(model),)
+        self._model = (InitMessenger(self._start)(model),)
         try:
             super()._setup_prototype(*args, **kwargs)
         finally:
@@ -119,6 +119,10 @@ class DVIGuide(AutoGuide):
             self._saved = state_dict, args, kwargs
             return torch.nn.modules.module._IncompatibleKeys([], [])
         return super().load_state_dict(state_dict, *args, **kwargs)
+
+    def _start(self, site: dict) -> Any:
+        """An initial value; a draw of a site that is open, and was observed in training."""
+        return self.init_loc_fn(site) if self._is_saved(site["name"]) else site["fn"].sample()
 
     def restore(self, parameters: Iterable[str]) -> None:
         """Take the sites that have parameters for the latent ones, unless it knows them.

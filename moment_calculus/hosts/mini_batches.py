@@ -54,6 +54,7 @@ class PlateScaling:
     def __init__(self, rows: int | None, plate: str | None = None) -> None:
         self.rows, self.plate = rows, plate
         self._latent: dict[str, str] = {}  # a latent site by plate
+        self._observes = False
 
     def latent(self, name: str, plates: Plates) -> None:
         """Note a latent site.
@@ -77,6 +78,7 @@ class PlateScaling:
             ValueError: if it is not clear how the site is to be scaled; the message names the
                 site, its plates, and the remedy.
         """
+        self._observes = True
         if self._scales_itself(name, scale, batch) or (self.rows == batch and self.rows):
             return 1.0
         around = [(plate, size) for plate, size in plates if self._is_of_rows(plate, size, batch)]
@@ -97,6 +99,17 @@ class PlateScaling:
                 f"subsample_size={size}), with create_plates in the guide"
             )
         return self.rows / size
+
+    def check_observed(self) -> None:
+        """Refuse a model that observed nothing of a mini-batch.
+
+        Raises:
+            ValueError: saying so.
+        """
+        if not self._observes:
+            raise ValueError(
+                "the model observes nothing of the mini-batch: pass the observations as well"
+            )
 
     def _is_of_rows(self, plate: str, size: int, batch: int | None) -> bool:
         return plate == self.plate if self.plate is not None else size == batch

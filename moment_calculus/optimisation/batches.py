@@ -114,6 +114,10 @@ class Loaded(Whole):
 
     def first(self) -> Arguments:
         """The arguments of the next step, which stay the next."""
+        args, named = self._first()
+        return args, {**self.named, **named}
+
+    def _first(self) -> Arguments:
         if self._next is None:
             self._next = self._load()
         return self._next
@@ -124,19 +128,24 @@ class Loaded(Whole):
         Raises:
             Exhausted: if there are no more.
         """
-        found, self._next = self.first(), None
-        self.size = rows_of([*found[0], *found[1].values()], whole=False)
-        return found
+        found, self._next = self._first(), None
+        args, named = found
+        self.size = rows_of([*args, *named.values()], whole=False)
+        return args, {**self.named, **named}
 
     def _load(self) -> Arguments:
         batch = self.loader.next()
         if batch is None and not self.is_iterator and self.loader.taken:
             self.loader.begin()
             batch = self.loader.next()
+        if batch is None and not self.loader.total:
+            raise ValueError(
+                "the loader gives no mini-batches: it may be spent, or drop the last one of fewer "
+                "rows than batch_size"
+            )
         if batch is None:
             raise Exhausted(f"there were no more mini-batches after {self.loader.total}")
-        args, named = arguments_of(self.convert(batch))
-        return args, {**self.named, **named}
+        return arguments_of(self.convert(batch))
 
     def state(self) -> Any:
         """What later steps depend on: where in which order the loader is."""

@@ -42,10 +42,14 @@ class Rewinding:
     @property
     def rows(self) -> int | None:
         """Rows of all data; None if the loader does not tell."""
-        sampler: Any = getattr(self.loader, "sampler", None)
-        part = sampler if type(sampler).__name__ == "SubsetRandomSampler" else None
-        data: Any = getattr(self.loader, "dataset", None) if part is None else part
-        return len(data) if hasattr(data, "__len__") else None
+        batches = getattr(self.loader, "batch_sampler", None)
+        if batches is not None and type(batches).__name__ != "BatchSampler":
+            return None  # one of the user's own may leave rows out
+        sampler = getattr(batches, "sampler", getattr(self.loader, "sampler", None))
+        kind = type(sampler).__name__
+        of_all = sampler is None or (kind in SAMPLERS and kind != "SubsetRandomSampler")
+        rows: Any = getattr(self.loader, "dataset", None) if of_all else sampler
+        return len(rows) if hasattr(rows, "__len__") else None
 
     def begin(self) -> None:
         """Begin the next epoch."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from moment_calculus.optimisation.batches import Loaded, Shuffled, Whole, is_loader
@@ -59,19 +61,25 @@ class Options:
         if self.method not in candidates:
             raise ValueError(f"method must be one of {', '.join(candidates)}, got {self.method!r}")
         for name in ("steps", "epochs", "every", "patience", "rows", "restarts", "batch_size"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name} must be at least 1, got {value}")
+            _check_number(name, getattr(self, name))
+        self._check_together()
+        if self.method != "adam":
+            self._check_deterministic()
+        folder = Path(self.checkpoint or "").parent
+        if not folder.is_dir():
+            raise FileNotFoundError(f"checkpoint {self.checkpoint}: there is no folder {folder}")
+
+    def _check_together(self) -> None:
         if self.steps is not None and self.epochs is not None:
             raise ValueError("steps and epochs both say how long to train: give one of them")
         if self.optimiser is not None and self.learning_rate is not None:
             raise ValueError(
                 "learning_rate is of the default optimiser, Adam: give it to the optimiser"
             )
+        if is_loader(self.held_out):
+            raise ValueError("held_out takes the model's arguments, such as (x, y), not a loader")
         if self.restarts > 1 and self.checkpoint is not None:
             raise ValueError("restarts are not stored: checkpoint one fit after the other")
-        if self.method != "adam":
-            self._check_deterministic()
 
     def _check_deterministic(self) -> None:
         """Refuse what only steps along noisy gradients need."""
@@ -97,10 +105,11 @@ class Options:
             **{name: getattr(self, name) for name in names},
             "kl_warm_up": None if self.warm_up is None else [self.warm_up.wait, self.warm_up.rise],
             "learning_rate": rate if rate is None or isinstance(rate, int | float) else "schedule",
-            "optimiser": None if self.optimiser is None else type(self.optimiser).__name__,
+            "optimiser": _described(self.optimiser),
             "every": self.stretch,
             "tolerance": self.tolerance,
-            "objective": type(objective).__name__,
+            "held_out": self.held_out is not None,
+            "objective": _described_objective(objective),
             "float64": float64,
             "data": data,
         }
@@ -197,3 +206,29 @@ class Options:
             write,
             self.progress_bar,
         )
+
+
+def _check_number(name: str, value: Any) -> None:
+    if value is None:
+        return
+    if not isinstance(value, int):
+        raise TypeError(f"{name} must be an integer, got {value!r}")
+    if value < 1:
+        raise ValueError(f"{name} must be at least 1, got {value}")
+
+
+def _described(optimiser: Any) -> str | None:
+    """What of an optimiser can be said in words."""
+    if isinstance(optimiser, partial):
+        named = ", ".join(f"{name}={value!r}" for name, value in sorted(optimiser.keywords.items()))
+        return f"{getattr(optimiser.func, '__name__', optimiser.func)}({named})"
+    return None if optimiser is None else type(optimiser).__name__
+
+
+def _described_objective(objective: Any) -> str:
+    propagation = getattr(objective, "propagation", None)
+    names = ("covariance", "categorical", "categorical_draws")
+    parts = [getattr(propagation, name, None) for name in names]
+    sites = sorted(getattr(objective, "sample_sites", ()))
+    draws = getattr(objective, "num_particles", None)
+    return " ".join(map(str, [type(objective).__name__, *parts, *sites, draws]))

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+RECENT = 100  # losses of mini-batches that are compared
+
 
 @dataclass
 class Course:
@@ -100,3 +102,15 @@ class Fit(Course):
     params: dict[str, Any] = field(repr=False)
     seconds: dict[str, float]
     losses: list[float] = field(repr=False, default_factory=list)
+
+    @property
+    def rank(self) -> float:
+        """Of several fits of one model the best has the lowest.
+
+        The held-out log-likelihood, if there is one; or the mean of the last losses.
+        """
+        if self.best is not None:
+            return -self.held_out[self.best]
+        recent = self.losses[-1:] if len(self.losses) > self.steps else self.losses[-RECENT:]
+        mean = float(np.mean(recent))
+        return np.inf if np.isnan(mean) else mean

@@ -30,7 +30,7 @@ from moment_calculus.optimisation.training import Progress, Trainer, train
 from numpyro_moments.fitting.gradients import Gradients
 from numpyro_moments.fitting.objective import FlatLoss
 from numpyro_moments.fitting.problem import Problem, is_array
-from numpyro_moments.fitting.storing import arrays_in, stored_training
+from numpyro_moments.fitting.storing import arrays_in, joint_density, stored_training
 from numpyro_moments.fitting.streaming import Streaming, streaming
 from numpyro_moments.svi import SVI
 
@@ -89,7 +89,7 @@ def fit(
             _fitted(options, problem, source, part, clock)
             for part in ([states] if method == "adam" else [[state] for state in states])
         ]
-        return min(fits, key=lambda fit: np.nan_to_num(fit.loss, nan=np.inf))
+        return min(fits, key=lambda fit: fit.rank)
 
 
 def _begun(
@@ -109,7 +109,7 @@ def _begun(
     states = [svi.init(key, *args, init_params=params, **named) for key in keys]
     batches = type(source) is not Whole
     plates = PlateScaling(options.rows_of(source), options.plate) if batches else None
-    held_out = None if options.held_out is None else _of_jax(arguments_of(options.held_out))
+    held_out = None if options.held_out is None else _of_batch(arguments_of(options.held_out))
     return Problem(svi, plates, held_out), states
 
 
@@ -148,6 +148,8 @@ def _checkpoint(options: Options, problem: Problem, source: Whole) -> Checkpoint
     model = svi.model
     if isinstance(model, Streaming):
         settings["prior"], model = data_digest(map(np.asarray, model.arrays)), model.fn
+    whole = not isinstance(source, Loaded)  # a loader may begin with other rows
+    settings["density"] = joint_density(model, args, named, observed=whole)
     stored = stored_training(model, svi.guide, args, named)
     return Checkpoint(Path(options.checkpoint), stored, settings)
 

@@ -40,7 +40,10 @@ class Problem:
             kl_weight: of the latent sites; None for one.
         """
         args, named = data
-        return self._weighted(batch, kl_weight).update(state, *args, **named)
+        found = self._weighted(batch, kl_weight).update(state, *args, **named)
+        if self.plates is not None:
+            self.plates.check_observed()
+        return found
 
     def _weighted(self, batch: int | None, kl_weight: Any) -> SVI:
         plates = None if batch is None else self.plates

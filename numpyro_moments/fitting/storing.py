@@ -44,9 +44,17 @@ def save(
     {saved}
         params: parameters by name, from ``fit`` or ``svi.get_params``.
 
+    Raises:
+        TypeError: if these are not a dictionary.
+
     Example:
         >>> save("network.safetensors", model, guide, result.params, x, y)  # doctest: +SKIP
     """
+    if not isinstance(params, Mapping):
+        raise TypeError(
+            "save(path, model, guide, params, *data) takes the trained parameters before the "
+            f"data, a dictionary, got {type(params).__name__}"
+        )
     stored_training(model, guide, data, named).write(path, {"parameters": arrays_in(params)}, {})
 
 
@@ -98,13 +106,37 @@ def sampled_sites(model: Callable, data: tuple, named: dict[str, Any]) -> dict[s
         data: its arguments.
         named: likewise, by name.
     """
+    trace = _abstract_trace(_started(model), data, named)
+    return {name: site for name, site in trace.items() if site["type"] == "sample"}
+
+
+def joint_density(model: Callable, data: tuple, named: dict[str, Any], observed: bool) -> str:
+    """Log density of a model at a start that is always the same: another model has another.
+
+    Args:
+        model: the model.
+        data: its arguments.
+        named: likewise, by name.
+        observed: whether what is observed counts, or the prior alone.
+    """
+    with handlers.block():
+        trace = handlers.trace(_started(model)).get_trace(*data, **named)
+    sites = [site for site in trace.values() if site["type"] == "sample"]
+    parts = [
+        jnp.sum(site["fn"].log_prob(site["value"]))
+        for site in sites
+        if observed or not site["is_observed"]
+    ]
+    return f"{float(sum(parts)):.5g}"
+
+
+def _started(model: Callable) -> Callable:
+    """A model whose latent sites begin at the same values in every run."""
 
     def start(site: dict) -> Any:
         return init_to_network(site) if is_latent(site) else None
 
-    started = handlers.substitute(handlers.seed(model, 0), substitute_fn=start)
-    trace = _abstract_trace(started, data, named)
-    return {name: site for name, site in trace.items() if site["type"] == "sample"}
+    return handlers.substitute(handlers.seed(model, 0), substitute_fn=start)
 
 
 def arrays_in(params: dict[str, Any]) -> dict[str, Any]:

@@ -55,6 +55,9 @@ def fit(
 ) -> Fit:
     """Train a guide by a closed-form ELBO, from where its parameters are.
 
+    Pyro's store knows parameters by name: a second guide of one class goes on with those of the
+    first, unless ``pyro.clear_param_store()`` parts them.
+
     {arguments}
         scheduler: makes a learning-rate schedule of torch of the optimiser; it takes a step with
             every step.

@@ -138,7 +138,13 @@ class Gradients:
             except Exhausted as end:
                 course.stop(False, str(end))
                 return
-            course.losses.append(self._step(self._last, course.steps))
+            try:
+                course.losses.append(self._step(self._last, course.steps))
+            except ValueError:  # torch's distributions refuse such parameters
+                if self.parameters.are_valid():
+                    raise
+                course.stop(False, "a parameter left what it is constrained to")
+                return
             course.steps += 1
             bar.report(1, course.loss)
 
@@ -156,7 +162,7 @@ class Gradients:
 
     def finish(self, course: Course) -> None:
         """Write down the last loss, of all data."""
-        if type(self.source) is Whole:
+        if type(self.source) is Whole and self.parameters.are_valid():
             course.losses.append(self.problem.loss(self.source.arguments(course.steps)))
 
     def values(self) -> dict[str, Any]:

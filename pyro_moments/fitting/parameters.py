@@ -76,6 +76,14 @@ class Parameters:
         """Copies of the constrained values."""
         return {name: value.detach().clone() for name, value in self.values().items()}
 
+    def are_valid(self) -> bool:
+        """Whether all are numbers, and positive ones have not become zero."""
+        return all(
+            bool(value.isfinite().all())
+            and (name not in self.constraints or bool(self.constraints[name].check(value).all()))
+            for name, value in self.values().items()
+        )
+
     def copies(self) -> dict[str, torch.Tensor]:
         """Copies of the unconstrained parameters."""
         return {name: leaf.detach().clone() for name, leaf in self.leaves.items()}

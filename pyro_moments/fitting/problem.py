@@ -63,7 +63,10 @@ class Problem:
         if self.kl_weight is not None and kl_weight is not None:
             self.kl_weight.fill_(kl_weight)
         model, guide = self.weighted_model, self.weighted_guide
-        return self.objective.loss_and_grads(model, guide, *args, **named)
+        loss = self.objective.loss_and_grads(model, guide, *args, **named)
+        if self.weighting.plates is not None:
+            self.weighting.plates.check_observed()
+        return loss
 
     def first_loss(self, data: Arguments) -> Any:
         """The loss of data as they are, differentiable: it makes the parameters.

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Callable
+from typing import Any
 
 import pyro
 import torch
+from pyro.infer.autoguide import AutoGuide
 
 from moment_calculus.optimisation.outcome import Fit
 from pyro_moments.fitting.parameters import Parameters
@@ -37,14 +38,25 @@ def best_of(task: Task, guide: Callable, restarts: int) -> Fit:
     found = []
     for _ in range(restarts):
         with pyro.get_param_store().scope():
-            fit, parameters = task.trained(copy.deepcopy(guide))
+            fit, parameters = task.trained(_copied(guide))
             found.append((fit, parameters.copies()))
         module.load_state_dict(initial)
-    fit, copies = min(found, key=lambda pair: _comparable(pair[0].loss))
+    fit, copies = min(found, key=lambda pair: pair[0].rank)
     Parameters.met(lambda: task.first_loss(guide)).set(copies)
     fit.guide = guide
     return fit
 
 
-def _comparable(loss: float) -> float:
-    return math.inf if math.isnan(loss) else loss
+def _copied(guide: Any) -> Any:
+    """A copy of a guide that has not met data.
+
+    Pyro's forget their model when they are copied, the original as well as the copy.
+    """
+    parts = list(guide.modules()) if isinstance(guide, torch.nn.Module) else []
+    models: list[Any] = [getattr(part, "_model", None) for part in parts]
+    new = copy.deepcopy(guide)
+    copies = list(new.modules()) if parts else []
+    for part, copied, model in zip(parts, copies, models, strict=True):
+        if isinstance(part, AutoGuide):
+            part._model = copied._model = model
+    return new

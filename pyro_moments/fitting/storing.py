@@ -43,7 +43,9 @@ def save(
     Example:
         >>> save("network.safetensors", model, guide, x, y)  # doctest: +SKIP
     """
-    leaves = guide.parameters() if isinstance(guide, torch.nn.Module) else []
+    is_module = isinstance(guide, torch.nn.Module)
+    stored_by_name = pyro.get_param_store().values()
+    leaves: Any = guide.parameters() if is_module else stored_by_name  # type: ignore[attr-defined]
     double = any(leaf.dtype is torch.float64 for leaf in leaves)
     data, named = (doubled(data), doubled(named)) if double else (data, named)
     with double_precision() if double else contextlib.nullcontext():
@@ -124,8 +126,30 @@ def sampled_sites(model: Callable, data: tuple, named: dict[str, Any]) -> dict[s
     }
 
 
+def joint_density(model: Callable, data: tuple, named: dict[str, Any], observed: bool) -> str:
+    """Log density of a model at a start that is always the same: another model has another.
+
+    Args:
+        model: the model.
+        data: its arguments.
+        named: likewise, by name.
+        observed: whether what is observed counts, or the prior alone.
+    """
+    with undrawn(), torch.no_grad():
+        torch.manual_seed(0)
+        sites = sampled_sites(model, data, named).values()
+        parts = [
+            site["fn"].log_prob(site["value"]).sum()
+            for site in sites
+            if observed or not site["is_observed"]
+        ]
+    return f"{float(sum(parts)):.5g}"
+
+
 def _start(site: dict) -> Any:
     """An initial value in the precision that is computed with."""
+    if site["fn"].support.is_discrete:
+        return site["fn"].sample()
     value: Any = init_to_network(site)
     return value.to(torch.get_default_dtype()) if value.is_floating_point() else value
 

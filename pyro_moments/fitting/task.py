@@ -26,7 +26,7 @@ from pyro_moments.fitting.objective import flat_loss
 from pyro_moments.fitting.parameters import Parameters
 from pyro_moments.fitting.precision import make_doubles
 from pyro_moments.fitting.problem import Problem
-from pyro_moments.fitting.storing import stored_training
+from pyro_moments.fitting.storing import joint_density, stored_training
 from pyro_moments.sites.binding import bind
 
 
@@ -123,6 +123,9 @@ class Task:
         settings = self.options.settings(digest, self.objective, self._is_double)
         if self.earlier is not None:
             settings["prior"] = _digest(self.earlier)
+        whole = not isinstance(self.source, Loaded)  # a loader may begin with other rows
+        data, named = first_of(self.source)
+        settings["density"] = joint_density(self.model, data, named, observed=whole)
         stored = stored_training(self.model, problem.guide, *first_of(self.source))
         return Checkpoint(Path(self.options.checkpoint), stored, settings)
 
@@ -138,6 +141,12 @@ def _steps(options: Options, scheduler: Callable | None) -> Steps:
         if scheduler is not None:
             raise ValueError("a schedule of torch goes with an optimiser of torch, not of Pyro")
         return PyroSteps(options.optimiser)
+    if options.optimiser is not None and not callable(options.optimiser):
+        raise TypeError(
+            "optimiser takes one of pyro.optim, or a function that makes one of torch of the "
+            f"parameters, such as functools.partial(torch.optim.AdamW, lr=0.01), got "
+            f"{type(options.optimiser).__name__}"
+        )
     rate = options.learning_rate
     if callable(rate):
         return Steps(functools.partial(torch.optim.Adam, lr=rate(0)), scheduler, rate)

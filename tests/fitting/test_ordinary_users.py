@@ -1,0 +1,146 @@
+"""What users do first, and where they slip."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyro
+import pytest
+import torch
+from torch.utils.data import BatchSampler, DataLoader, Subset, SubsetRandomSampler, TensorDataset
+
+from tests.fitting.models import HOSTS, ROWS, X, Y, fresh
+
+
+@pytest.fixture(params=HOSTS)
+def host(request):
+    return fresh(request.param)
+
+
+def counts(host):
+    def model(x, y=None):
+        rate = host.array(np.float32(1.0)) * (0.3 * x @ host.weight())
+        family = host.dist.Poisson(np.e**rate) if host.name == "numpyro" else None
+        family = family or host.dist.Poisson(torch.exp(rate))
+        with host.language.plate("data", len(x)):
+            return host.language.sample("obs", family, obs=y)
+
+    return model
+
+
+def test_a_model_of_counts_is_loaded_with_inputs_alone(host, tmp_path):
+    """What was observed is discrete, and open now."""
+    model, path = counts(host), tmp_path / "trained"
+    y = host.array(np.round(np.abs(Y)).astype(np.float32))
+    if host.name == "numpyro":
+        y = y.astype(int)
+    fit = host.fit(model, host.x, y, steps=5)
+    given = (fit.params,) if host.name == "numpyro" else ()
+    host.package.save(path, model, fit.guide, *given, host.x, y)
+    fresh(host.name)
+    loaded = host.package.load(path, model, host.package.DVIGuide(), host.x)
+    np.testing.assert_array_equal(host.location(loaded), host.location(fit))
+    given = (loaded.params,) if host.name == "numpyro" else ()
+    mean = host.package.predict(model, loaded.guide, *given, host.x)["obs"].mean
+    assert (np.asarray(mean) > 0).all()
+
+
+def test_restarts_of_the_host_s_own_guide():
+    host = fresh("pyro")
+    guide = pyro.infer.autoguide.AutoNormal(host.regression)
+    fit = host.package.fit(host.regression, guide, host.x, host.y, restarts=2, steps=3)
+    assert fit.guide is guide
+    assert guide.median()["weight"].shape == (3,)
+
+
+HALF = [*range(ROWS // 2)]
+OWN = torch.Generator()  # so that the guide begins where it would without a loader
+LOADERS = {
+    "a subset": lambda data: DataLoader(Subset(data, HALF), 24, generator=OWN),
+    "a sampler": lambda data: DataLoader(
+        data, 24, sampler=SubsetRandomSampler(HALF, OWN), generator=OWN
+    ),
+    "a list of rows": lambda data: DataLoader(data, 24, sampler=HALF, generator=OWN),
+    "a sampler of batches": lambda data: DataLoader(
+        data,
+        batch_sampler=BatchSampler(SubsetRandomSampler(HALF, OWN), 24, False),
+        generator=OWN,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LOADERS)
+def test_half_of_the_rows_count_half(host, name):
+    loader = LOADERS[name](TensorDataset(torch.tensor(X), torch.tensor(Y)))
+    frozen = {"learning_rate": 0.0, "steps": 2}
+    fit = host.fit(host.regression, loader, **frozen)
+    fresh(host.name)
+    alone = host.fit(host.regression, host.x[: ROWS // 2], host.y[: ROWS // 2], **frozen)
+    assert np.mean(fit.losses) == pytest.approx(alone.loss, rel=1e-5)
+
+
+def test_a_constant_by_name_is_no_mini_batch(host):
+    def model(x, y=None, mean=None):
+        weight = host.weight() + mean[:3]
+        with host.language.plate("data", len(x)):
+            return host.language.sample("obs", host.dist.Normal(x @ weight, 0.3), obs=y)
+
+    parts = [dict(zip("xy", host.rows(start, start + 32), strict=True)) for start in (0, 32, 64)]
+    mean = host.array(np.zeros(ROWS, np.float32))
+    frozen = {"learning_rate": 0.0, "steps": 3}
+    fit = host.fit(model, iter(parts), mean=mean, rows=ROWS, **frozen)
+    fresh(host.name)
+    whole = host.fit(model, host.x, host.y, mean=mean, **frozen)
+    assert np.mean(fit.losses) == pytest.approx(whole.loss, rel=1e-5)
+
+
+def test_empty_loaders_are_refused(host):
+    data = TensorDataset(torch.tensor(X), torch.tensor(Y))
+    for empty in (iter([]), DataLoader(data, 200, drop_last=True)):
+        with pytest.raises(ValueError, match="the loader gives no mini-batches"):
+            host.fit(host.regression, empty, steps=2)
+
+
+def test_forgotten_observations_are_refused(host):
+    with pytest.raises(ValueError, match="observes nothing of the mini-batch"):
+        host.fit(host.regression, host.x, batch_size=32)
+
+
+def test_a_training_that_diverges_stops(host):
+    fit = host.fit(host.regression, host.x, host.y, learning_rate=1e25, steps=400)
+    assert not fit.converged
+    assert fit.reason.startswith("stopped: ")
+    assert fit.steps < 400
+
+
+SLIPS = {
+    "steps": ({"steps": 1e2}, TypeError, "steps must be an integer, got 100.0"),
+    "held_out": (
+        {"held_out": DataLoader(TensorDataset(torch.tensor(X)))},
+        ValueError,
+        "held_out takes the model's arguments",
+    ),
+    "checkpoint": ({"checkpoint": "nowhere/file"}, FileNotFoundError, "there is no folder nowhere"),
+}
+
+
+@pytest.mark.parametrize("name", SLIPS)
+def test_slips_are_explained(host, name):
+    options, kind, message = SLIPS[name]
+    with pytest.raises(kind, match=message):
+        host.fit(host.regression, host.x, host.y, **options)
+
+
+def test_a_checkpoint_of_another_prior_or_objective_is_refused(host, tmp_path):
+    def narrow(x, y):
+        prior = host.dist.Normal(0.0, 0.01).expand([3]).to_event(1)
+        weight = host.language.sample("weight", prior)
+        with host.language.plate("data", len(x)):
+            host.language.sample("obs", host.dist.Normal(x @ weight, 0.3), obs=y)
+
+    data, options = (host.x, host.y), {"steps": 4, "checkpoint": tmp_path / "checkpoint"}
+    host.fit(host.regression, *data, **options)
+    diagonal = host.package.DeterministicELBO(covariance="diagonal")
+    for model, changes in ((narrow, {}), (host.regression, {"objective": diagonal})):
+        fresh(host.name)
+        with pytest.raises(host.package.StoredFileError, match=r"another fit: (density|objective)"):
+            host.fit(model, *data, **options, **changes)
