@@ -82,7 +82,7 @@ def fit(
     options = Options.among(locals())
     with jax.enable_x64(True) if float64 else contextlib.nullcontext():
         clock = time.perf_counter()
-        source = options.source(_of_jax(data), _of_jax(named), _rows, _of_batch, None)
+        source = options.source(_of_tensors(data), _of_tensors(named), _rows, _of_batch, None)
         told = model if prior is None else streaming(model, prior, *first_of(source))
         problem, states = _begun(options, told, guide, objective, source, params)
         fits = [
@@ -109,7 +109,7 @@ def _begun(
     states = [svi.init(key, *args, init_params=params, **named) for key in keys]
     batches = type(source) is not Whole
     plates = PlateScaling(options.rows_of(source), options.plate) if batches else None
-    held_out = None if options.held_out is None else _of_batch(arguments_of(options.held_out))
+    held_out = None if options.held_out is None else _of_tensors(arguments_of(options.held_out))
     return Problem(svi, plates, held_out), states
 
 
@@ -180,21 +180,27 @@ def _minimiser(options: Options, problem: Problem, source: Whole, state: Any) ->
     )
 
 
-def _of_jax(data: Any) -> Any:
-    """NumPy's arrays as JAX's: of NumPy's, JAX mixes up traces of single and double precision."""
-    return jax.tree.map(
-        lambda part: jnp.asarray(part) if isinstance(part, np.ndarray) else part, data
-    )
-
-
 def _of_batch(batch: Any) -> Any:
-    """What a loader gives as arrays of JAX, also tensors of torch and numbers."""
+    """What a loader gives as arrays of JAX, also tensors of torch, and numbers but flags."""
 
     def converted(part: Any) -> Any:
-        known = hasattr(part, "__array__") or isinstance(part, int | float)
-        return jnp.asarray(np.asarray(part)) if known else part
+        is_number = isinstance(part, int | float) and not isinstance(part, bool)
+        return jnp.asarray(part) if is_number else _of_tensors(part)
 
     return jax.tree.map(converted, batch)
+
+
+def _of_tensors(data: Any) -> Any:
+    """Arrays of NumPy and tensors of torch as JAX's.
+
+    Of NumPy's, JAX mixes up traces of single and double precision.
+    """
+
+    def converted(part: Any) -> Any:
+        foreign = hasattr(part, "__array__") and not isinstance(part, jax.Array)
+        return jnp.asarray(np.asarray(part)) if foreign else part
+
+    return jax.tree.map(converted, data)
 
 
 def _rows(data: Any, indices: Any) -> Any:
