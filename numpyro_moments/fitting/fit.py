@@ -175,7 +175,7 @@ def _minimiser(options: Options, problem: Problem, source: Whole, state: Any) ->
         options.method,
         options.tolerance,
         lambda place: problem.svi.constrain_fn(at(place)),
-        lambda place: problem.terms(at(place), data, None),
+        lambda place: problem.terms(at(place), None, data, None),
         lambda place: float(problem.score(at(place))),
     )
 

@@ -37,11 +37,11 @@ class Gradients:
         stretch: int,
     ) -> None:
         self.problem, self.source, self.warm_up, self.stretch = problem, source, warm_up, stretch
-        self.several = len(states) > 1
+        self.restarts, self.several = len(states), len(states) > 1
         self._state = states[0]
         if self.several:
             self._state = jax.tree.map(lambda *parts: jnp.stack(parts), *states)
-        self._losses = np.zeros([0, len(states)])
+        self._losses: list[np.ndarray] = []  # of stretches, [steps, restarts] each
         self._chosen = 0
         self._final: list[Any] | None = None
         self._last: Arguments | None = None
@@ -57,7 +57,7 @@ class Gradients:
             ready = steps if not isinstance(self.source, Loaded) else course.steps + self.stretch
             count = min(steps, ready, course.steps + self.stretch) - course.steps
             losses = self._advance(course, count)
-            self._losses = np.concatenate([self._losses, losses])
+            self._losses.append(losses)
             course.losses += losses.min(1).tolist()
             course.steps += len(losses)
             if course.losses:
@@ -121,7 +121,7 @@ class Gradients:
     def _run(self) -> Any:
         """A stretch of steps, compiled before the first."""
         _, rest = apart((self.source.args, self.source.named))
-        shape = [self.stretch, *([self._losses.shape[1]] if self.several else [])]
+        shape = [self.stretch, *([self.restarts] if self.several else [])]
 
         def run(state: Any, arrays: list, rows: Any, weights: Any, count: Any) -> Any:
             whole = rest.joined(arrays)
@@ -143,15 +143,18 @@ class Gradients:
 
     def finish(self, course: Course) -> None:
         """Choose the best restart, and write down its losses, and the last one of all data."""
-        losses = self._losses
+        losses = self._all_losses()
         if type(self.source) is Whole:
             _, last = self._run(self._state, *self._inputs(course.steps, 1), 1)
-            row = np.asarray(last, np.float64).reshape(-1, losses.shape[1])[:1]
+            row = np.asarray(last, np.float64).reshape(-1, self.restarts)[:1]
             losses = np.concatenate([losses, row])
         if course.best is None and len(losses):
             recent = losses[-1 if type(self.source) is Whole else -self.stretch :].mean(0)
             self._chosen = int(np.argmin(np.where(np.isfinite(recent), recent, np.inf)))
         course.losses = losses[:, self._chosen].tolist()
+
+    def _all_losses(self) -> np.ndarray:
+        return np.concatenate([np.zeros([0, self.restarts]), *self._losses])
 
     def values(self) -> dict[str, Any]:
         """The parameters by name."""
@@ -163,23 +166,28 @@ class Gradients:
         Args:
             kept: as of :meth:`keep`.
         """
-        return self.problem.svi.constrain_fn(self._tree(kept))
+        params, mutable = self._tree(kept)
+        return {**self.problem.svi.constrain_fn(params), **(mutable or {})}
 
-    def _tree(self, kept: list[Any]) -> dict[str, Any]:
-        """Unconstrained parameters by name; modules have some that are no arrays."""
+    def _tree(self, kept: list[Any]) -> tuple[dict[str, Any], dict[str, Any] | None]:
+        """Unconstrained parameters, and mutable state, by name."""
+        structure = jax.tree.structure(self._trained())
+        return jax.tree.unflatten(structure, map(jnp.asarray, kept))
+
+    def _trained(self) -> tuple[dict[str, Any], dict[str, Any] | None]:
         params = self.problem.svi.optim.get_params(self._state.optim_state)
-        return jax.tree.unflatten(jax.tree.structure(params), map(jnp.asarray, kept))
+        return params, self._state.mutable_state
 
     def terms(self) -> dict[str, float]:
         """What each site contributes to the ELBO, on the last mini-batch."""
         data = self._last or self.source.arguments(0)
-        return self.problem.terms(self._tree(self.keep()), data, self.source.size)
+        params, mutable = self._tree(self.keep())
+        return self.problem.terms(params, mutable, data, self.source.size)
 
     def score(self) -> float:
         """Held-out log-likelihood, the highest of the restarts."""
-        params = self.problem.svi.optim.get_params(self._state.optim_state)
         score = jax.vmap(self.problem.score) if self.several else self.problem.score
-        found = np.atleast_1d(np.asarray(score(params), np.float64))
+        found = np.atleast_1d(np.asarray(score(*self._trained()), np.float64))
         self._chosen = int(np.argmax(np.where(np.isnan(found), -np.inf, found)))
         return float(found[self._chosen])
 
@@ -187,8 +195,7 @@ class Gradients:
         """The unconstrained parameters of the chosen restart."""
         if self._final is not None:
             return self._final
-        params = self.problem.svi.optim.get_params(self._state.optim_state)
-        leaves = jax.tree.leaves(params)
+        leaves = jax.tree.leaves(self._trained())
         return [leaf[self._chosen] for leaf in leaves] if self.several else leaves
 
     def revert(self, kept: list[Any]) -> None:
@@ -199,7 +206,7 @@ class Gradients:
         """All that the next steps depend on."""
         return {
             "svi": [_plain(leaf) for leaf in jax.tree.leaves(self._state)],
-            "losses": self._losses,
+            "losses": self._all_losses(),
             "source": self.source.state(),
         }
 
@@ -208,7 +215,7 @@ class Gradients:
         leaves, structure = jax.tree.flatten(self._state)
         saved = [_like(leaf, part) for leaf, part in zip(leaves, state["svi"], strict=True)]
         self._state = jax.tree.unflatten(structure, saved)
-        self._losses = np.asarray(state["losses"])
+        self._losses = [np.asarray(state["losses"])]
         self.source.restore(state["source"])
 
 

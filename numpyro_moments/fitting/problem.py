@@ -55,17 +55,20 @@ class Problem:
             svi.guide = Weighting(svi.guide, None, batch, kl_weight)
         return svi
 
-    def terms(self, params: dict[str, Any], data: Arguments, batch: int | None) -> dict[str, float]:
+    def terms(
+        self, params: dict[str, Any], mutable: Any, data: Arguments, batch: int | None
+    ) -> dict[str, float]:
         """What each site contributes to the ELBO; empty if the objective does not tell.
 
         Args:
             params: unconstrained.
+            mutable: values of mutable sites; None if there are none.
             data: arguments of model and guide.
             batch: rows of the mini-batch; None for all data.
         """
         if not hasattr(self.svi.loss, "sum_sites"):
             return {}
-        losses = self._terms(params, data, batch)
+        losses = self._terms(params, mutable, data, batch)
         return {name: -float(loss) for name, loss in losses.items()}
 
     @cached_property
@@ -73,35 +76,38 @@ class Problem:
         loss = copy.copy(self.svi.loss)
         loss.sum_sites = False
 
-        def terms(params: dict[str, Any], arrays: list, rest: Static, batch: int | None) -> Any:
+        def terms(
+            params: dict[str, Any], mutable: Any, arrays: list, rest: Static, batch: int | None
+        ) -> Any:
             svi, (args, named) = self._weighted(batch, None), rest.joined(arrays)
-            values = svi.constrain_fn(params)
+            values = {**svi.constrain_fn(params), **(mutable or {})}
             return loss.loss(jax.random.key(0), values, svi.model, svi.guide, *args, **named)
 
-        compiled = jax.jit(terms, static_argnums=(2, 3))
-        return lambda params, data, batch: compiled(params, *apart(data), batch)
+        compiled = jax.jit(terms, static_argnums=(3, 4))
+        return lambda params, mutable, data, batch: compiled(params, mutable, *apart(data), batch)
 
-    def score(self, params: dict[str, Any]) -> Any:
+    def score(self, params: dict[str, Any], mutable: Any = None) -> Any:
         """Held-out log-likelihood.
 
         Args:
             params: unconstrained.
+            mutable: values of mutable sites; None if there are none.
         """
-        return self._score(params)
+        return self._score(params, mutable)
 
     @cached_property
     def _score(self) -> Any:
         assert self.held_out is not None
         arrays, rest = apart(self.held_out)
 
-        def score(params: dict[str, Any], arrays: list) -> Any:
+        def score(params: dict[str, Any], mutable: Any, arrays: list) -> Any:
             args, named = rest.joined(arrays)
-            svi = self.svi
-            values, propagation = svi.constrain_fn(params), getattr(svi.loss, "propagation", None)
+            svi, propagation = self.svi, getattr(self.svi.loss, "propagation", None)
+            values = {**svi.constrain_fn(params), **(mutable or {})}
             return log_predictive(propagation, svi.model, svi.guide, values, *args, **named)
 
         compiled = jax.jit(score)
-        return lambda params: compiled(params, arrays)
+        return lambda params, mutable: compiled(params, mutable, arrays)
 
 
 @dataclass(frozen=True)

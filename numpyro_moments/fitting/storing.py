@@ -172,7 +172,7 @@ def _parameters(
         name: site["value"]
         for trace in (model_trace, guide_trace)
         for name, site in trace.items()
-        if site["type"] == "param"
+        if site["type"] in ("param", "mutable")
     }
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import jax
 import numpy as np
 import pyro
 import pytest
 import torch
+from flax import linen
+from numpyro.contrib.module import flax_module
 from torch.utils.data import BatchSampler, DataLoader, Subset, SubsetRandomSampler, TensorDataset
 
 from tests.fitting.models import HOSTS, ROWS, X, Y, fresh
@@ -144,3 +147,33 @@ def test_a_checkpoint_of_another_prior_or_objective_is_refused(host, tmp_path):
         fresh(host.name)
         with pytest.raises(host.package.StoredFileError, match=r"another fit: (density|objective)"):
             host.fit(model, *data, **options, **changes)
+
+
+class Normalised(linen.Module):
+    """Batch normalisation, whose running averages are no parameters."""
+
+    @linen.compact
+    def __call__(self, x, train):
+        return linen.BatchNorm(use_running_average=not train)(x)
+
+
+def test_running_averages_are_kept_beside_the_parameters(tmp_path):
+    """So that predictions, held-out data and files have them."""
+    host, path = fresh("numpyro"), tmp_path / "trained"
+
+    def model(x, y=None, train=True):
+        options = {"mutable": ["batch_stats"], "input_shape": (1, 3), "train": True}
+        network = flax_module("network", Normalised(), **options)
+        loc = network(x, train=train) @ host.weight()
+        with host.language.plate("data", len(x)):
+            return host.language.sample("obs", host.dist.Normal(loc, 0.3), obs=y)
+
+    held_out = {"x": X, "y": Y, "train": False}
+    shifted = X + 3
+    fit = host.fit(model, shifted, Y, steps=60, batch_size=32, held_out=held_out, every=30)
+    mean = fit.params["network$state"]["batch_stats"]["BatchNorm_0"]["mean"]
+    assert (mean > 1).all()
+    assert np.isfinite(list(fit.held_out.values())).all()
+    host.package.save(path, model, fit.guide, fit.params, shifted, Y)
+    loaded = host.package.load(path, model, host.package.DVIGuide(), shifted)
+    assert jax.tree.all(jax.tree.map(np.array_equal, fit.params, loaded.params))
