@@ -121,10 +121,11 @@ def train(trainer: Trainer, course: Course, plan: Plan, kept: Any = None) -> Non
                 break
             kept = _scored(trainer, course, plan, kept)
             _compared(course, plan, course.steps - before)
-            if plan.callback is not None and plan.callback(Progress(course, trainer)):
-                course.reason = course.reason or "stopped: the callback asked for it"
+            asked = plan.callback is not None and plan.callback(Progress(course, trainer))
             if plan.write is not None:
                 plan.write(course, kept)
+            if asked and not course.reason:  # a later call goes on from the checkpoint
+                course.reason = "stopped: the callback asked for it"
     if not course.reason:
         course.reason = f"ran {course.steps} steps"
     trainer.finish(course)

@@ -74,6 +74,16 @@ def test_an_interrupted_fit_ends_as_if_it_had_not_been(host, tmp_path, name):
     np.testing.assert_array_equal(host.location(loaded), host.location(whole))
 
 
+def test_a_fit_that_a_callback_ended_goes_on(host, tmp_path):
+    options = {"steps": 20, "every": 5, "checkpoint": tmp_path / "checkpoint"}
+    data = host.regression, host.x, host.y
+    first = host.fit(*data, callback=lambda progress: progress.step == 10, **options)
+    fresh(host.name)
+    second = host.fit(*data, **options)
+    assert (first.steps, second.steps, second.reason) == (10, 20, "ran 20 steps")
+    assert second.losses[:10] == first.losses[:10]
+
+
 def test_checkpoints_of_another_fit_are_refused(host, tmp_path):
     path = tmp_path / "checkpoint"
     options = {"steps": 20, "every": 10, "checkpoint": path}
