@@ -14,9 +14,10 @@ import numpyro.distributions as dist
 import optax
 from numpyro import handlers
 from numpyro.infer import TraceMeanField_ELBO
+from numpyro.infer.elbo import ELBO
 from regression import Schedule, Split
 
-from numpyro_moments import DeterministicELBO, DVIGuide, EmpiricalBayesNormal, fit, predict
+from numpyro_moments import DeterministicELBO, DVIGuide, EmpiricalBayesNormal, Fit, fit, predict
 
 Parameters = dict[str, jax.Array]
 
@@ -70,17 +71,31 @@ METHODS = {
 def train_and_predict(
     split: Split, method: str, hidden: int, schedule: Schedule, progress_bar: bool | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Log density and mean of the test rows.
-
-    The learning rate rises over the first 30 % of the steps, then falls to zero.
-    """
+    """Log density and mean of the test rows."""
     model = heteroscedastic_network(hidden)
-    trained = fit(
+    guide = make_guide(model)
+    params = train(METHODS[method](), model, guide, split, schedule, progress_bar).params
+    log_prob = sampled_log_prob if method == "mcvi" else analytic_log_prob
+    found, mean = log_prob(model, guide, params, split.x_test, split.y_test)
+    return np.asarray(found), np.asarray(mean)
+
+
+def train(
+    elbo: ELBO,
+    model: Callable,
+    guide: DVIGuide,
+    split: Split,
+    schedule: Schedule,
+    progress_bar: bool | None = None,
+) -> Fit:
+    """Train on mini-batches; the learning rate rises over the first 30 % of the steps, then falls
+    to zero."""
+    return fit(
         model,
-        make_guide(model),
+        guide,
         split.x_train,
         split.y_train,
-        objective=METHODS[method](),
+        objective=elbo,
         steps=schedule.steps,
         batch_size=schedule.batch_size,
         learning_rate=optax.cosine_onecycle_schedule(schedule.steps, schedule.learning_rate),
@@ -88,9 +103,6 @@ def train_and_predict(
         seed=schedule.seed,
         progress_bar=progress_bar,
     )
-    log_prob = sampled_log_prob if method == "mcvi" else analytic_log_prob
-    found, mean = log_prob(model, trained.guide, trained.params, split.x_test, split.y_test)
-    return np.asarray(found), np.asarray(mean)
 
 
 def sampled_log_prob(

@@ -10,12 +10,13 @@ import pyro.distributions as dist
 import torch
 from pyro import poutine
 from pyro.infer import TraceMeanField_ELBO
+from pyro.infer.elbo import ELBO
 from pyro.nn import PyroModule, PyroSample
 from regression import Schedule, Split
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import OneCycleLR
 
-from pyro_moments import DeterministicELBO, DVIGuide, EmpiricalBayesNormal, fit, predict
+from pyro_moments import DeterministicELBO, DVIGuide, EmpiricalBayesNormal, Fit, fit, predict
 
 
 class HeteroscedasticNetwork(PyroModule):
@@ -66,26 +67,38 @@ METHODS = {
 def train_and_predict(
     split: Split, method: str, hidden: int, schedule: Schedule, progress_bar: bool | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Log density and mean of the test rows.
-
-    The learning rate rises over the first 30 % of the steps, then falls to zero.
-    """
+    """Log density and mean of the test rows."""
     torch.set_num_threads(1)
     pyro.settings.set(module_local_params=True)  # two trainings share nothing
     pyro.enable_validation(False)
     pyro.set_rng_seed(schedule.seed)
-    x_train, y_train, x_test, y_test = map(
-        torch.as_tensor, (split.x_train, split.y_train, split.x_test, split.y_test)
-    )
-    model = HeteroscedasticNetwork(x_train.shape[1], hidden)
-    guide, rate = make_guide(model), schedule.learning_rate
+    model = HeteroscedasticNetwork(split.x_train.shape[1], hidden)
+    guide = make_guide(model)
+    train(METHODS[method](), model, guide, split, schedule, progress_bar)
+    log_prob = sampled_log_prob if method == "mcvi" else analytic_log_prob
+    x_test, y_test = torch.as_tensor(split.x_test), torch.as_tensor(split.y_test)
+    found, mean = log_prob(model, guide, x_test, y_test)
+    return found.numpy(), mean.numpy()
+
+
+def train(
+    elbo: ELBO,
+    model: PyroModule,
+    guide: DVIGuide,
+    split: Split,
+    schedule: Schedule,
+    progress_bar: bool | None = None,
+) -> Fit:
+    """Train on mini-batches; the learning rate rises over the first 30 % of the steps, then falls
+    to zero."""
+    rate = schedule.learning_rate
     cycle = partial(OneCycleLR, max_lr=rate, total_steps=schedule.steps, cycle_momentum=False)
-    fit(
+    return fit(
         model,
         guide,
-        x_train,
-        y_train,
-        objective=METHODS[method](),
+        torch.as_tensor(split.x_train),
+        torch.as_tensor(split.y_train),
+        objective=elbo,
         steps=schedule.steps,
         batch_size=schedule.batch_size,
         optimiser=partial(torch.optim.Adam, lr=rate),
@@ -93,9 +106,6 @@ def train_and_predict(
         seed=schedule.seed,
         progress_bar=progress_bar,
     )
-    log_prob = sampled_log_prob if method == "mcvi" else analytic_log_prob
-    found, mean = log_prob(model, guide, x_test, y_test)
-    return found.numpy(), mean.numpy()
 
 
 @torch.no_grad()

@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
+from moment_calculus.optimisation.batches import Shuffled
 from tests.fitting.models import HOSTS, ROWS, X, Y, fresh
 
 
@@ -210,3 +211,19 @@ def test_a_plate_is_named_where_two_are_as_long(host):
         host.fit(model, host.x, y, **frozen)
     fresh(host.name)
     assert np.isfinite(host.fit(model, host.x, y, plate="data", **frozen).loss)
+
+
+def test_shuffled_rows_cover_an_epoch():
+    """In an order that follows from seed and epoch."""
+    take = lambda part, indices: part[indices]  # noqa: E731
+    source = Shuffled((X,), {"y": Y}, 5, 0, take)
+    epochs = [
+        np.concatenate([source.indices(19 * epoch + step) for step in range(19)])
+        for epoch in range(2)
+    ]
+    for rows in epochs:
+        assert len({*rows}) == 95
+    assert (epochs[0] != epochs[1]).any()
+    (x,), named = source.arguments(20)
+    np.testing.assert_array_equal(x, X[epochs[1][5:10]])
+    np.testing.assert_array_equal(named["y"], Y[epochs[1][5:10]])

@@ -98,36 +98,6 @@ def test_scores_are_in_the_units_of_the_target():
     np.testing.assert_allclose((log_likelihood, rmse), (-1.5 - np.log(10), 5.0))
 
 
-def test_mini_batches_cover_an_epoch_in_pyro():
-    from regression_pyro import mini_batches
-
-    batches = mini_batches(rows=10, batch_size=5)
-    assert sorted(torch.cat([next(batches), next(batches)]).tolist()) == list(range(10))
-    assert len(next(mini_batches(rows=3, batch_size=64))) == 3
-
-
-def test_mini_batches_cover_an_epoch_in_numpyro():
-    from regression_numpyro import mini_batches
-
-    random = np.random.default_rng(0)
-    assert sorted(mini_batches(random, rows=10, batch_size=5).ravel()) == list(range(10))
-    assert mini_batches(random, rows=11, batch_size=5).shape == (2, 5)
-    assert mini_batches(random, rows=3, batch_size=64).shape == (1, 3)
-
-
-def test_learning_rates_are_those_of_pytorch():
-    from regression_numpyro import one_cycle
-
-    parameter = torch.zeros(1, requires_grad=True)
-    optimiser = torch.optim.Adam([parameter], lr=0.1)
-    cycle = torch.optim.lr_scheduler.OneCycleLR(optimiser, 0.1, total_steps=20)
-    rate = one_cycle(0.1, 20)
-    for step in range(20):
-        np.testing.assert_allclose(rate(step), cycle.get_last_lr()[0], rtol=1e-4, atol=1e-8)
-        optimiser.step()
-        cycle.step()
-
-
 def noisy_line():
     """Twenty rows, which are the training and the test rows."""
     from regression import Schedule, Split
@@ -143,10 +113,9 @@ def predictions_in_pyro(split, schedule):
 
     pyro.settings.set(module_local_params=True)
     x, y = torch.as_tensor(split.x_train), torch.as_tensor(split.y_train)
-    model = backend.HeteroscedasticNetwork(2, 5, rows=20)
+    model = backend.HeteroscedasticNetwork(2, 5)
     guide = backend.make_guide(model)
-    losses = backend.train(backend.METHODS["dvi"](), model, guide, x, y, schedule)
-    assert len(list(losses)) == 60
+    assert backend.train(backend.METHODS["dvi"](), model, guide, split, schedule).steps == 60
     return (
         backend.analytic_log_prob(model, guide, x, y),
         backend.sampled_log_prob(model, guide, x, y, samples=2000),
@@ -156,26 +125,15 @@ def predictions_in_pyro(split, schedule):
 def predictions_in_numpyro(split, schedule):
     import regression_numpyro as backend
 
-    model = backend.heteroscedastic_network(5, rows=20)
+    model = backend.heteroscedastic_network(5)
     guide = backend.make_guide(model)
-    training = backend.train(backend.METHODS["dvi"](), model, guide, split, schedule)
-    losses = []
-    params = collect(training, losses)
-    assert len(losses) == 60
-    trained = model, guide, params, split.x_test, split.y_test
+    fit = backend.train(backend.METHODS["dvi"](), model, guide, split, schedule)
+    assert fit.steps == 60
+    trained = model, guide, fit.params, split.x_test, split.y_test
     return (
         backend.analytic_log_prob(*trained),
         backend.sampled_log_prob(*trained, samples=20_000),
     )
-
-
-def collect(training, losses):
-    """What a generator returns; what it yields goes to a list."""
-    while True:
-        try:
-            losses.append(next(training))
-        except StopIteration as end:
-            return end.value
 
 
 @pytest.mark.parametrize("predictions", [predictions_in_pyro, slow(predictions_in_numpyro)])
