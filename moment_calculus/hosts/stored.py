@@ -37,6 +37,21 @@ def signature_of(sites: Mapping[str, Any], inner: Callable[[Any], Any]) -> Signa
     }
 
 
+def joint_density(sites: Mapping[str, Any], observed: bool) -> str:
+    """Log density of the sites of a model at their values, as it stands in settings.
+
+    Args:
+        sites: as the host's traces have them, by name.
+        observed: whether what is observed counts, or the prior alone.
+    """
+    parts = [
+        site["fn"].log_prob(site["value"]).sum()
+        for site in sites.values()
+        if observed or not site["is_observed"]
+    ]
+    return f"{float(sum(parts)):.5g}"
+
+
 def guide_name(guide: Any) -> str:
     """The class of a guide, or the name of a function.
 

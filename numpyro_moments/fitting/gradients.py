@@ -54,8 +54,7 @@ class Gradients:
     def advance(self, course: Course, steps: int, bar: Bar) -> None:
         """Go on to a number of steps."""
         while course.steps < steps and not course.reason:
-            ready = steps if not isinstance(self.source, Loaded) else course.steps + self.stretch
-            count = min(steps, ready, course.steps + self.stretch) - course.steps
+            count = min(steps - course.steps, self.stretch)
             losses = self._advance(course, count)
             self._losses.append(losses)
             course.losses += losses.min(1).tolist()

@@ -14,6 +14,7 @@ from numpyro import handlers
 
 from guides.numpyro.initialization import init_to_network
 from guides.numpyro.supports import is_latent
+from moment_calculus.hosts import stored
 from moment_calculus.hosts.docstrings import LOADED, SAVED, documented
 from moment_calculus.hosts.stored import (
     StoredTraining,
@@ -70,13 +71,13 @@ def load(
         >>> result = load("network.safetensors", model, DVIGuide(), x)  # doctest: +SKIP
     """
     tree = stored_training(model, guide, data, named).read(path, whole=False)
-    stored = {name: stored_array(part) for name, part in tree["parameters"].items()}
-    bind(guide, model, stored)
-    double = any(part.dtype == np.float64 for part in stored.values())
+    arrays = {name: stored_array(part) for name, part in tree["parameters"].items()}
+    bind(guide, model, arrays)
+    double = any(part.dtype == np.float64 for part in arrays.values())
     with jax.enable_x64(True) if double else contextlib.nullcontext():
         made = _parameters(model, guide, data, named)
-        check_parameters(path, stored, arrays_in(made))
-        params = _filled(made, stored)
+        check_parameters(path, arrays, arrays_in(made))
+        params = _filled(made, arrays)
         with handlers.block():  # the guide learns its sites
             handlers.substitute(handlers.seed(guide, 0), data=params)(*data, **named)
     fit = Fit(guide=guide, params=params, seconds={})
@@ -121,13 +122,8 @@ def joint_density(model: Callable, data: tuple, named: dict[str, Any], observed:
     """
     with handlers.block():
         trace = handlers.trace(_started(model)).get_trace(*data, **named)
-    sites = [site for site in trace.values() if site["type"] == "sample"]
-    parts = [
-        jnp.sum(site["fn"].log_prob(site["value"]))
-        for site in sites
-        if observed or not site["is_observed"]
-    ]
-    return f"{float(sum(parts)):.5g}"
+    sites = {name: site for name, site in trace.items() if site["type"] == "sample"}
+    return stored.joint_density(sites, observed)
 
 
 def _started(model: Callable) -> Callable:

@@ -87,6 +87,7 @@ def fit(
             scheduler=scheduler,
             earlier=None if prior is None else prior.params,
             clock=clock,
+            float64=float64,
         )
         return task.trained(guide)[0] if restarts == 1 else best_of(task, guide, restarts)
 

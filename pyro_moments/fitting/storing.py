@@ -15,6 +15,7 @@ from pyro.infer.autoguide.initialization import InitMessenger
 from pyro.poutine.util import prune_subsample_sites
 
 from guides.pyro.initialization import init_to_network
+from moment_calculus.hosts import stored
 from moment_calculus.hosts.docstrings import LOADED, SAVED, documented
 from moment_calculus.hosts.stored import (
     StoredTraining,
@@ -51,8 +52,8 @@ def save(
     with double_precision() if double else contextlib.nullcontext():
         with undrawn(), torch.no_grad():
             parameters = Parameters.met(lambda: _run(model, guide, data, named))
-        stored = stored_training(model, guide, data, named)
-    stored.write(path, {"parameters": parameters.copies()}, {})
+        training = stored_training(model, guide, data, named)
+    training.write(path, {"parameters": parameters.copies()}, {})
 
 
 @documented("Pyro", loaded=LOADED)
@@ -70,19 +71,19 @@ def load(
         >>> result = load("network.safetensors", model, DVIGuide(), x)  # doctest: +SKIP
     """
     tree = stored_training(model, guide, data, named).read(path, whole=False)
-    stored = tree["parameters"]
+    arrays = tree["parameters"]
     bind(guide, model)
     if hasattr(guide, "restore"):
-        guide.restore(stored)
-    double = any(array.dtype == np.float64 for array in stored.values())
+        guide.restore(arrays)
+    double = any(array.dtype == np.float64 for array in arrays.values())
     data, named = (doubled(data), doubled(named)) if double else (data, named)
     run = lambda: _run(model, guide, data, named)  # noqa: E731
     with undrawn(), torch.no_grad(), double_precision() if double else contextlib.nullcontext():
         if double:
             make_doubles(run)
         parameters = Parameters.met(run)
-    check_parameters(path, stored, parameters.leaves)
-    parameters.become(stored)
+    check_parameters(path, arrays, parameters.leaves)
+    parameters.become(arrays)
     fit = Fit(guide=guide, params=parameters.detached(), seconds={})
     if "course" in tree:
         fill_course(fit, tree["course"])
@@ -137,13 +138,7 @@ def joint_density(model: Callable, data: tuple, named: dict[str, Any], observed:
     """
     with undrawn(), torch.no_grad():
         torch.manual_seed(0)
-        sites = sampled_sites(model, data, named).values()
-        parts = [
-            site["fn"].log_prob(site["value"]).sum()
-            for site in sites
-            if observed or not site["is_observed"]
-        ]
-    return f"{float(sum(parts)):.5g}"
+        return stored.joint_density(sampled_sites(model, data, named), observed)
 
 
 def _start(site: dict) -> Any:

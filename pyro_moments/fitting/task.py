@@ -44,6 +44,7 @@ class Task:
         scheduler: makes a schedule of torch; None for none.
         earlier: parameters of the earlier fit.
         clock: when it began.
+        float64: whether the parameters are to become doubles.
     """
 
     options: Options
@@ -55,6 +56,7 @@ class Task:
     scheduler: Callable | None
     earlier: dict[str, torch.Tensor] | None
     clock: float
+    float64: bool
 
     def trained(self, guide: Callable) -> tuple[Fit, Parameters]:
         """The fit of a guide, and its parameters.
@@ -68,7 +70,7 @@ class Task:
         plates = PlateScaling(rows, self.options.plate) if batches else None
         warms_up = self.options.warm_up is not None
         problem = Problem(self.objective, self.told, guide, plates, warms_up, self.held_out)
-        if self._is_double:
+        if self.float64:
             make_doubles(lambda: problem.first_loss(first_of(self.source)))
         return self._by_gradients(problem) if self._is_adam else self._by_minimising(problem)
 
