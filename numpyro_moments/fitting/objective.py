@@ -71,7 +71,7 @@ class FlatLoss:
         along = jax.jit(lambda x, direction: jax.jvp(slope_of, (x,), (direction,))[1])
         units = jax.jit(lambda x: ravel_pytree(self._units(unravel(x)))[0])
         dtype, params = flat.dtype, unravel(flat)
-        named = _scales(params)
+        named = scales(params)
         are_scales, _ = ravel_pytree(
             {
                 name: jax.tree.map(
@@ -103,12 +103,12 @@ class FlatLoss:
         ones = jax.tree.map(jnp.ones_like, params)
         values, rates = jax.jvp(self.svi.constrain_fn, (params,), (ones,))
         units = dict(ones)
-        for name, place in _scales(values).items():
+        for name, place in scales(values).items():
             units |= {place: values[name], name: values[name] / rates[name]}
         return units
 
 
-def _scales(params: dict[str, Any]) -> dict[str, str]:
+def scales(params: dict[str, Any]) -> dict[str, str]:
     """The names of scales, with those of their locations."""
     pairs = {name: f"{name.removesuffix('_scale')}_loc" for name in params}
     return {

@@ -18,7 +18,7 @@ from moment_calculus.rulebooks import propagation_of
 from numpyro_moments.prediction.prediction import Prediction
 from numpyro_moments.sites.binding import bind
 from numpyro_moments.sites.posteriors import without_wrappers
-from numpyro_moments.sites.traces import UNDRAWN, moment_traces
+from numpyro_moments.sites.traces import UNDRAWN, Traces, moment_traces
 
 
 @documented("NumPyro", sites=PREDICTED_SITES)
@@ -46,7 +46,7 @@ def predict(
     """
     propagation = propagation_of(covariance, rules)
     sites = _predicted_sites(model, guide, params, args, kwargs, propagation)
-    return {name: _predicted(name, site) for name, site in sites.items()}
+    return {name: predicted_at(name, site) for name, site in sites.items()}
 
 
 def log_predictive(
@@ -95,6 +95,15 @@ def _predicted_sites(
     traces = moment_traces(
         model, guide, args, kwargs, params, jax.random.key(0), propagation, predicting=True
     )
+    return predicted_in(traces)
+
+
+def predicted_in(traces: Traces) -> dict[str, dict]:
+    """The sites of a model that are no latent ones, and no factors.
+
+    Args:
+        traces: of model and guide, with moments for the latent sites.
+    """
     return {
         name: site
         for name, site in traces.model.items()
@@ -111,7 +120,13 @@ def _is_factor(site: dict) -> bool:
     return site["type"] == "sample" and isinstance(without_wrappers(site["fn"]), dist.Unit)
 
 
-def _predicted(name: str, site: dict) -> Prediction | Moments:
+def predicted_at(name: str, site: dict) -> Prediction | Moments:
+    """What is known of a site: its predictive distribution, or moments of a deterministic one.
+
+    Args:
+        name: of the site.
+        site: of the model's trace, with moments.
+    """
     if site["type"] == "sample":
         return _located(name, site)
     return as_moments(site["value"])

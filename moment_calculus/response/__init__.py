@@ -1,0 +1,1 @@
+"""Linear response: what the curvature of a deterministic loss tells beyond its optimum."""

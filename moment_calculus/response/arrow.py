@@ -1,0 +1,186 @@
+"""The inverse of a Hessian whose local parameters meet through a few global ones alone.
+
+The parameters of one element of a plate depend on those of another by way of global ones: H is an
+arrow, blocks along the diagonal with a border. As many products with H as a block and the border
+are wide give all of it, and one more, with a direction at random, shows whether that is true.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.linalg import LinAlgError, cholesky, eigh, solve_triangular
+
+from moment_calculus.response.errors import Indefinite
+
+Product = Callable[[np.ndarray], np.ndarray]
+TRUE = 1e-6  # relative difference of products up to which H is an arrow, in double precision
+
+
+@dataclass(frozen=True)
+class Partition:
+    """Which parameters are local to an element of a plate.
+
+    Args:
+        local: their places, [elements, k].
+        border: places of the others, [g].
+    """
+
+    local: np.ndarray
+    border: np.ndarray
+
+    @classmethod
+    def by(cls, elements: np.ndarray) -> Partition | None:
+        """The partition by a plate; None if its elements have not all as many parameters.
+
+        Args:
+            elements: which element each parameter is of; -1 for global ones, [n].
+        """
+        (inside,) = np.nonzero(elements >= 0)
+        order = inside[np.argsort(elements[inside], kind="stable")]
+        count = elements.max(initial=-1) + 1
+        if count < 2 or (np.bincount(elements[inside]) * count != len(inside)).any():
+            return None
+        return cls(order.reshape(count, -1), np.nonzero(elements < 0)[0])
+
+    @property
+    def products(self) -> int:
+        """How many products give the whole matrix."""
+        return self.local.shape[1] + len(self.border)
+
+
+class Arrow:
+    """H⁻¹ by the Schur complement of the local blocks.
+
+    Args:
+        blocks: of H, [elements, k, k].
+        sides: between local parameters and the border, [elements, k, g].
+        corner: of the border, [g, g].
+        partition: where these are.
+
+    Raises:
+        Indefinite: if a direction has negative curvature.
+    """
+
+    def __init__(
+        self, blocks: np.ndarray, sides: np.ndarray, corner: np.ndarray, partition: Partition
+    ) -> None:
+        self.partition = partition
+        self._size = partition.local.size + partition.border.size
+        try:
+            self._factors = np.linalg.cholesky(blocks)
+        except LinAlgError:
+            raise self._downwards_in(blocks) from None
+        self._inverse = np.linalg.inv(self._factors)
+        self._whitened = self._inverse @ sides
+        schur = corner - np.einsum("ekg,ekh->gh", self._whitened, self._whitened)
+        try:
+            self._schur = cholesky(schur, lower=True) if len(schur) else schur
+        except LinAlgError:
+            raise self._downwards_at(schur) from None
+
+    @classmethod
+    def of(cls, product: Product, partition: Partition, precision: float) -> Arrow | None:
+        """The arrow that products with a matrix show; None if it is none.
+
+        Args:
+            product: H times a direction.
+            partition: of the parameters.
+            precision: rounding unit of the products, relative.
+        """
+        local, border = partition.local, partition.border
+        size = local.size + border.size
+
+        def towards(places: np.ndarray) -> np.ndarray:
+            direction = np.zeros(size)
+            direction[places] = 1
+            return product(direction)
+
+        columns = [towards(places)[local] for places in local.T]
+        rows = [towards(np.array([place])) for place in border]
+        blocks = np.stack(columns, -1)
+        blocks = (blocks + np.swapaxes(blocks, 1, 2)) / 2
+        sides = np.stack([row[local] for row in rows], -1) if rows else np.zeros((*local.shape, 0))
+        corner = np.array([row[border] for row in rows]).reshape(len(border), -1)
+        probe = np.random.default_rng(0).normal(size=size) / np.sqrt(
+            _diagonal(blocks, corner, partition)
+        )
+        expected, seen = _times(blocks, sides, corner, partition, probe), product(probe)
+        if np.linalg.norm(expected - seen) > max(TRUE, precision**0.5) * np.linalg.norm(seen):
+            return None
+        return cls(blocks, sides, (corner + corner.T) / 2, partition)
+
+    def solve(self, rows: np.ndarray) -> np.ndarray:
+        """Rows times H⁻¹, [k, n]."""
+        partition = self.partition
+        inner = np.einsum("eij,rej->rei", self._inverse, rows[:, partition.local])
+        outer = rows[:, partition.border] - np.einsum("rei,eig->rg", inner, self._whitened)
+        outer = self._from_schur(self._whitened_border(outer.T)).T
+        return self._joined(inner - np.einsum("eig,rg->rei", self._whitened, outer), outer)
+
+    def diagonal(self) -> np.ndarray:
+        """Of H⁻¹, [n]."""
+        found = np.empty(self._size)
+        root = self._from_schur(np.eye(len(self._schur)))
+        found[self.partition.border] = (root**2).sum(1)
+        sides = np.einsum("eji,ejg->eig", self._inverse, self._whitened) @ root
+        found[self.partition.local] = (self._inverse**2).sum(1) + (sides**2).sum(2)
+        return found
+
+    def draws(self, generator: np.random.Generator, count: int) -> np.ndarray:
+        """From N(0, H⁻¹), [count, n]."""
+        outer = self._from_schur(generator.normal(size=[len(self._schur), count])).T
+        inner = generator.normal(size=[count, *self.partition.local.shape])
+        return self._joined(inner - np.einsum("eig,rg->rei", self._whitened, outer), outer)
+
+    def _whitened_border(self, columns: np.ndarray) -> np.ndarray:
+        return solve_triangular(self._schur, columns, lower=True) if len(columns) else columns
+
+    def _from_schur(self, columns: np.ndarray) -> np.ndarray:
+        if not len(columns):
+            return columns
+        return solve_triangular(self._schur, columns, lower=True, trans="T")
+
+    def _joined(self, whitened: np.ndarray, outer: np.ndarray) -> np.ndarray:
+        """Local parts that are still to be multiplied by the factors' inverse, and the border."""
+        found = np.empty([len(outer), self._size])
+        found[:, self.partition.local] = np.einsum("eji,rej->rei", self._inverse, whitened)
+        found[:, self.partition.border] = outer
+        return found
+
+    def _downwards_in(self, blocks: np.ndarray) -> Indefinite:
+        values, directions = np.linalg.eigh(blocks)
+        worst = int(values[:, 0].argmin())
+        direction = np.zeros(self._size)
+        direction[self.partition.local[worst]] = directions[worst, :, 0]
+        return Indefinite(values[worst, 0], direction)
+
+    def _downwards_at(self, schur: np.ndarray) -> Indefinite:
+        values, directions = eigh(schur)
+        outer = directions[:, :1].T
+        inner = -np.einsum("eig,rg->rei", self._whitened, outer)
+        return Indefinite(values[0], self._joined(inner, outer)[0])
+
+
+def _diagonal(blocks: np.ndarray, corner: np.ndarray, partition: Partition) -> np.ndarray:
+    """Absolute values on the diagonal; one for zeros."""
+    found = np.empty(partition.local.size + partition.border.size)
+    found[partition.local] = np.abs(np.diagonal(blocks, axis1=1, axis2=2))
+    found[partition.border] = np.abs(np.diagonal(corner))
+    return np.where(found > 0, found, 1)
+
+
+def _times(
+    blocks: np.ndarray,
+    sides: np.ndarray,
+    corner: np.ndarray,
+    partition: Partition,
+    vector: np.ndarray,
+) -> np.ndarray:
+    inner, outer = vector[partition.local], vector[partition.border]
+    found = np.empty_like(vector)
+    found[partition.local] = np.einsum("eij,ej->ei", blocks, inner) + sides @ outer
+    found[partition.border] = np.einsum("eig,ei->g", sides, inner) + corner @ outer
+    return found

@@ -1,0 +1,83 @@
+"""The inverse of a dense Hessian."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.linalg import LinAlgError, cholesky, eigh, solve_triangular
+
+from moment_calculus.response.errors import Indefinite, Undetermined
+
+NULL = 1e-12  # curvature, relative to the largest, that is nothing but rounding
+ROUNDING = 8.0  # likewise, in units of rounding
+SHARE = 1e-5  # of a quantity's slope that may lie along flat directions
+
+
+class Dense:
+    """H⁻¹ = R Rᵀ, of the parameters in units of their own curvature.
+
+    Directions in which H is nothing but rounding, as where parameters are redundant, are left out;
+    a quantity that depends on one of them is refused.
+
+    Args:
+        matrix: H, [n, n].
+        precision: rounding unit of its elements, relative.
+
+    Raises:
+        Indefinite: if a direction has negative curvature.
+    """
+
+    def __init__(self, matrix: np.ndarray, precision: float) -> None:
+        diagonal = np.diagonal(matrix)
+        self._units = 1 / np.sqrt(np.where(diagonal > 0, diagonal, 1))
+        scaled = self._units[:, None] * (matrix + matrix.T) / 2 * self._units
+        self._null = max(NULL, ROUNDING * precision) * len(matrix)
+        self._flat = np.zeros([len(matrix), 0])
+        try:
+            inverse = _inverse_root(scaled, self._null)
+        except LinAlgError:
+            inverse = self._without_flat(scaled)
+        self.root = self._units[:, None] * inverse
+
+    def _without_flat(self, scaled: np.ndarray) -> np.ndarray:
+        values, directions = eigh(scaled)
+        least = self._null * values[-1]
+        if values[-1] <= 0 or values[0] < -least:
+            raise Indefinite(values[0], self._units * directions[:, 0])
+        flat = values <= least
+        self._flat = directions[:, flat]
+        return directions[:, ~flat] / np.sqrt(values[~flat])
+
+    def solve(self, rows: np.ndarray) -> np.ndarray:
+        """Rows times H⁻¹, [k, n]."""
+        self._check(rows)
+        return rows @ self.root @ self.root.T
+
+    def _check(self, rows: np.ndarray) -> None:
+        along = (rows * self._units) @ self._flat
+        sizes = np.linalg.norm(rows * self._units, axis=1, keepdims=True)
+        if (np.abs(along) > SHARE * sizes).any():
+            worst = np.unravel_index(np.abs(along).argmax(), along.shape)[1]
+            raise Undetermined(self._units * self._flat[:, worst])
+
+    def diagonal(self) -> np.ndarray:
+        """Of H⁻¹, [n]; infinite for parameters that flat directions move."""
+        free = (np.abs(self._flat) > SHARE).any(1)
+        return np.where(free, np.inf, (self.root**2).sum(1))
+
+    def draws(self, generator: np.random.Generator, count: int) -> np.ndarray:
+        """From N(0, H⁻¹), [count, n]."""
+        return generator.normal(size=[count, self.root.shape[1]]) @ self.root.T
+
+
+def _inverse_root(matrix: np.ndarray, least: float) -> np.ndarray:
+    """R with R Rᵀ the inverse of a positive definite matrix.
+
+    Raises:
+        LinAlgError: if it is not, or not by more than rounding.
+    """
+    factor = cholesky(matrix, lower=True)
+    root = solve_triangular(factor, np.eye(len(matrix)), lower=True).T
+    largest = np.linalg.norm(matrix, 1) * np.linalg.norm(root, 2) ** 2
+    if not largest * least < 1:
+        raise LinAlgError("singular")
+    return root

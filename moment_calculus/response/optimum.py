@@ -1,0 +1,125 @@
+"""Whether a place is an optimum, and the inverse of the Hessian there."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Protocol
+
+import numpy as np
+from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
+
+from moment_calculus.optimisation.rounds import Objective
+from moment_calculus.response.arrow import Arrow
+from moment_calculus.response.dense import Dense
+from moment_calculus.response.errors import Indefinite, NotAnOptimum
+from moment_calculus.response.latents import Layout
+from moment_calculus.response.products import Products
+
+DENSE = 3000  # parameters up to which the dense Hessian is taken
+WORTH = 4  # times fewer products that an arrow has to take than a dense matrix
+TOLERANCE = 1e-3  # nats that one more step of Newton's method may gain
+
+REMEDY = (
+    'train it further, fit(model, guide, ..., method="newton"), in double precision float64=True'
+)
+
+
+class InverseHessian(Protocol):
+    """H⁻¹ at the optimum."""
+
+    def solve(self, rows: np.ndarray) -> np.ndarray:
+        """Rows times H⁻¹, [k, n]."""
+
+    def diagonal(self) -> np.ndarray | None:
+        """Of H⁻¹, [n]; None if that takes a solution for each."""
+
+    def draws(self, generator: np.random.Generator, count: int) -> np.ndarray:
+        """From N(0, H⁻¹), [count, n]."""
+
+
+def inverse_hessian(
+    objective: Objective, place: np.ndarray, layout: Layout, tolerance: float
+) -> InverseHessian:
+    """H⁻¹ where a place is an optimum.
+
+    Args:
+        objective: the loss.
+        place: parameters, [n].
+        layout: of the parameters.
+        tolerance: Newton decrement up to which it is one, in nats.
+
+    Raises:
+        NotAnOptimum: if it is none; the message names the sites and the remedy.
+    """
+    loss, slope = objective.value_and_slope(place)
+    if not (np.isfinite(loss) and np.isfinite(slope).all()):
+        raise NotAnOptimum(f"the loss is {loss} and its slope is not finite: {REMEDY}")
+    try:
+        inverse = _inverse(objective, place, layout)
+        (step,) = inverse.solve(slope[None])
+    except Indefinite as found:
+        raise _saddle(found, objective, place, layout) from None
+    _check_decrement(slope, step, layout, tolerance)
+    return inverse
+
+
+def _inverse(objective: Objective, place: np.ndarray, layout: Layout) -> InverseHessian:
+    product = partial(objective.curvature_along, place)
+    for partition in layout.partitions()[:1]:
+        if partition.products * WORTH <= place.size and partition.products <= DENSE:
+            arrow = Arrow.of(product, partition, objective.precision)
+            if arrow is not None:
+                return arrow
+    if place.size <= DENSE:
+        return Dense(objective.curvature(place), objective.precision)
+    inverse = Products(product, objective.units(place), objective.precision)
+    inverse.solve(np.random.default_rng(0).normal(size=[1, place.size]))  # looks in all directions
+    return inverse
+
+
+def _check_decrement(slope: np.ndarray, step: np.ndarray, layout: Layout, tolerance: float) -> None:
+    decrement = float(slope @ step) / 2
+    if decrement <= tolerance:
+        return
+    sites = _sites(layout, np.maximum(slope * step, 0))
+    raise NotAnOptimum(
+        f"the parameters are no optimum: the Newton decrement is {decrement:.2g} nats, above "
+        f"{tolerance:g}, most of it at {sites}; linear response is about an optimum: {REMEDY}"
+    )
+
+
+def _saddle(
+    found: Indefinite, objective: Objective, place: np.ndarray, layout: Layout
+) -> NotAnOptimum:
+    units = objective.units(place)
+    if place.size > DENSE:
+        found = _lowest(objective, place, units) or found
+    along = found.direction / np.where(units > 0, units, 1)
+    curvature = (
+        found.direction @ objective.curvature_along(place, found.direction) / (along @ along)
+    )
+    sites = _sites(layout, along**2)
+    return NotAnOptimum(
+        "the parameters are no optimum: the loss curves downwards along a direction of "
+        f"{sites} (eigenvalue {curvature:.2g}, in units of the guide's scales); linear response "
+        f"is about an optimum: {REMEDY}"
+    )
+
+
+def _lowest(objective: Objective, place: np.ndarray, units: np.ndarray) -> Indefinite | None:
+    """The lowest direction of a large Hessian, in the units."""
+    product = lambda v: units * objective.curvature_along(place, units * np.ravel(v))  # noqa: E731
+    operator = LinearOperator((place.size, place.size), product, dtype=np.float64)
+    start = np.random.default_rng(0).normal(size=place.size)
+    try:
+        values, directions = eigsh(operator, k=1, which="SA", tol=1e-2, v0=start, maxiter=300)
+    except ArpackError:
+        return None
+    return Indefinite(values[0], units * directions[:, 0]) if values[0] < 0 else None
+
+
+def _sites(layout: Layout, amounts: np.ndarray) -> str:
+    """The sites that have most, with their share."""
+    shares = [(name, share) for name, share in layout.shares(amounts)[:3] if share >= 0.05]
+    named = ", ".join(f"'{name}' ({share:.0%})" for name, share in shares)
+    return f"site{'s' * (len(shares) > 1)} {named}"

@@ -1,0 +1,96 @@
+"""The inverse of a Hessian of which nothing but products is known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from scipy.linalg import eigh_tridiagonal
+from scipy.sparse.linalg import LinearOperator, cg
+
+from moment_calculus.response.errors import Indefinite
+
+ACCURACY = 1e-8  # of solutions and of draws, relative, in double precision
+
+
+class Products:
+    """H⁻¹ by conjugate gradients, a solution for each row.
+
+    Args:
+        product: H times a direction.
+        units: in which H is well scaled, [n].
+        precision: rounding unit of the products, relative.
+    """
+
+    def __init__(
+        self, product: Callable[[np.ndarray], np.ndarray], units: np.ndarray, precision: float
+    ) -> None:
+        self._product, self._units = product, units
+        self._accuracy = max(ACCURACY, 100 * precision)
+        self.product_count = 0
+
+    def solve(self, rows: np.ndarray) -> np.ndarray:
+        """Rows times H⁻¹, [k, n].
+
+        Raises:
+            Indefinite: if a direction of negative curvature is met.
+        """
+        size = len(self._units)
+        operator = LinearOperator((size, size), self._checked, dtype=np.float64)
+        most = 10 * size
+        solved = [
+            cg(operator, row * self._units, rtol=self._accuracy, maxiter=most)[0] for row in rows
+        ]
+        return np.stack(solved) * self._units
+
+    def _along(self, direction: np.ndarray) -> np.ndarray:
+        self.product_count += 1
+        return self._units * self._product(self._units * direction)
+
+    def _checked(self, direction: np.ndarray) -> np.ndarray:
+        product = self._along(direction)
+        curvature, squared = float(direction @ product), float(direction @ direction)
+        if curvature < 0 or not np.isfinite(curvature):
+            raise Indefinite(curvature / squared, self._units * direction)
+        return product
+
+    def diagonal(self) -> None:
+        """Not known."""
+
+    def draws(self, generator: np.random.Generator, count: int) -> np.ndarray:
+        """From N(0, H⁻¹), [count, n]."""
+        noise = generator.normal(size=[count, len(self._units)])
+        return np.stack([self._root(row) for row in noise]) * self._units
+
+    def _root(self, noise: np.ndarray) -> np.ndarray:
+        """H^(-1/2) times a vector, by Lanczos' method.
+
+        Source: Simpson, Turner and Pettitt 2008, Fast sampling from a Gaussian Markov random field
+        using Krylov subspace approaches.
+        """
+        length = float(np.linalg.norm(noise))
+        basis, diagonal, beside = [noise / length], [], []
+        before = np.zeros_like(noise)
+        for step in range(1, len(noise) + 1):
+            following = self._checked(basis[-1])
+            diagonal.append(float(following @ basis[-1]))
+            known = np.stack(basis)
+            for _ in range(2):  # once is not enough to keep them orthogonal
+                following = following - known.T @ (known @ following)
+            size = float(np.linalg.norm(following))
+            if step % 10 == 0 or size < 1e-12 * diagonal[0] or step == len(noise):
+                found = known.T @ _first_column(np.array(diagonal), np.array(beside)) * length
+                if np.linalg.norm(found - before) <= self._accuracy * np.linalg.norm(found):
+                    return found
+                before = found
+            if size < 1e-12 * diagonal[0]:
+                return before
+            basis.append(following / size)
+            beside.append(size)
+        return before
+
+
+def _first_column(diagonal: np.ndarray, beside: np.ndarray) -> np.ndarray:
+    """Of the inverse root of a tridiagonal matrix."""
+    values, directions = eigh_tridiagonal(diagonal, beside)
+    return directions @ (directions[0] / np.sqrt(np.maximum(values, np.finfo(float).tiny)))

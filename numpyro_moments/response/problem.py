@@ -1,0 +1,241 @@
+"""A NumPyro model and guide at trained parameters, as linear response asks for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+from numpyro.distributions import biject_to
+
+from guides.numpyro.supports import is_latent
+from moment_calculus.numerics.rulebook import Propagation
+from moment_calculus.optimisation.rounds import Objective
+from moment_calculus.response.latents import Latent, Leaf
+from moment_calculus.response.problem import Perturbation, Quantities, Quantity
+from moment_calculus.response.wording import not_gaussian
+from moment_calculus.rulebooks import propagation_of
+from moment_calculus.values import Deferred, Gaussian
+from numpyro_moments.fitting.objective import FlatLoss, scales
+from numpyro_moments.fitting.storing import sampled_sites
+from numpyro_moments.response.functional import FlatFunctional
+from numpyro_moments.response.perturbations import Perturbed, data_weights, prior_shifts
+from numpyro_moments.response.precision import Precision
+from numpyro_moments.response.predictive import Predictive
+from numpyro_moments.response.quantities import expectations
+from numpyro_moments.rules.table import is_random
+from numpyro_moments.sites.traces import moment_traces
+from numpyro_moments.svi import SVI
+
+
+@dataclass(frozen=True)
+class NumPyroProblem:
+    """Model, guide and data at trained parameters.
+
+    Args:
+        svi: of model, guide and objective.
+        data: arguments of both.
+        named: likewise, by name.
+        params: trained parameters, constrained.
+        precision: in which all is computed.
+    """
+
+    svi: SVI
+    data: tuple
+    named: Mapping[str, Any]
+    params: dict[str, Any]
+    precision: Precision
+
+    def __post_init__(self) -> None:
+        with self.precision():
+            self._loss.check_deterministic(self._unravel(self._flat))
+
+    @cached_property
+    def _started(self) -> tuple[FlatLoss, jax.Array, Callable]:
+        key = jax.random.key(0)
+        state = self.svi.init(key, *self.data, init_params=self.params, **self.named)
+        if state.mutable_state is not None:
+            raise ValueError(
+                "mutable state (batch statistics) is no parameter: evaluate the module with its "
+                "running averages"
+            )
+        loss = FlatLoss(self.svi, state.rng_key, self.data, dict(self.named))
+        return loss, *loss.starting(state)
+
+    @property
+    def _loss(self) -> FlatLoss:
+        return self._started[0]
+
+    @property
+    def _flat(self) -> jax.Array:
+        return self._started[1]
+
+    @property
+    def _unravel(self) -> Callable:
+        return self._started[2]
+
+    @cached_property
+    def objective(self) -> Objective:
+        """The loss."""
+        with self.precision():
+            found = self._loss.objective(self._flat, self._unravel)
+        return self.precision.entered_by(found)
+
+    @cached_property
+    def place(self) -> np.ndarray:
+        """The parameters."""
+        return np.asarray(self._flat, np.float64)
+
+    @cached_property
+    def leaves(self) -> list[Leaf]:
+        """The parameters, in order."""
+        params, found = self._unravel(self._flat), []
+        pairs = scales(params)
+        for name in sorted(params):  # the order in which JAX flattens dictionaries
+            size = sum(int(np.size(part)) for part in jax.tree.leaves(params[name]))
+            found.append(Leaf(name, size, pairs.get(name)))
+        return found
+
+    @cached_property
+    def _sites(self) -> dict[str, dict]:
+        with self.precision():
+            return sampled_sites(self.svi.model, self.data, dict(self.named))
+
+    @cached_property
+    def latents(self) -> list[Latent]:
+        """The latent sites, in the order of their coordinates."""
+        with self.precision():
+            values = self._values(self._flat)
+            sites = {name: self._sites[name] for name in values}
+            return [self._latent(site, values[name]) for name, site in sites.items()]
+
+    def _latent(self, site: dict, value: Any) -> Latent:
+        loc, scale, to_support = _location(site, value)
+
+        def entered(points: jax.Array) -> jax.Array:
+            with self.precision():
+                return to_support(points)
+
+        batch = len(site["fn"].batch_shape)
+        plates = {frame.name: batch + frame.dim for frame in site["cond_indep_stack"]}
+        return Latent(
+            site["name"],
+            np.asarray(loc, np.float64),
+            np.asarray(jnp.broadcast_to(scale, loc.shape), np.float64),
+            entered,
+            plates,
+        )
+
+    @cached_property
+    def locations(self) -> FlatFunctional:
+        """The means of all coordinates."""
+
+        def at(flat: jax.Array) -> jax.Array:
+            values = self._values(flat)
+            locs = [_location(self._sites[name], value)[0] for name, value in values.items()]
+            return jnp.concatenate([jnp.ravel(loc) for loc in locs])
+
+        return FlatFunctional(at, self._flat, self.precision)
+
+    def _values(self, flat: jax.Array) -> dict[str, Any]:
+        """The live values of the latent sites, of which the guide alone tells."""
+        traces = self.traces(flat, self._empty_model, self.data, self.named)
+        return {
+            name: traces.guide[name]["value"]
+            for name, site in self._sites.items()
+            if is_latent(site)
+        }
+
+    def _empty_model(self, *_: Any, **__: Any) -> None:
+        """The latent sites alone."""
+        for name, site in self._sites.items():
+            if is_latent(site):
+                fn = site["fn"]
+                shapes = fn.batch_shape, fn.event_shape
+                numpyro.sample(name, dist.ImproperUniform(dist.constraints.real, *shapes))
+
+    def traces(
+        self, flat: jax.Array, model: Callable, args: tuple, named: Mapping[str, Any]
+    ) -> Any:
+        """What guide and a model do at parameters, with moments for the latent sites.
+
+        Args:
+            flat: the parameters.
+            model: the model, or one that tells more.
+            args: of both.
+            named: likewise, by name.
+        """
+        params = self.svi.constrain_fn(self._unravel(flat))
+        return moment_traces(
+            model,
+            self.svi.guide,
+            args,
+            dict(named),
+            params,
+            jax.random.key(0),
+            self.propagation,
+            predicting=True,
+        )
+
+    @property
+    def propagation(self) -> Propagation:
+        """How randomness flows in the objective."""
+        return getattr(self.svi.loss, "propagation", None) or propagation_of("full", "exact")
+
+    def quantities(self, of: Quantity, args: tuple, named: Mapping[str, Any]) -> Quantities:
+        """Expectations of sites, or of a function of sites."""
+        args, named = (args, named) if args or named else (self.data, self.named)
+        with self.precision():
+            return expectations(
+                of, self.svi.model, partial(self._told, args, named), self._flat, self.precision
+            )
+
+    def _told(self, args: tuple, named: Mapping[str, Any], model: Callable, flat: jax.Array) -> Any:
+        return self.traces(flat, model, args, named)
+
+    def predictive(self, args: tuple, named: Mapping[str, Any]) -> Predictive:
+        """What the model observes with other arguments.
+
+        Args:
+            args: of the model; with ``named`` empty those of the data.
+            named: likewise, by name.
+        """
+        args, named = (args, named) if args or named else (self.data, self.named)
+        traces = lambda flat: self.traces(flat, self.svi.model, args, named)  # noqa: E731
+        return Predictive(traces, self._flat, self.precision)
+
+    def weights_of_data(self, datum: str | None) -> Perturbation:
+        """The weights of the data."""
+        return self._perturbed(data_weights(self._sites, datum))
+
+    def prior_parameters(self) -> Perturbation:
+        """What is added to the parameters of the priors."""
+        with self.precision():
+            return self._perturbed(prior_shifts(self.svi.model, self._sites, self.data, self.named))
+
+    def _perturbed(self, change: Any) -> Perturbed:
+        return Perturbed(self._loss, self._flat, self._unravel, change, self.precision)
+
+    def array(self, values: np.ndarray) -> jax.Array:
+        """An array of JAX in the precision of the parameters."""
+        with self.precision():
+            return jnp.asarray(values, self._flat.dtype)
+
+
+def _location(site: dict, value: Any) -> tuple[jax.Array, jax.Array, Callable]:
+    """Mean and standard deviation of a site's coordinates, and what takes them to its support."""
+    if not is_random(value):
+        transform = biject_to(site["fn"].support)
+        loc = transform.inv(value)
+        return loc, jnp.zeros_like(loc), transform
+    base = value.base if isinstance(value, Deferred) else value
+    if not isinstance(base, Gaussian):
+        raise not_gaussian(site["name"])
+    to_support = value.function if isinstance(value, Deferred) else lambda points: points
+    return base.mean, jnp.sqrt(base.variance), to_support
