@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from moment_calculus.hosts.moments import Moments
 from moment_calculus.optimisation.rounds import Objective
 from moment_calculus.response.functional import Functional
 from moment_calculus.response.latents import Latent, Leaf
@@ -55,6 +56,25 @@ class Perturbation(Protocol):
         """
 
 
+class Predictive(Protocol):
+    """What a model observes: distributions whose parameters are functions of Gaussian sources."""
+
+    @property
+    def sources(self) -> Quantities:
+        """The means of all sources."""
+
+    @property
+    def joint(self) -> Sequence[bool]:
+        """Of each source, whether the covariances over its trailing axis count."""
+
+    def corrected(self, moments: list[Moments]) -> dict[str, Any]:
+        """Predictions by site.
+
+        Args:
+            moments: of the sources.
+        """
+
+
 class Problem(Protocol):
     """Model, guide and data at trained parameters, in a host."""
 
@@ -83,6 +103,14 @@ class Problem(Protocol):
 
         Args:
             of: a site of the model, or the function.
+            args: of the model; with ``named`` empty those of the data.
+            named: likewise, by name.
+        """
+
+    def predictive(self, args: tuple, named: Mapping[str, Any]) -> Predictive:
+        """What the model observes with other arguments.
+
+        Args:
             args: of the model; with ``named`` empty those of the data.
             named: likewise, by name.
         """

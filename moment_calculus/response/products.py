@@ -69,7 +69,8 @@ class Products:
         using Krylov subspace approaches.
         """
         length = float(np.linalg.norm(noise))
-        basis, diagonal, beside = [noise / length], [], []
+        basis, diagonal = [noise / length], list[float]()
+        beside = list[float]()
         before = np.zeros_like(noise)
         for step in range(1, len(noise) + 1):
             following = self._checked(basis[-1])

@@ -6,8 +6,10 @@ from moment_calculus.hosts.moments import Moments, as_value
 from moment_calculus.operations.elementwise.composite import Composite
 from moment_calculus.values import Deferred, Gaussian, Value
 
+Random = Value | Composite
 
-def source_of(value: Value) -> Gaussian:
+
+def source_of(value: Random) -> Gaussian:
     """The Gaussian of which a value is a function.
 
     Args:
@@ -18,7 +20,7 @@ def source_of(value: Value) -> Gaussian:
     return value.base if isinstance(value, Deferred) else value.gaussian()
 
 
-def with_source(value: Value, moments: Moments, name: str) -> Value:
+def with_source(value: Random, moments: Moments, name: str) -> Random:
     """The same function of another Gaussian, which depends on nothing else.
 
     Args:

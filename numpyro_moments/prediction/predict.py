@@ -15,6 +15,7 @@ from moment_calculus.hosts.wording import nothing_observed
 from moment_calculus.numerics.rulebook import Propagation, RuleBook
 from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.rulebooks import propagation_of
+from numpyro_moments.evaluation.precision import Precision
 from numpyro_moments.prediction.prediction import Prediction
 from numpyro_moments.sites.binding import bind
 from numpyro_moments.sites.posteriors import without_wrappers
@@ -45,8 +46,9 @@ def predict(
     {sites}
     """
     propagation = propagation_of(covariance, rules)
-    sites = _predicted_sites(model, guide, params, args, kwargs, propagation)
-    return {name: predicted_at(name, site) for name, site in sites.items()}
+    with Precision.of(params)():
+        sites = _predicted_sites(model, guide, params, args, kwargs, propagation)
+        return {name: predicted_at(name, site) for name, site in sites.items()}
 
 
 def log_predictive(

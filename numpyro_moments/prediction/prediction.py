@@ -14,6 +14,7 @@ from moment_calculus.hosts.marginals import Marginal
 from moment_calculus.hosts.predictions import PredictedSite, checked_count
 from moment_calculus.hosts.predictive_wording import no_draws
 from moment_calculus.hosts.wrappers import unwrapped
+from numpyro_moments.evaluation.precision import Precision
 from numpyro_moments.likelihoods import marginal, predicted, univariate
 from numpyro_moments.likelihoods.derived import restored
 from numpyro_moments.likelihoods.structure import has_moments
@@ -47,7 +48,7 @@ class Prediction(PredictedSite):
 
         known = marginal(name, base)
         moments = wide(mean), wide(epistemic), wide(aleatoric)
-        super().__init__(name, fn, *moments, log_density, known)
+        super().__init__(name, fn, *moments, log_density, known, Precision.of(mean))
         self._base, self._law, self._elements = base, law, elements
 
     @documented("NumPyro", drawn=DRAWN)
@@ -68,7 +69,10 @@ class Prediction(PredictedSite):
             UnsupportedMoments: if the predictive moments are of a rule of your own that returns a
                 log density, not a distribution.
         """
-        count = checked_count(n)
+        with self._context():
+            return self._drawn(checked_count(n), key)
+
+    def _drawn(self, count: int, key: jax.Array) -> jax.Array:
         if hasattr(self._law, "sample"):
             return self._law.expand(self._elements).sample(key, (count,))
         if not has_moments(self._base):

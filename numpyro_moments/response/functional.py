@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from numpyro_moments.response.precision import Precision
+from numpyro_moments.evaluation.precision import Precision
 
 
 class FlatFunctional:

@@ -11,12 +11,10 @@ import numpy as np
 from numpyro.infer.elbo import ELBO
 from numpyro.optim import Adam
 
-from moment_calculus.hosts.moments import Moments
 from moment_calculus.hosts.predictions import checked_count
 from moment_calculus.response.optimum import TOLERANCE
 from moment_calculus.response.response import Response
-from numpyro_moments.prediction.prediction import Prediction
-from numpyro_moments.response.precision import Precision
+from numpyro_moments.evaluation.precision import Precision
 from numpyro_moments.response.problem import NumPyroProblem
 from numpyro_moments.svi import SVI
 
@@ -50,8 +48,3 @@ class LinearResponse(Response):
             )
         )
         return self._draws(np.random.default_rng(seed), checked_count(n))
-
-    def predict(self, *args: Any, **named: Any) -> dict[str, Prediction | Moments]:
-        with self._problem.precision():
-            predictive = self._problem.predictive(args, named)
-            return predictive.corrected(self._moments(predictive.sources, predictive.joint))

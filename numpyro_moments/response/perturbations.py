@@ -16,9 +16,9 @@ from numpyro.primitives import Messenger
 
 from guides.numpyro.supports import is_latent
 from moment_calculus.response.data import Data
+from numpyro_moments.evaluation.precision import Precision
 from numpyro_moments.fitting.objective import FlatLoss
 from numpyro_moments.likelihoods.derived import copied
-from numpyro_moments.response.precision import Precision
 from numpyro_moments.sites.posteriors import without_wrappers
 
 Change = tuple[Any, Callable[[Callable, Any], Callable]]  # zeros, and the changed model
@@ -60,9 +60,9 @@ class Perturbed:
             return changed.loss(self._unravel(flat), self._loss.key)
 
         def along(flat: jax.Array, row: jax.Array) -> Any:
-            def slope(numbers: list) -> jax.Array:
-                numbers = dict(zip(self._zeros, numbers, strict=True))
-                return jax.jvp(lambda f: loss(f, numbers), (flat,), (row,))[1]
+            def slope(numbers: list[jax.Array]) -> jax.Array:
+                by_name = dict(zip(self._zeros, numbers, strict=True))
+                return jax.jvp(lambda f: loss(f, by_name), (flat,), (row,))[1]
 
             return jax.grad(slope)([*self._zeros.values()])
 

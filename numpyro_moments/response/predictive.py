@@ -12,12 +12,12 @@ from moment_calculus.hosts.moments import Moments
 from moment_calculus.operations.elementwise.composite import Composite
 from moment_calculus.response.problem import Quantities
 from moment_calculus.response.sources import source_of, with_source
+from numpyro_moments.evaluation.precision import Precision
 from numpyro_moments.likelihoods.derived import stripped
 from numpyro_moments.likelihoods.structure import constrained_values, random_leaves
 from numpyro_moments.prediction.predict import predicted_at, predicted_in
 from numpyro_moments.prediction.prediction import Prediction
 from numpyro_moments.response.functional import FlatFunctional
-from numpyro_moments.response.precision import Precision
 from numpyro_moments.rules.table import is_random
 from numpyro_moments.sites.traces import Traces
 

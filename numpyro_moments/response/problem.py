@@ -22,11 +22,11 @@ from moment_calculus.response.problem import Perturbation, Quantities, Quantity
 from moment_calculus.response.wording import not_gaussian
 from moment_calculus.rulebooks import propagation_of
 from moment_calculus.values import Deferred, Gaussian
+from numpyro_moments.evaluation.precision import Precision
 from numpyro_moments.fitting.objective import FlatLoss, scales
 from numpyro_moments.fitting.storing import sampled_sites
 from numpyro_moments.response.functional import FlatFunctional
 from numpyro_moments.response.perturbations import Perturbed, data_weights, prior_shifts
-from numpyro_moments.response.precision import Precision
 from numpyro_moments.response.predictive import Predictive
 from numpyro_moments.response.quantities import expectations
 from numpyro_moments.rules.table import is_random
@@ -208,7 +208,8 @@ class NumPyroProblem:
         """
         args, named = (args, named) if args or named else (self.data, self.named)
         traces = lambda flat: self.traces(flat, self.svi.model, args, named)  # noqa: E731
-        return Predictive(traces, self._flat, self.precision)
+        with self.precision():
+            return Predictive(traces, self._flat, self.precision)
 
     def weights_of_data(self, datum: str | None) -> Perturbation:
         """The weights of the data."""

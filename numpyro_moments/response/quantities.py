@@ -12,9 +12,9 @@ from numpyro import handlers
 
 from moment_calculus.response.problem import Quantities, Quantity
 from moment_calculus.response.wording import unknown_site
+from numpyro_moments.evaluation.precision import Precision
 from numpyro_moments.prediction.prediction import Prediction
 from numpyro_moments.response.functional import FlatFunctional
-from numpyro_moments.response.precision import Precision
 from numpyro_moments.rules.table import is_random
 from numpyro_moments.sites.traces import Traces
 

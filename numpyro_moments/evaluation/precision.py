@@ -1,4 +1,4 @@
-"""Single or double precision of all that is computed for one response."""
+"""Single or double precision of all that is computed from trained parameters."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Precision:
     double: bool
 
     @classmethod
-    def of(cls, params: Any, float64: bool) -> Precision:
+    def of(cls, params: Any, float64: bool = False) -> Precision:
         """Doubles where they are asked for, or parameters are.
 
         Args:
@@ -44,7 +44,7 @@ class Precision:
         Args:
             objective: the loss.
         """
-        functions = {
+        functions: dict[str, Any] = {
             field.name: self._entering(getattr(objective, field.name))
             for field in fields(objective)
             if callable(getattr(objective, field.name))
