@@ -124,6 +124,26 @@ class Response:
         asked = self._problem.quantities(of, args, named)
         return asked.rebuilt(self._moments(asked, [len(shape) > 0 for shape in asked.shapes]))
 
+    def predict(self, *args: Any, **named: Any) -> dict[str, Any]:
+        """Predict what the model observes, with the corrected variances G H⁻¹ Gᵀ.
+
+        The Gaussians of which a likelihood's parameters are made, such as the predictor of a
+        regression, get corrected variances, and covariances where the parameter is a vector:
+        logits of classes. Covariances between two parameters of one likelihood are left out.
+
+        Args:
+            *args: of the model, with new inputs and, usually, without observations; by default
+                those of the data.
+            **named: likewise, by name.
+
+        Returns:
+            By site what ``predict`` returns: a ``Prediction``, or :class:`Moments` of a
+            deterministic site.
+        """
+        predictive = self._problem.predictive(args, named)
+        with self._problem.precision():
+            return predictive.corrected(self._moments(predictive.sources, predictive.joint))
+
     def influence(self, of: Quantity, *args: Any, datum: str | None = None, **named: Any) -> Any:
         """How expectations change with the weight of each datum, without a refit.
 

@@ -28,7 +28,7 @@ def with_source(value: Random, moments: Moments, name: str) -> Random:
         moments: of the Gaussian.
         name: of its own.
     """
-    source = as_value(moments, name, value.propagation)
+    source = as_value(moments, name, source_of(value).propagation)
     if isinstance(value, Composite):
         return type(value)(source)
     return Deferred(source, value.settled) if isinstance(value, Deferred) else source
