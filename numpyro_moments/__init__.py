@@ -18,6 +18,7 @@ from moment_calculus.refusals.errors import (
     DependenceWarning,
     UnsupportedMoments,
 )
+from moment_calculus.response.errors import NarrowerVarianceWarning, NotAnOptimum
 from moment_calculus.storage.errors import StoredFileError
 from numpyro_moments import rules as _rules  # noqa: F401  (registers the rules)
 from numpyro_moments.fitting.fit import fit
@@ -27,6 +28,7 @@ from numpyro_moments.objectives.elbo import DeterministicELBO
 from numpyro_moments.prediction.predict import predict
 from numpyro_moments.prediction.prediction import Prediction
 from numpyro_moments.prediction.propagate import propagate
+from numpyro_moments.response.linear_response import LinearResponse, linear_response
 from numpyro_moments.rules.table import moment_rule
 from numpyro_moments.svi import SVI
 
@@ -38,13 +40,17 @@ __all__ = [
     "DeterministicELBO",
     "EmpiricalBayesNormal",
     "Fit",
+    "LinearResponse",
     "Moments",
+    "NarrowerVarianceWarning",
+    "NotAnOptimum",
     "Prediction",
     "Progress",
     "StoredFileError",
     "UnsupportedMoments",
     "expected_log_prob",
     "fit",
+    "linear_response",
     "load",
     "moment_rule",
     "predict",

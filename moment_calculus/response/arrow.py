@@ -70,12 +70,13 @@ class Arrow:
         self.partition = partition
         self._size = partition.local.size + partition.border.size
         try:
-            self._factors = np.linalg.cholesky(blocks)
+            factors = np.linalg.cholesky(blocks)
         except LinAlgError:
             raise self._downwards_in(blocks) from None
-        self._inverse = np.linalg.inv(self._factors)
+        self._inverse = _inverse_of_lower(factors)
         self._whitened = self._inverse @ sides
-        schur = corner - np.einsum("ekg,ekh->gh", self._whitened, self._whitened)
+        together = self._whitened.reshape(-1, len(corner))
+        schur = corner - together.T @ together
         try:
             self._schur = cholesky(schur, lower=True) if len(schur) else schur
         except LinAlgError:
@@ -162,6 +163,17 @@ class Arrow:
         outer = directions[:, :1].T
         inner = -np.einsum("eig,rg->rei", self._whitened, outer)
         return Indefinite(values[0], self._joined(inner, outer)[0])
+
+
+def _inverse_of_lower(factors: np.ndarray) -> np.ndarray:
+    """Of lower triangular matrices [elements, k, k], all elements at once."""
+    found = np.zeros_like(factors)
+    for row in range(factors.shape[-1]):
+        found[:, row, row] = 1
+        for before in range(row):
+            found[:, row] -= factors[:, row, before, None] * found[:, before]
+        found[:, row] /= factors[:, row, row, None]
+    return found
 
 
 def _diagonal(blocks: np.ndarray, corner: np.ndarray, partition: Partition) -> np.ndarray:

@@ -8,6 +8,7 @@ from scipy.linalg import LinAlgError, cholesky, eigh, solve_triangular
 from moment_calculus.response.errors import Indefinite, Undetermined
 
 NULL = 1e-12  # curvature, relative to the largest, that is nothing but rounding
+FLAT = 1e-4  # negative curvature, likewise, that redundant parameters have beside an optimum
 ROUNDING = 8.0  # likewise, in units of rounding
 SHARE = 1e-5  # of a quantity's slope that may lie along flat directions
 
@@ -41,7 +42,7 @@ class Dense:
     def _without_flat(self, scaled: np.ndarray) -> np.ndarray:
         values, directions = eigh(scaled)
         least = self._null * values[-1]
-        if values[-1] <= 0 or values[0] < -least:
+        if values[-1] <= 0 or values[0] < -FLAT * values[-1]:
             raise Indefinite(values[0], self._units * directions[:, 0])
         flat = values <= least
         self._flat = directions[:, flat]

@@ -6,6 +6,53 @@ from collections.abc import Iterable
 
 from moment_calculus.refusals.errors import UnsupportedMoments
 
+ABOUT = """
+Sites are named as in the model. Standard deviations, covariances and correlations are those of
+the sites on the unconstrained space, where a guide is Gaussian: of logarithms for positive
+sites. ``interval``, ``sample`` and ``moments`` are on the sites' supports.
+"""
+
+ARGUMENTS = """
+The moments of a mean-field guide are those of a posterior whose dependences are ignored: of
+regression coefficients the standard deviations may be too small by two orders of magnitude,
+while the means are right. How these means respond to a tilt of the posterior is its covariance:
+with H the Hessian of the loss by the guide's parameters, and G the derivative of any expectation
+by them, it is G H⁻¹ Gᵀ. It is exact where the posterior is Gaussian. Of guides with a full
+covariance it equals theirs there, and adds the skewness of the posterior elsewhere.
+
+Up to 3000 parameters H is dense. Beyond, where parameters of the elements of a plate meet
+through those of a few other sites alone, H is an arrow, and everything is linear in their
+number; otherwise each quantity takes a solution by conjugate gradients. Parameters of the model
+that are trained, ``param`` sites, respond like latent sites.
+
+Args:
+    model: {host} model.
+    guide: trained guide with Gaussian sites: ``DVIGuide``, the host's automatic Gaussian guides,
+        point estimates (whose response is Laplace's approximation), or your own.
+    *data: what it was trained on, arguments of model and guide.
+    objective: the loss that it was trained by; by default ``DeterministicELBO()``.
+    tolerance: Newton decrement in nats up to which the parameters count as an optimum: every
+        mean is within sqrt(2 · decrement) corrected standard deviations of its own there.
+    float64: whether to compute in double precision; so it is anyway where parameters are
+        doubles.
+"""
+
+RESULT = """
+Returns:
+    The corrected moments: a ``LinearResponse``.
+
+Raises:
+    NotAnOptimum: if the parameters are none; the message names the sites, the Newton decrement or
+        the direction of negative curvature, and the remedy.
+    ValueError: if the loss is random: of draws, sampled sites or subsamples.
+    UnsupportedMoments: if a site has no Gaussian coordinates.
+
+Warns:
+    NarrowerVarianceWarning: where corrected variances are smaller than the guide's.
+
+Source: Giordano, Broderick and Jordan 2018, Covariances, robustness, and variational Bayes.
+"""
+
 
 def not_gaussian(site: str) -> UnsupportedMoments:
     """A latent site that is no function of Gaussian coordinates of its own.

@@ -29,7 +29,7 @@ from moment_calculus.optimisation.rounds import started
 from moment_calculus.optimisation.training import Progress, Trainer, train
 from numpyro_moments.fitting.gradients import Gradients
 from numpyro_moments.fitting.objective import FlatLoss
-from numpyro_moments.fitting.problem import Problem, is_array
+from numpyro_moments.fitting.problem import Problem, in_jax, is_array
 from numpyro_moments.fitting.storing import arrays_in, joint_density, stored_training
 from numpyro_moments.fitting.streaming import Streaming, streaming
 from numpyro_moments.svi import SVI
@@ -82,7 +82,7 @@ def fit(
     options = Options.among(locals())
     with jax.enable_x64(True) if float64 else contextlib.nullcontext():
         clock = time.perf_counter()
-        source = options.source(_of_tensors(data), _of_tensors(named), _rows, _of_batch, None)
+        source = options.source(in_jax(data), in_jax(named), _rows, _of_batch, None)
         told = model if prior is None else streaming(model, prior, *first_of(source))
         problem, states = _begun(options, told, guide, objective, source, params)
         fits = [
@@ -109,7 +109,7 @@ def _begun(
     states = [svi.init(key, *args, init_params=params, **named) for key in keys]
     batches = type(source) is not Whole
     plates = PlateScaling(options.rows_of(source), options.plate) if batches else None
-    held_out = None if options.held_out is None else _of_tensors(arguments_of(options.held_out))
+    held_out = None if options.held_out is None else in_jax(arguments_of(options.held_out))
     return Problem(svi, plates, held_out), states
 
 
@@ -185,22 +185,9 @@ def _of_batch(batch: Any) -> Any:
 
     def converted(part: Any) -> Any:
         is_number = isinstance(part, int | float) and not isinstance(part, bool)
-        return jnp.asarray(part) if is_number else _of_tensors(part)
+        return jnp.asarray(part) if is_number else in_jax(part)
 
     return jax.tree.map(converted, batch)
-
-
-def _of_tensors(data: Any) -> Any:
-    """Arrays of NumPy and tensors of torch as JAX's.
-
-    Of NumPy's, JAX mixes up traces of single and double precision.
-    """
-
-    def converted(part: Any) -> Any:
-        foreign = hasattr(part, "__array__") and not isinstance(part, jax.Array)
-        return jnp.asarray(np.asarray(part)) if foreign else part
-
-    return jax.tree.map(converted, data)
 
 
 def _rows(data: Any, indices: Any) -> Any:

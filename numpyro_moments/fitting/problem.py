@@ -8,6 +8,8 @@ from functools import cached_property
 from typing import Any
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 
 from moment_calculus.hosts.mini_batches import PlateScaling
 from moment_calculus.optimisation.batches import Arguments
@@ -144,6 +146,22 @@ def apart(data: Any) -> tuple[list, Static]:
     arrays = [leaf for leaf in leaves if is_array(leaf)]
     rest = tuple((place, leaf) for place, leaf in enumerate(leaves) if not is_array(leaf))
     return arrays, Static(structure, rest)
+
+
+def in_jax(data: Any) -> Any:
+    """Arrays of NumPy and tensors of torch as JAX's.
+
+    Of NumPy's, JAX mixes up traces of single and double precision.
+
+    Args:
+        data: arguments, in dictionaries and tuples.
+    """
+
+    def converted(part: Any) -> Any:
+        foreign = hasattr(part, "__array__") and not isinstance(part, jax.Array)
+        return jnp.asarray(np.asarray(part)) if foreign else part
+
+    return jax.tree.map(converted, data)
 
 
 def is_array(leaf: Any) -> bool:

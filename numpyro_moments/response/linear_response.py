@@ -6,19 +6,48 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from numpyro.infer.elbo import ELBO
 from numpyro.optim import Adam
 
+from moment_calculus.hosts.docstrings import documented
 from moment_calculus.hosts.predictions import checked_count
 from moment_calculus.response.optimum import TOLERANCE
 from moment_calculus.response.response import Response
+from moment_calculus.response.wording import ABOUT, ARGUMENTS, RESULT
 from numpyro_moments.evaluation.precision import Precision
+from numpyro_moments.fitting.problem import in_jax
 from numpyro_moments.response.problem import NumPyroProblem
 from numpyro_moments.svi import SVI
 
 
+@documented("NumPyro", about=ABOUT)
+class LinearResponse(Response):
+    """Corrected moments of a posterior, and how they depend on priors and data.
+
+    {about}
+    """
+
+    def sample(self, n: int, key: jax.Array) -> dict[str, jax.Array]:
+        """Draw from the corrected posterior.
+
+        Args:
+            n: how many draws.
+            key: random key.
+
+        Returns:
+            Arrays [n, ...] by latent site on their supports, as NumPyro's ``Predictive`` takes
+            for its ``posterior_samples``: draws of the corrected Gaussian on the unconstrained
+            space.
+
+        Raises:
+            ValueError: if ``n`` is not a positive number.
+        """
+        seed = np.asarray(jax.random.bits(key, [4]))
+        return self._draws(np.random.default_rng(seed), checked_count(n))
+
+
+@documented("NumPyro", arguments=ARGUMENTS, result=RESULT)
 def linear_response(
     model: Callable,
     guide: Callable,
@@ -29,22 +58,23 @@ def linear_response(
     float64: bool = False,
     **named: Any,
 ) -> LinearResponse:
+    """Correct the moments of a trained guide by linear response.
+
+    {arguments}
+        params: trained parameters of guide and model, from ``fit`` or ``svi.get_params``.
+        **named: arguments of model and guide by name.
+
+    {result}
+
+    Example:
+        >>> result = fit(model, guide, x, y, method="newton")  # doctest: +SKIP
+        >>> response = linear_response(  # doctest: +SKIP
+        ...     model, guide, x, y, params=result.params
+        ... )
+        >>> response.standard_deviation("weight")  # doctest: +SKIP
+    """
     precision = Precision.of(params, float64)
     with precision():
         svi = SVI(model, guide, Adam(1.0), loss=objective)
-    return LinearResponse(NumPyroProblem(svi, data, named, params, precision), tolerance)
-
-
-class LinearResponse(Response):
-    """Corrected posterior moments."""
-
-    def sample(self, n: int, key: jax.Array) -> dict[str, jax.Array]:
-        """Draw from the corrected posterior."""
-        seed = np.asarray(
-            jax.random.key_data(
-                jax.random.wrap_key_data(key)
-                if not jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
-                else key
-            )
-        )
-        return self._draws(np.random.default_rng(seed), checked_count(n))
+        problem = NumPyroProblem(svi, in_jax(data), in_jax(named), params, precision)
+    return LinearResponse(problem, tolerance)

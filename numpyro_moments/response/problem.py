@@ -24,6 +24,7 @@ from moment_calculus.rulebooks import propagation_of
 from moment_calculus.values import Deferred, Gaussian
 from numpyro_moments.evaluation.precision import Precision
 from numpyro_moments.fitting.objective import FlatLoss, scales
+from numpyro_moments.fitting.problem import in_jax
 from numpyro_moments.fitting.storing import sampled_sites
 from numpyro_moments.response.functional import FlatFunctional
 from numpyro_moments.response.perturbations import Perturbed, data_weights, prior_shifts
@@ -206,10 +207,13 @@ class NumPyroProblem:
             args: of the model; with ``named`` empty those of the data.
             named: likewise, by name.
         """
-        args, named = (args, named) if args or named else (self.data, self.named)
-        traces = lambda flat: self.traces(flat, self.svi.model, args, named)  # noqa: E731
         with self.precision():
+            args, named = self._arguments(args, named)
+            traces = lambda flat: self.traces(flat, self.svi.model, args, named)  # noqa: E731
             return Predictive(traces, self._flat, self.precision)
+
+    def _arguments(self, args: tuple, named: Mapping[str, Any]) -> tuple:
+        return in_jax((args, named)) if args or named else (self.data, self.named)
 
     def weights_of_data(self, datum: str | None) -> Perturbation:
         """The weights of the data."""
