@@ -217,7 +217,8 @@ class NumPyroProblem:
 
     def weights_of_data(self, datum: str | None) -> Perturbation:
         """The weights of the data."""
-        return self._perturbed(data_weights(self._sites, datum))
+        with self.precision():
+            return self._perturbed(data_weights(self._sites, datum))
 
     def prior_parameters(self) -> Perturbation:
         """What is added to the parameters of the priors."""

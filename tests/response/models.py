@@ -1,0 +1,83 @@
+"""Models in both hosts, at parameters that were found elsewhere."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+
+import jax
+import numpy as np
+import torch
+
+from tests.fitting.models import HOSTS, fresh
+from tests.response.oracle import NOISE
+
+__all__ = ["HOSTS", "doubles", "fresh", "generalised", "mean_field", "response"]
+
+
+@contextlib.contextmanager
+def doubles(host):
+    """Double precision in a host."""
+    if host.name == "numpyro":
+        with jax.enable_x64(True):
+            yield
+        return
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+def generalised(host, regression):
+    """A regression of the oracle as a model of x and y."""
+    dist = host.dist
+    exp = jax.numpy.exp if host.name == "numpyro" else torch.exp
+    likelihoods = {
+        "normal": lambda f: dist.Normal(f, NOISE),
+        "poisson": lambda f: dist.Poisson(exp(f)),
+        "bernoulli": lambda f: dist.Bernoulli(logits=f),
+    }
+
+    def model(x, y=None):
+        prior = dist.Normal(host.array(regression.prior_loc), host.array(regression.prior_scale))
+        weight = host.language.sample("weight", prior.to_event(1))
+        host.language.deterministic("twice", 2 * weight)
+        with host.language.plate("data", len(x)):
+            host.language.sample("obs", likelihoods[regression.kind](x @ weight), obs=y)
+
+    return model
+
+
+def mean_field(host, **sites):
+    """Parameters of a DVIGuide by name.
+
+    Args:
+        host: of its names.
+        **sites: location and scale.
+    """
+    names = {"numpyro": "{0}_auto_{1}", "pyro": "DVIGuide.{1}s.{0}"}[host.name]
+    return {
+        names.format(site, part): host.array(np.asarray(value, float))
+        for site, pair in sites.items()
+        for part, value in zip(("loc", "scale"), pair, strict=True)
+    }
+
+
+def response(host, model, *data, sites, **options):
+    """Linear response at parameters of a DVIGuide, in double precision.
+
+    Args:
+        host: the host.
+        model: the model.
+        *data: its arguments, arrays of NumPy.
+        sites: locations and scales by site.
+        **options: of ``linear_response``.
+    """
+    with doubles(host), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        arrays = [host.array(part) for part in data]
+        params = mean_field(host, **sites)
+        guide = host.package.DVIGuide()
+        return host.package.linear_response(model, guide, *arrays, params=params, **options)
