@@ -31,7 +31,7 @@ def check_deterministic(one: float, other: float) -> None:
         raise ValueError(
             f"the loss is not deterministic: {one} and {other} with different random numbers. "
             "Sites in sample_sites, subsampling plates and draws of the model itself make it "
-            "noise: use method='adam', or an objective without them"
+            "noise: train by method='adam', or use an objective without them"
         )
 
 

@@ -19,9 +19,7 @@ DENSE = 3000  # parameters up to which the dense Hessian is taken
 WORTH = 4  # times fewer products that an arrow has to take than a dense matrix
 TOLERANCE = 1e-3  # nats that one more step of Newton's method may gain
 
-REMEDY = (
-    'train it further, fit(model, guide, ..., method="newton"), in double precision float64=True'
-)
+REMEDY = 'train it further by fit(..., method="newton"), in double precision by float64=True'
 
 
 class InverseHessian(Protocol):

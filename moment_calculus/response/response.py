@@ -32,7 +32,7 @@ class Response:
         self._problem, self._solved = problem, Solved(problem, tolerance)
         self._variances = self._known_variances()
         if self._variances:
-            self._warn(self.narrower())
+            _warn_of(self._narrower())
 
     @property
     def sites(self) -> dict[str, tuple[int, ...]]:
@@ -91,18 +91,24 @@ class Response:
         return {site: self._interval(site, reach) for site in self.sites}
 
     def narrower(self) -> dict[str, Any]:
-        """Where corrected variances are smaller than the guide's, which is rare.
+        """Where corrected variances are smaller than the guide's.
+
+        With an ELBO that is exact they never are, for at its optimum the curvature by a location
+        is the inverse of the guide's variance: either the guide has other scales than the best, or
+        the ELBO is approximate, as of a network.
 
         Returns:
             By site, of those that have one, the ratios of corrected to the guide's variances, of
             the site's shape.
         """
-        least = 1 - 10 * self._problem.objective.precision**0.5
-        found = {}
+        return {site: self._array(ratios) for site, ratios in self._narrower().items()}
+
+    def _narrower(self) -> dict[str, np.ndarray]:
+        least, found = 1 - 10 * self._problem.objective.precision**0.5, {}
         for site in self.sites:
             variance = self._latent(site).scale ** 2
             if (self._variance(site) < least * variance).any():
-                found[site] = self._array(self._variance(site) / variance)
+                found[site] = self._variance(site) / variance
         return found
 
     def moments(self, of: Quantity, *args: Any, **named: Any) -> Any:
@@ -313,14 +319,14 @@ class Response:
             for site, latent in solved.layout.latents.items()
         }
 
-    def _warn(self, narrower: dict[str, Any]) -> None:
-        if narrower:
-            names = ", ".join(
-                f"'{site}' (down to {float(ratios.min()):.3g} of them)"
-                for site, ratios in narrower.items()
-            )
-            warn_user(
-                f"corrected variances are smaller than the guide's at {names}: the loss is far "
-                "from quadratic there, compare with NUTS",
-                NarrowerVarianceWarning,
-            )
+
+def _warn_of(narrower: dict[str, np.ndarray]) -> None:
+    if narrower:
+        names = ", ".join(
+            f"'{site}' (down to {ratios.min():.3g} of them)" for site, ratios in narrower.items()
+        )
+        warn_user(
+            f"corrected variances are smaller than the guide's at {names}: its scales are not the "
+            "best there, or the ELBO is not exact; compare with NUTS",
+            NarrowerVarianceWarning,
+        )

@@ -43,8 +43,9 @@ class LinearResponse(Response):
         Raises:
             ValueError: if ``n`` is not a positive number.
         """
+        count = checked_count(n)
         seed = np.asarray(jax.random.bits(key, [4]))
-        return self._draws(np.random.default_rng(seed), checked_count(n))
+        return self._draws(np.random.default_rng(seed), count)
 
 
 @documented("NumPyro", arguments=ARGUMENTS, result=RESULT)

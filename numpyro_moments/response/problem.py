@@ -10,8 +10,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpyro
-import numpyro.distributions as dist
 from numpyro.distributions import biject_to
 
 from guides.numpyro.supports import is_latent
@@ -146,29 +144,21 @@ class NumPyroProblem:
 
     def _values(self, flat: jax.Array) -> dict[str, Any]:
         """The live values of the latent sites, of which the guide alone tells."""
-        traces = self.traces(flat, self._empty_model, self.data, self.named)
+        traces = self.traces(flat, None, self.data, self.named)
         return {
             name: traces.guide[name]["value"]
             for name, site in self._sites.items()
             if is_latent(site)
         }
 
-    def _empty_model(self, *_: Any, **__: Any) -> None:
-        """The latent sites alone."""
-        for name, site in self._sites.items():
-            if is_latent(site):
-                fn = site["fn"]
-                shapes = fn.batch_shape, fn.event_shape
-                numpyro.sample(name, dist.ImproperUniform(dist.constraints.real, *shapes))
-
     def traces(
-        self, flat: jax.Array, model: Callable, args: tuple, named: Mapping[str, Any]
+        self, flat: jax.Array, model: Callable | None, args: tuple, named: Mapping[str, Any]
     ) -> Any:
         """What guide and a model do at parameters, with moments for the latent sites.
 
         Args:
             flat: the parameters.
-            model: the model, or one that tells more.
+            model: the model, or one that tells more; None for the guide alone.
             args: of both.
             named: likewise, by name.
         """

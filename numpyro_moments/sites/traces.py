@@ -64,7 +64,7 @@ def _observing(predicting: bool) -> Callable:
 
 
 def moment_traces(
-    model: Callable,
+    model: Callable | None,
     guide: Callable,
     args: tuple,
     kwargs: dict,
@@ -78,7 +78,7 @@ def moment_traces(
     """Run guide and model as NumPyro's ELBOs do, with moments in place of samples.
 
     Args:
-        model: NumPyro model.
+        model: NumPyro model; None for the guide alone.
         guide: NumPyro guide.
         args: arguments of both.
         kwargs: keyword arguments of both.
@@ -126,7 +126,7 @@ def moment_traces(
 
 
 def _host_traces(
-    model: Callable,
+    model: Callable | None,
     guide: Callable,
     traced: Callable[[Callable], dict],
     parameters: dict[str, Any],
@@ -138,6 +138,8 @@ def _host_traces(
     model_key, guide_key = keys
     seeded = handlers.substitute(handlers.seed(guide, guide_key), data=parameters)
     guide_trace = traced(guide_messenger(seeded))
+    if model is None:
+        return _kept(guide_trace), {}
     mutable = {n: site["value"] for n, site in guide_trace.items() if site["type"] == "mutable"}
     replayed = handlers.replay(handlers.seed(model, model_key), guide_trace)
     substituted = handlers.substitute(replayed, data={**parameters, **mutable})

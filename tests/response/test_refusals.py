@@ -1,0 +1,133 @@
+"""Where linear response says nothing, and says why."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from moment_calculus.response.errors import NarrowerVarianceWarning, NotAnOptimum
+from tests.response.models import HOSTS, doubles, fresh, generalised, mean_field, response
+from tests.response.oracle import NOISE, regression
+
+ROWS, WIDTH = 8, 3.0
+
+
+@pytest.fixture(params=HOSTS)
+def host(request):
+    return fresh(request.param)
+
+
+def test_what_is_no_optimum_is_refused_with_site_and_decrement(host):
+    known = regression("normal")
+    loc, scale = known.fitted()
+    sites = {"weight": (loc + 0.1, scale)}
+    precision = known.x.T @ known.x / NOISE**2 + np.diag(known.prior_scale**-2)
+    decrement = 0.005 * precision.sum()
+    with pytest.raises(NotAnOptimum) as caught:
+        response(host, generalised(host, known), known.x, known.y, sites=sites)
+    for part in (f"decrement is {decrement:.2g} nats", "'weight'", 'fit(..., method="newton")'):
+        assert part in str(caught.value)
+    found = response(
+        host, generalised(host, known), known.x, known.y, sites=sites, tolerance=2 * decrement
+    )
+    np.testing.assert_allclose(found.covariance(), np.linalg.inv(precision), rtol=1e-8)
+
+
+def product(host):
+    """The product of two latents is observed: zero is a saddle."""
+
+    def model(y):
+        left = host.language.sample("left", host.dist.Normal(0.0, 1.0))
+        right = host.language.sample("right", host.dist.Normal(0.0, 1.0))
+        with host.language.plate("data", len(y)):
+            host.language.sample("obs", host.dist.Normal(left * right, NOISE), obs=y)
+
+    return model
+
+
+def test_a_saddle_is_refused_with_its_direction(host):
+    sites = {"left": (0.0, 0.2), "right": (0.0, 0.2)}
+    with pytest.raises(NotAnOptimum, match="curves downwards") as caught:
+        response(host, product(host), np.full(ROWS, 2.0), sites=sites)
+    for part in ("'left'", "'right'", "eigenvalue -"):
+        assert part in str(caught.value)
+
+
+def overlapping(host):
+    """Only a sum of two latents is known, whose priors are flat."""
+
+    def model(y):
+        flat = host.dist.ImproperUniform(host.dist.constraints.real, (), ())
+        left, right = (host.language.sample(name, flat) for name in ("left", "right"))
+        with host.language.plate("data", len(y)):
+            host.language.sample("obs", host.dist.Normal(left + right, NOISE), obs=y)
+
+    return model
+
+
+def test_what_nothing_determines_has_no_variance(host):
+    y, scale = np.random.default_rng(0).normal(size=ROWS), NOISE / np.sqrt(ROWS)
+    sites = {"left": (y.mean() - 1, scale), "right": (1.0, scale)}
+    found = response(host, overlapping(host), y, sites=sites)
+    for ask in (found.standard_deviation, found.covariance):
+        with pytest.raises(ValueError, match="flat along a direction of 'left', 'right'"):
+            ask("left")
+    both = found.moments(lambda sites: sites["left"] + sites["right"])
+    np.testing.assert_allclose(both.variance, NOISE**2 / ROWS, rtol=1e-8)
+
+
+def test_a_random_loss_is_refused(host):
+    known = regression("normal")
+    model, guide = generalised(host, known), host.package.DVIGuide()
+    objective = host.package.DeterministicELBO(sample_sites=["weight"])
+    with doubles(host), pytest.raises(ValueError, match="draws"):
+        host.package.linear_response(
+            model,
+            guide,
+            host.array(known.x),
+            host.array(known.y),
+            params=mean_field(host, weight=known.fitted()),
+            objective=objective,
+        )
+
+
+def test_names_that_are_no_sites_are_refused(host):
+    known = regression("normal")
+    sites = {"weight": known.fitted()}
+    found = response(host, generalised(host, known), known.x, known.y, sites=sites)
+    with pytest.raises(ValueError, match=r"no latent site .* 'weight'"):
+        found.standard_deviation("weigth")
+    with pytest.raises(ValueError, match=r"no site .* 'twice'"):
+        found.moments("weigth")
+    with pytest.raises(ValueError, match=r"what one datum is.*'data'"):
+        found.influence("weight", datum="rows")
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        found.interval(1.5)
+    with pytest.raises(ValueError, match="positive integer"):
+        found.sample(0, *([None] if host.name == "numpyro" else []))
+
+
+def wide(host):
+    """A guide whose scales are no parameters."""
+
+    def guide(x, y=None):
+        loc = host.language.param("weight_loc", host.array(np.zeros(3)))
+        host.language.sample("weight", host.dist.Normal(loc, WIDTH).to_event(1))
+
+    return guide
+
+
+def test_narrower_variances_are_warned_of(host):
+    known = regression("normal")
+    params = {"weight_loc": host.array(known.fitted()[0])}
+    with doubles(host), pytest.warns(NarrowerVarianceWarning, match="'weight'"):
+        found = host.package.linear_response(
+            generalised(host, known),
+            wide(host),
+            host.array(known.x),
+            host.array(known.y),
+            params=params,
+        )
+    (ratios,) = found.narrower().values()
+    np.testing.assert_allclose(ratios, np.diag(found.covariance()) / WIDTH**2)
+    assert (np.asarray(ratios) < 0.1).all()
