@@ -61,21 +61,29 @@ class Curvature:
         return self._slopes_at[versions]
 
     def _row(self, slope: torch.Tensor, direction: torch.Tensor | None = None) -> np.ndarray:
-        return np.concatenate([as_array(part) for part in self._back(slope, direction)])
+        parts = torch.autograd.grad(
+            slope, self.leaves, direction, retain_graph=True, materialize_grads=True
+        )
+        return np.concatenate([as_array(part) for part in parts])
 
     def _in_batches(self, slope: torch.Tensor, together: int) -> np.ndarray:
         directions = torch.eye(len(slope), dtype=slope.dtype, device=slope.device)
-        rows = []
-        for batch in directions.split(together):
-            parts = self._back(slope, batch, is_grads_batched=True)
-            columns = [as_array(part).reshape(len(batch), -1) for part in parts]
-            rows.append(np.concatenate(columns, axis=1))
-        return np.concatenate(rows)
+        return np.concatenate([self._rows(slope, part) for part in directions.split(together)])
 
-    def _back(self, slope: torch.Tensor, direction: Any, **options: Any) -> Any:
-        return torch.autograd.grad(
-            slope, self.leaves, direction, retain_graph=True, materialize_grads=True, **options
+    def _rows(self, slope: torch.Tensor, directions: torch.Tensor) -> np.ndarray:
+        parts = torch.autograd.grad(
+            slope,
+            self.leaves,
+            directions,
+            retain_graph=True,
+            allow_unused=True,  # torch would not make rows of zeros of them
+            is_grads_batched=True,
         )
+        size, rows = len(directions), []
+        for part, leaf in zip(parts, self.leaves, strict=True):
+            row = np.zeros(size * leaf.numel()) if part is None else as_array(part)
+            rows.append(row.reshape(size, -1))
+        return np.concatenate(rows, axis=1)
 
 
 def _together(slope: torch.Tensor) -> int:

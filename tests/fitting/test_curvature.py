@@ -136,3 +136,11 @@ def test_torch_makes_large_steps_one_by_one(monkeypatch):
     monkeypatch.setattr(pyro_curvature, "SMALL", SIZE)
     monkeypatch.setattr(host.curvature, "_in_batches", None)
     np.testing.assert_allclose(host.dense(PLACE), hessian(PLACE), rtol=1e-12)
+
+
+@pytest.mark.parametrize("room", [1, 1 << 19])
+def test_parameters_that_the_slope_does_not_depend_on_have_rows_of_zeros(room, monkeypatch):
+    monkeypatch.setattr(pyro_curvature, "ROOM", room)
+    leaves = [torch.ones(size, dtype=torch.float64, requires_grad=True) for size in (2, 3)]
+    found = pyro_curvature.Curvature(lambda: (leaves[0] ** 3 / 6).sum() + leaves[1].sum(), leaves)
+    np.testing.assert_allclose(found.dense(), np.diag([1.0, 1, 0, 0, 0]))
