@@ -9,6 +9,7 @@ import numpy as np
 from moment_calculus.optimisation.decrement import ROUNDING
 from moment_calculus.optimisation.outcome import Outcome
 from moment_calculus.optimisation.rounds import (
+    FLAT,
     Objective,
     Report,
     Round,
@@ -38,7 +39,9 @@ def lbfgs(
         start: parameters to begin with, or an outcome to go on from.
         steps: largest number of steps; by default 5000.
         tolerance: relative change of the loss in ten steps at which it has converged; by default
-            1e-9, and never below what the precision of the loss shows.
+            1e-9, and never below what the precision of the loss shows. It has also where half the
+            squared slope, in units of the scales, is relatively less and the last step gained
+            nothing but rounding.
         report: told of the loss after every step.
     """
     steps, tolerance = limits(steps, tolerance, 5000)
@@ -61,6 +64,8 @@ def _lbfgs(
     begun = 1 if outcome.begun is None else outcome.begun
 
     def finished(current: Round, at: np.ndarray) -> str:
+        if _nothing_left(current, at, outcome, tolerance):
+            return "the slope promises less than the loss would show"
         recent = outcome.losses[begun:][-11:]
         change = (max(recent) - recent[-1]) / max(abs(recent[-1]), np.finfo(float).tiny)
         outcome.change = change
@@ -70,6 +75,20 @@ def _lbfgs(
     objective = _bounded(objective, outcome)
     options = {"maxcor": MEMORY, "ftol": 0.0, "gtol": 0.0, "maxls": 40}
     return in_rounds(objective, outcome, steps, finished, "L-BFGS-B", options, report)
+
+
+def _nothing_left(current: Round, at: np.ndarray, outcome: Outcome, tolerance: float) -> bool:
+    """Whether slope and last step are nothing, and the line search would only meet rounding.
+
+    In single precision steps too small to be seen add up: the slope must be much smaller there.
+    """
+    slope = current.value_and_slope(at)[1]
+    promised, rounding = 0.5 * slope @ slope, ROUNDING * current.objective.precision
+    seen = rounding * abs(outcome.loss)
+    if outcome.begun is None:  # scales are elsewhere: locations need not be known any better
+        return bool(promised <= max(FLAT, seen))
+    gained = outcome.losses[-2] - outcome.loss
+    return bool(gained <= seen and promised <= min(tolerance, rounding) * abs(outcome.loss))
 
 
 def _bounded(objective: Objective, outcome: Outcome) -> Objective:

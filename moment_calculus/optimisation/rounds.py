@@ -8,7 +8,7 @@ on the way: when one has moved by more than a factor, a new round begins in new 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -41,6 +41,34 @@ class Objective:
     units: Callable[[np.ndarray], np.ndarray]
     precision: float
     scales: np.ndarray | None = None
+
+
+def remembering(objective: Objective) -> Objective:
+    """The same objective, which is not computed again where it was last.
+
+    A round begins where the one before ended, a fit where its start was looked at.
+
+    Args:
+        objective: a loss.
+    """
+    return replace(
+        objective,
+        value_and_slope=_remembered(objective.value_and_slope),
+        curvature=_remembered(objective.curvature),
+    )
+
+
+def _remembered(compute: Callable[[np.ndarray], Any]) -> Callable[[np.ndarray], Any]:
+    last: dict[bytes, Any] = {}
+
+    def remembered(place: np.ndarray) -> Any:
+        key = place.tobytes()
+        if key not in last:
+            last.clear()
+            last[key] = compute(place)
+        return last[key]
+
+    return remembered
 
 
 class Round:

@@ -25,7 +25,7 @@ from moment_calculus.optimisation.minimiser import Minimiser
 from moment_calculus.optimisation.newton import DENSE
 from moment_calculus.optimisation.options import LEARNING_RATE, STRETCH, Options
 from moment_calculus.optimisation.outcome import Course, Fit
-from moment_calculus.optimisation.rounds import started
+from moment_calculus.optimisation.rounds import remembering, started
 from moment_calculus.optimisation.training import Progress, Trainer, train
 from numpyro_moments.fitting.gradients import Gradients
 from numpyro_moments.fitting.objective import FlatLoss
@@ -164,10 +164,12 @@ def _minimiser(options: Options, problem: Problem, source: Whole, state: Any) ->
     loss = FlatLoss(problem.svi, state.rng_key, *data)
     flat, unravel = loss.starting(state)
     loss.check_deterministic(unravel(flat))
-    objective, start = loss.objective(flat, unravel), np.asarray(flat, np.float64)
+    objective = remembering(loss.objective(flat, unravel))
+    start = np.asarray(flat, np.float64)
     outcome = started(objective, start)
+    objective.units(start)  # compiles it before the clock of the steps begins, as does the next
     if options.method == "newton" and start.size <= DENSE:
-        objective.curvature(start)  # compiles it before the clock of the steps begins
+        objective.curvature(start)
     at = lambda place: unravel(jnp.asarray(place, flat.dtype))  # noqa: E731
     return Minimiser(
         objective,

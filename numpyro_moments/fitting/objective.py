@@ -15,6 +15,7 @@ from numpyro.infer import SVI
 
 from moment_calculus.optimisation.minimiser import check_deterministic
 from moment_calculus.optimisation.rounds import Objective
+from numpyro_moments.fitting.curvature import Curvature
 
 
 @dataclass(frozen=True)
@@ -66,9 +67,7 @@ class FlatLoss:
             flat: parameters.
             unravel: what makes them a dictionary.
         """
-        hessian = jax.jit(jax.hessian(lambda x: self.loss(unravel(x), self.key)))
-        slope_of = jax.grad(lambda x: self.loss(unravel(x), self.key))
-        along = jax.jit(lambda x, direction: jax.jvp(slope_of, (x,), (direction,))[1])
+        curvature = Curvature(jax.grad(lambda x: self.loss(unravel(x), self.key)))
         units = jax.jit(lambda x: ravel_pytree(self._units(unravel(x)))[0])
         dtype, params = flat.dtype, unravel(flat)
         named = scales(params)
@@ -86,12 +85,12 @@ class FlatLoss:
             return float(value), np.asarray(slope, np.float64)
 
         def curvature_along(place: np.ndarray, direction: np.ndarray) -> np.ndarray:
-            found = along(place.astype(dtype), direction.astype(dtype))
+            found = curvature.along(jnp.asarray(place, dtype), jnp.asarray(direction, dtype))
             return np.asarray(found, np.float64)
 
         return Objective(
             value_and_slope,
-            lambda place: np.asarray(hessian(place.astype(dtype)), np.float64),
+            lambda place: np.asarray(curvature.dense(jnp.asarray(place, dtype)), np.float64),
             curvature_along,
             lambda place: np.asarray(units(place.astype(dtype)), np.float64),
             float(jnp.finfo(dtype).eps),

@@ -12,6 +12,7 @@ import torch
 
 from moment_calculus.optimisation.minimiser import check_deterministic
 from moment_calculus.optimisation.rounds import Objective
+from pyro_moments.fitting.curvature import Curvature
 from pyro_moments.fitting.parameters import Parameters, as_array
 
 
@@ -48,32 +49,15 @@ class FlatLoss:
             slopes = torch.autograd.grad(loss, leaves, materialize_grads=True)
             return loss.item(), np.concatenate([as_array(slope) for slope in slopes])
 
-        slopes_at: dict[tuple, torch.Tensor] = {}  # the last, by versions of the leaves
-
-        def slope_at(place: np.ndarray) -> torch.Tensor:
-            """With its graph, which is kept: many products are asked for at one place."""
-            self.parameters.move(place)
-            versions = tuple(leaf._version for leaf in leaves)
-            if versions not in slopes_at:
-                slopes_at.clear()
-                slopes = torch.autograd.grad(
-                    self.smooth_loss(), leaves, create_graph=True, materialize_grads=True
-                )
-                slopes_at[versions] = torch.cat([slope.reshape(-1) for slope in slopes])
-            return slopes_at[versions]
-
-        def along(slope: torch.Tensor, direction: Any = None) -> np.ndarray:
-            parts = torch.autograd.grad(
-                slope, leaves, direction, retain_graph=True, materialize_grads=True
-            )
-            return np.concatenate([as_array(part) for part in parts])
+        shape = Curvature(self.smooth_loss, leaves)
 
         def curvature(place: np.ndarray) -> np.ndarray:
-            return np.stack([along(slope) for slope in slope_at(place)])
+            self.parameters.move(place)
+            return shape.dense()
 
         def curvature_along(place: np.ndarray, direction: np.ndarray) -> np.ndarray:
-            slope = slope_at(place)
-            return along(slope, torch.as_tensor(direction).to(slope))
+            self.parameters.move(place)
+            return shape.along(direction)
 
         named = self._scales()
         scales = [

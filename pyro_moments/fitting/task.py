@@ -19,7 +19,7 @@ from moment_calculus.optimisation.batches import Arguments, Loaded, Whole, first
 from moment_calculus.optimisation.minimiser import Minimiser
 from moment_calculus.optimisation.options import LEARNING_RATE, Options
 from moment_calculus.optimisation.outcome import Course, Fit
-from moment_calculus.optimisation.rounds import started
+from moment_calculus.optimisation.rounds import remembering, started
 from moment_calculus.optimisation.training import Trainer, train
 from pyro_moments.fitting.gradients import Gradients, PyroSteps, Steps
 from pyro_moments.fitting.objective import flat_loss
@@ -160,7 +160,7 @@ def _minimiser(options: Options, problem: Problem, source: Whole) -> tuple[Minim
     data = source.arguments(0)
     loss = flat_loss(problem.objective, problem.model, problem.guide, *data)
     loss.check_deterministic()
-    objective, parameters = loss.objective(), loss.parameters
+    objective, parameters = remembering(loss.objective()), loss.parameters
 
     def moved(read: Callable[[], Any]) -> Callable[[Any], Any]:
         def at(place: Any) -> Any:

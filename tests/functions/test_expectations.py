@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from moment_calculus.functions.series import softplus_mean
 from moment_calculus.functions.series.log_square import expected_log1p_square
 from moment_calculus.functions.series.softplus_mean import NARROW, expected_softplus
 from moment_calculus.functions.table import Rescaled, Softplus, activation
@@ -133,3 +134,18 @@ def test_an_expectation_is_the_mean_of_the_moments(function):
         torch.testing.assert_close(
             one.expectation(mean, variance), one.moments(mean, variance)[0], rtol=2e-8, atol=1e-9
         )
+
+
+def test_second_derivatives_of_the_softplus_are_those_of_the_first():
+    """In closed form, as automatic differentiation would have them."""
+    rng = np.random.default_rng(6)
+    mean, variance = 6 * rng.normal(size=2000), 10.0 ** rng.uniform(-6, 2, size=2000)
+    inputs = [torch.tensor(x, requires_grad=True) for x in (mean, variance)]
+    plain, fast = softplus_mean._slopes(*inputs), softplus_mean._differentiable_slopes(*inputs)
+    for ours, theirs in zip(fast, plain, strict=True):
+        np.testing.assert_allclose(ours.detach(), theirs.detach(), rtol=1e-12)
+        found, exact = (
+            torch.autograd.grad(x.sum(), inputs, retain_graph=True) for x in (ours, theirs)
+        )
+        for one, other in zip(found, exact, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-15)

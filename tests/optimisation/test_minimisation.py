@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
 from moment_calculus.optimisation.decrement import newton_decrement
 from moment_calculus.optimisation.minimiser import METHODS
 from moment_calculus.optimisation.newton import newton
-from moment_calculus.optimisation.rounds import Objective
+from moment_calculus.optimisation.rounds import Objective, remembering
 
 rng = np.random.default_rng(3)
 SCALES = np.array([1e4, 1.0, 1e-4])
@@ -144,9 +146,45 @@ def test_scales_wait_until_locations_are_found():
         return value_and_slope(place)
 
     waiting = Objective(watched, curvature, curvature_along, units, 2e-16, np.arange(6) >= 3)
-    assert METHODS["lbfgs"](waiting, START, 4).steps == 4
+    assert METHODS["lbfgs"](waiting, START, 2).steps == 2
     assert all((place[3:] == START[3:]).all() for place in places)
     found = METHODS["lbfgs"](waiting, START)
     assert found.converged
     np.testing.assert_allclose(found.place[:3], SCALES, rtol=1e-5)
     assert len(found.losses) == found.steps + 1
+
+
+def counted(**changed):
+    """The objective, and the places at which it was computed."""
+    places = []
+
+    def watched(place):
+        places.append(place.tobytes())
+        return value_and_slope(place)
+
+    return Objective(watched, curvature, curvature_along, units, 2e-16, **changed), places
+
+
+def test_scales_need_not_wait_longer_than_locations_take():
+    """A quadratic is found in a few steps."""
+    waiting, places = counted(scales=np.arange(6) >= 3)
+    METHODS["lbfgs"](waiting, START)
+    moved = [np.frombuffer(place)[3:].tolist() != START[3:].tolist() for place in places]
+    assert moved.index(True) <= 25
+
+
+def test_where_nothing_is_left_no_line_search_looks_for_it():
+    objective, places = counted(scales=np.arange(6) >= 3)
+    found = METHODS["lbfgs"](objective, START)
+    assert found.converged
+    assert len(places) <= 2.2 * found.steps
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_remembered_place_is_not_computed_again(method):
+    objective, places = counted(scales=np.arange(6) >= 3)
+    found = METHODS[method](remembering(objective), START)
+    assert found.converged
+    assert all(one != other for one, other in itertools.pairwise(places))
+    again = METHODS[method](objective, START)
+    np.testing.assert_array_equal(found.place, again.place)

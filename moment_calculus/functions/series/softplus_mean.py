@@ -148,8 +148,65 @@ def _value(mean: Array, variance: Array) -> Array:
     return _statistics(mean, variance)[0]
 
 
+def _slopes_and_bends(mean: Array, variance: Array) -> tuple[Array, ...]:
+    """The derivatives of :func:`_statistics`, and of each of them those by μ and v."""
+    mirrored = 1 - 2 * _indicator(mean > 0, mean)
+    share, slope, widening, bend, flattening = _left_bends(mean * mirrored, variance)
+    return (
+        mirrored * share,
+        slope * 0.5,
+        slope,
+        mirrored * widening,
+        mirrored * bend * 0.5,
+        flattening * 0.5,
+    )
+
+
+def _left_bends(mean: Array, variance: Array) -> tuple[Array, ...]:
+    """As :func:`_left`, E S(x) and E S′(x); ∂/∂v of the first, ∂/∂μ and ∂/∂v of the second."""
+    xp = namespace(mean)
+    tail = _indicator(mean + variance < 0, mean)
+    centre, near = mean + tail * variance, 1 - tail
+
+    def term(width: Any, share: Any, bump: Any, tilt: Any) -> tuple[Array, ...]:
+        inverse = 1 / xp.sqrt(width + variance)
+        threshold = centre * inverse
+        square = inverse * inverse
+        density = xp.exp(threshold * threshold * -0.5) * (inverse / math.sqrt(2 * math.pi))
+        steep = share * density
+        return share * upper_tail(-threshold), steep, steep * square, steep * (square * square)
+
+    below, steep, second, fourth = sums(term, _mixture(is_single(mean)), mean)
+    lifted = tail * steep - 0.5 * centre * second  # of below, by v
+    steeper = (0.5 * centre * fourth - tail * second) * centre - 0.5 * second  # of steep, by v
+    growth = tail * xp.exp(tail * (mean + 0.5 * variance))
+    above, rest = growth * (1 - below), near - growth
+    slope = tail * above + rest * steep
+    return (
+        near * below + above,
+        slope,
+        rest * lifted + 0.5 * above,
+        tail * above - 2 * growth * steep - rest * centre * second,
+        tail * 0.5 * above - growth * (lifted + 0.5 * steep) + rest * steeper,
+    )
+
+
+def _slopes(mean: Array, variance: Array) -> tuple[Array, Array]:
+    return _statistics(mean, variance)[1:]
+
+
+def _bends(mean: Array, variance: Array) -> Any:
+    by_mean, by_both, *last = _slopes_and_bends(mean, variance)[2:]
+    return (by_mean, by_both), tuple(last)
+
+
+_differentiable_slopes = elementwise(
+    _slopes, _bends, together=in_cache(_slopes_and_bends, JAX_PIECE), piece=PIECE
+)
+
+
 def _partials(mean: Array, variance: Array) -> Any:
-    return (_statistics(mean, variance)[1:],)
+    return (_differentiable_slopes(mean, variance),)
 
 
 def _either(mean: Array, variance: Array) -> tuple[Array, Array, Array]:

@@ -1,0 +1,146 @@
+"""The Hessian of a loss and its products with directions, in both hosts."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+
+from numpyro_moments.fitting import curvature as numpyro_curvature
+from pyro_moments.fitting import curvature as pyro_curvature
+
+rng = np.random.default_rng(5)
+SIZE = 7
+MIX = rng.normal(size=(SIZE, SIZE))
+PLACE = rng.normal(size=SIZE)
+OTHER = PLACE + 1.0
+
+
+def hessian(place):
+    """Of Σ exp(MIX x)."""
+    return MIX.T @ (np.exp(MIX @ place)[:, None] * MIX)
+
+
+class Jax:
+    """Places are passed on."""
+
+    def __init__(self):
+        self.traces = 0
+        self.curvature = numpyro_curvature.Curvature(self.slope)
+
+    def slope(self, place):
+        self.traces += 1
+        return jax.grad(lambda x: jnp.exp(jnp.asarray(MIX) @ x).sum())(place)
+
+    def dense(self, place):
+        return self.curvature.dense(jnp.asarray(place))
+
+    def along(self, place, direction):
+        return self.curvature.along(jnp.asarray(place), jnp.asarray(direction))
+
+
+class Torch:
+    """Parameters are two leaves, which move."""
+
+    def __init__(self, exponential=torch.exp):
+        self.leaves = [torch.zeros(3, dtype=torch.float64), torch.zeros(2, 2, dtype=torch.float64)]
+        self.losses, self.exponential = 0, exponential
+        for leaf in self.leaves:
+            leaf.requires_grad_()
+        self.curvature = pyro_curvature.Curvature(self.loss, self.leaves)
+
+    def loss(self):
+        self.losses += 1
+        flat = torch.cat([leaf.reshape(-1) for leaf in self.leaves])
+        return self.exponential(torch.tensor(MIX) @ flat).sum()
+
+    def move(self, place):
+        with torch.no_grad():
+            for leaf, part in zip(self.leaves, np.split(place, [3]), strict=True):
+                leaf.copy_(torch.tensor(part).reshape(leaf.shape))
+
+    def dense(self, place):
+        self.move(place)
+        return self.curvature.dense()
+
+    def along(self, place, direction):
+        self.move(place)
+        return self.curvature.along(direction)
+
+
+@pytest.fixture(params=[Jax, Torch])
+def host(request):
+    with jax.enable_x64(True):
+        yield request.param()
+
+
+@pytest.mark.parametrize("together", [1, 2, 3, SIZE, 100])
+def test_the_hessian_is_exact_however_many_products_are_made_together(host, together, monkeypatch):
+    monkeypatch.setattr(numpyro_curvature.Curvature, "_bytes", lambda self: 1)
+    monkeypatch.setattr(numpyro_curvature, "ROOM", together)
+    monkeypatch.setattr(pyro_curvature, "ROOM", SIZE * together)  # its largest step has as many
+    for place in (PLACE, OTHER):
+        np.testing.assert_allclose(host.dense(place), hessian(place), rtol=1e-12)
+
+
+def test_products_are_those_of_the_place(host):
+    for place in (PLACE, OTHER, PLACE):
+        for direction in rng.normal(size=(2, SIZE)):
+            found = host.along(place, direction)
+            np.testing.assert_allclose(found, hessian(place) @ direction, rtol=1e-10)
+
+
+def test_jax_linearises_a_slope_once():
+    with jax.enable_x64(True):
+        host = Jax()
+        for place in (PLACE, OTHER):
+            host.dense(place)
+            host.along(place, PLACE)
+    assert host.traces == 1
+
+
+def test_the_room_bounds_the_steps_that_jax_makes_together():
+    with jax.enable_x64(True):
+        host = Jax()
+        host.along(PLACE, PLACE)
+        assert 2 * 8 * SIZE <= host.curvature._bytes() <= 20 * 8 * SIZE
+
+
+class NotBatched(torch.autograd.Function):
+    """exp, whose derivative looks at a number."""
+
+    @staticmethod
+    def forward(ctx, x):
+        result = x.exp()
+        ctx.save_for_backward(result)
+        return result
+
+    @staticmethod
+    def backward(ctx, gradient):
+        assert np.isfinite(gradient.sum().item())
+        return gradient * ctx.saved_tensors[0]
+
+
+def test_torch_goes_on_row_by_row_where_an_operation_has_no_rule_for_batches():
+    host = Torch(NotBatched.apply)
+    np.testing.assert_allclose(host.dense(PLACE), hessian(PLACE), rtol=1e-12)
+    assert not host.curvature._batched
+    np.testing.assert_allclose(host.dense(OTHER), hessian(OTHER), rtol=1e-12)
+    assert host.losses == 2
+
+
+def test_torch_makes_large_steps_one_by_one(monkeypatch):
+    host = Torch()
+    monkeypatch.setattr(pyro_curvature, "SMALL", SIZE)
+    monkeypatch.setattr(host.curvature, "_in_batches", None)
+    np.testing.assert_allclose(host.dense(PLACE), hessian(PLACE), rtol=1e-12)
+
+
+@pytest.mark.parametrize("room", [1, 1 << 19])
+def test_parameters_that_the_slope_does_not_depend_on_have_rows_of_zeros(room, monkeypatch):
+    monkeypatch.setattr(pyro_curvature, "ROOM", room)
+    leaves = [torch.ones(size, dtype=torch.float64, requires_grad=True) for size in (2, 3)]
+    found = pyro_curvature.Curvature(lambda: (leaves[0] ** 3 / 6).sum() + leaves[1].sum(), leaves)
+    np.testing.assert_allclose(found.dense(), np.diag([1.0, 1, 0, 0, 0]))
