@@ -15,7 +15,7 @@ from numpyro.infer import MCMC, NUTS
 from posteriors_models import Host
 from posteriors_nuts import CHAINS, DRAWS
 
-from numpyro_moments import DVIGuide, Fit, fit
+from numpyro_moments import DVIGuide, Fit, LinearResponse, fit, linear_response
 
 HOST = Host(numpyro, dist, jnp.asarray)
 
@@ -32,6 +32,16 @@ def trained(make: Callable[[], Callable], method: str) -> tuple[Fit, dict[str, A
 def fresh_fit(seed: int, model: Callable, *data: Any, **options: Any) -> Fit:
     """A fit from a start of its own."""
     return fit(model, DVIGuide(), *data, seed=seed, **options)
+
+
+def doubles() -> Any:
+    """A context of double precision."""
+    return jax.enable_x64(True)
+
+
+def response_of(model: Callable, found: Fit, data: list[Any]) -> LinearResponse:
+    """Linear response about a fit of these data."""
+    return linear_response(model, found.guide, *data, params=found.params, tolerance=1.0)
 
 
 def nuts(make: Callable[[], Callable], watch: Callable) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from moment_calculus.response.arrow import Partition
 from moment_calculus.response.functional import Functional, Selected
+from moment_calculus.response.solvers.arrow import Partition
 
 
 @dataclass(frozen=True)

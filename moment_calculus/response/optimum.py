@@ -9,11 +9,11 @@ import numpy as np
 from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
 
 from moment_calculus.optimisation.rounds import Objective
-from moment_calculus.response.arrow import Arrow
-from moment_calculus.response.dense import Dense
 from moment_calculus.response.errors import Indefinite, NotAnOptimum
 from moment_calculus.response.latents import Layout
-from moment_calculus.response.products import Products
+from moment_calculus.response.solvers.arrow import Arrow
+from moment_calculus.response.solvers.dense import Dense
+from moment_calculus.response.solvers.products import Products
 
 DENSE = 3000  # parameters up to which the dense Hessian is taken
 WORTH = 4  # times fewer products that an arrow has to take than a dense matrix

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from moment_calculus.response.dense import Dense
 from moment_calculus.response.errors import Undetermined
 from moment_calculus.response.functional import Functional, selected
 from moment_calculus.response.latents import Layout
 from moment_calculus.response.optimum import DENSE, inverse_hessian
 from moment_calculus.response.problem import Problem
+from moment_calculus.response.solvers.dense import Dense
 
 ENTRIES = 2**23  # of what is held at once beside the Hessian
 

@@ -180,7 +180,7 @@ def test_double_precision_ends_with_the_fit(host):
 def test_a_noisy_loss_is_refused(host):
     package = HOSTS[host][0]
     drawn = package.DeterministicELBO(sample_sites=["slopes"])
-    with pytest.raises(ValueError, match=r"not deterministic: .* and .* use method='adam'"):
+    with pytest.raises(ValueError, match=r"not deterministic: .* and .* train by method='adam'"):
         trained(host, method="newton", objective=drawn)
 
 

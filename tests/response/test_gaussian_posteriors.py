@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from moment_calculus.response import optimum
-from moment_calculus.response.arrow import Arrow
-from moment_calculus.response.products import Products
+from moment_calculus.response.solvers.arrow import Arrow
+from moment_calculus.response.solvers.products import Products
 from tests.response.models import HOSTS, doubles, fresh, generalised, response
 from tests.response.oracle import NOISE, regression
 

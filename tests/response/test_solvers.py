@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from moment_calculus.response.arrow import Arrow, Partition
-from moment_calculus.response.dense import Dense
 from moment_calculus.response.errors import Indefinite, Undetermined
-from moment_calculus.response.products import Products
+from moment_calculus.response.solvers.arrow import Arrow, Partition
+from moment_calculus.response.solvers.dense import Dense
+from moment_calculus.response.solvers.products import Products
 
 ELEMENTS, INSIDE, BORDER = 12, 3, 4
 SIZE = ELEMENTS * INSIDE + BORDER

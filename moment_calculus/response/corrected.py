@@ -1,0 +1,215 @@
+"""Corrected moments of the latent sites on the unconstrained space."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy.special import ndtri
+
+from moment_calculus.refusals.notices import warn_user
+from moment_calculus.response.errors import NarrowerVarianceWarning
+from moment_calculus.response.functional import Selected
+from moment_calculus.response.latents import Latent
+from moment_calculus.response.problem import Problem
+from moment_calculus.response.solved import Solved
+from moment_calculus.response.summary import table
+
+
+class CorrectedMoments:
+    """Corrected standard deviations and covariances of the latent sites.
+
+    Args:
+        problem: model, guide and data at their optimum.
+        tolerance: Newton decrement up to which it is one, in nats.
+
+    Raises:
+        NotAnOptimum: if it is none; the message names the sites and the remedy.
+    """
+
+    def __init__(self, problem: Problem, tolerance: float) -> None:
+        self._problem, self._solved = problem, Solved(problem, tolerance)
+        self._variances = self._known_variances()
+        if self._variances:
+            _warn_of(self._narrower())
+
+    @property
+    def sites(self) -> dict[str, tuple[int, ...]]:
+        """The unconstrained shapes of the latent sites, in the order of the joint covariance."""
+        return {name: latent.loc.shape for name, latent in self._solved.layout.latents.items()}
+
+    def location(self, site: str) -> Any:
+        """Posterior mean on the unconstrained space.
+
+        Args:
+            site: a latent site.
+        """
+        return self._array(self._latent(site).loc)
+
+    def standard_deviation(self, site: str) -> Any:
+        """Corrected standard deviations on the unconstrained space, of the site's shape.
+
+        Args:
+            site: a latent site.
+        """
+        return self._array(np.sqrt(self._variance(site)))
+
+    def covariance(self, first: str | None = None, second: str | None = None) -> Any:
+        """Corrected covariance on the unconstrained space.
+
+        Args:
+            first: a latent site; by default all, in the order of ``sites``, as one vector.
+            second: another; by default the same.
+
+        Returns:
+            Array of the shapes of both one after the other.
+        """
+        return self._array(self._covariance(first, second))
+
+    def correlation(self, first: str | None = None, second: str | None = None) -> Any:
+        """Corrected correlation on the unconstrained space; arguments as of ``covariance``."""
+        ends = [np.sqrt(self._variance(site)) for site in (first, second or first)]
+        return self._array(self._covariance(first, second) / np.multiply.outer(*ends))
+
+    def interval(self, mass: float = 0.9) -> dict[str, tuple[Any, Any]]:
+        """Central credible intervals of every latent site, on its support.
+
+        Args:
+            mass: probability inside, between 0 and 1.
+
+        Returns:
+            Lower and upper ends by site, each of the site's shape: quantiles of the corrected
+            Gaussian on the unconstrained space, taken to the support.
+
+        Raises:
+            ValueError: if ``mass`` is not between 0 and 1.
+        """
+        found = self._intervals(mass).items()
+        return {site: (self._array(low), self._array(high)) for site, (low, high) in found}
+
+    def narrower(self) -> dict[str, Any]:
+        """Where corrected variances are smaller than the guide's.
+
+        With an ELBO that is exact they never are, for at its optimum the curvature by a location
+        is the inverse of the guide's variance: either the guide has other scales than the best, or
+        the ELBO is approximate, as of a network.
+
+        Returns:
+            By site, of those that have one, the ratios of corrected to the guide's variances, of
+            the site's shape.
+        """
+        return {site: self._array(ratios) for site, ratios in self._narrower().items()}
+
+    def _narrower(self) -> dict[str, np.ndarray]:
+        least, found = 1 - 10 * self._problem.objective.precision**0.5, {}
+        for site in self.sites:
+            variance = self._latent(site).scale ** 2
+            if (self._variance(site) < least * variance).any():
+                found[site] = self._variance(site) / variance
+        return found
+
+    def summary(self, mass: float = 0.9) -> str:
+        """A table of all latent sites, of large ones the first elements.
+
+        Args:
+            mass: of the intervals.
+
+        Returns:
+            Lines with location and standard deviations on the unconstrained space, the guide's and
+            the corrected ones, and the interval on the support.
+        """
+        ends = self._intervals(mass)
+        deviations = {site: np.sqrt(self._variance(site)) for site in self.sites}
+        return table(self._solved.layout.latents, deviations, ends, mass)
+
+    def __repr__(self) -> str:
+        """The sites with their shapes."""
+        sites = ", ".join(f"{site} {list(shape)}" for site, shape in self.sites.items())
+        return f"{type(self).__name__}({sites})"
+
+    def _known_variances(self) -> dict[str, np.ndarray]:
+        """Of all coordinates, where these are parameters and the diagonal of H⁻¹ is known."""
+        solved = self._solved
+        diagonal = solved.inverse.diagonal()
+        if diagonal is None or not isinstance(solved.locations, Selected):
+            return {}
+        found, slices = diagonal[solved.locations.places], solved.layout.slices
+        return {
+            site: found[slices[site]].reshape(shape)
+            for site, shape in self.sites.items()
+            if np.isfinite(found[slices[site]]).all()
+        }
+
+    def _variance(self, site: str | None) -> np.ndarray:
+        if site is None:
+            return np.concatenate([self._variance(name).ravel() for name in self.sites])
+        if site not in self._variances:
+            latent, part = self._latent(site), self._solved.layout.slices[site]
+            self._solved.check_count(latent.loc.size, f"site '{site}'")
+            found = self._solved.variances(self._solved.locations, part)
+            self._variances[site] = found.reshape(latent.loc.shape)
+        return self._variances[site]
+
+    def _covariance(self, first: str | None, second: str | None) -> np.ndarray:
+        second = first if second is None else second
+        (one, rows), (other, columns) = (self._part(site) for site in (first, second))
+        self._solved.check_count(one.stop - one.start, "the covariance")
+        found = self._solved.covariance(self._solved.locations, one)[:, other]
+        return found.reshape(rows + columns)
+
+    def _part(self, site: str | None) -> tuple[slice, tuple[int, ...]]:
+        """Where a site's coordinates are, and their shape."""
+        if site is None:
+            count = len(self._solved.locations.value)
+            return slice(0, count), (count,)
+        shape = self._latent(site).loc.shape
+        return self._solved.layout.slices[site], shape
+
+    def _intervals(self, mass: float) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+        if not 0 < mass < 1:
+            raise ValueError(f"the mass of an interval is between 0 and 1, not {mass!r}")
+        reach = float(ndtri((1 + mass) / 2))
+        return {site: self._interval(site, reach) for site in self.sites}
+
+    def _interval(self, site: str, reach: float) -> tuple[np.ndarray, np.ndarray]:
+        latent, half = self._latent(site), reach * np.sqrt(self._variance(site))
+        low, high = (
+            np.asarray(latent.to_support(self._array(latent.loc + sign * half)), np.float64)
+            for sign in (-1, 1)
+        )
+        return np.minimum(low, high), np.maximum(low, high)
+
+    def _latent(self, site: str) -> Latent:
+        latents = self._solved.layout.latents
+        if site not in latents:
+            known = ", ".join(map(repr, latents))
+            raise ValueError(f"{site!r} is no latent site of the model; there are {known}")
+        return latents[site]
+
+    def _array(self, values: np.ndarray) -> Any:
+        return self._problem.array(values)
+
+    def _draws(self, generator: np.random.Generator, count: int) -> dict[str, Any]:
+        """Of the latent sites on their supports, [count, ...] by site."""
+        solved = self._solved
+        moved = solved.locations.push(solved.inverse.draws(generator, count))
+        return {
+            site: latent.to_support(
+                self._array(
+                    latent.loc + moved[:, solved.layout.slices[site]].reshape(-1, *latent.loc.shape)
+                )
+            )
+            for site, latent in solved.layout.latents.items()
+        }
+
+
+def _warn_of(narrower: dict[str, np.ndarray]) -> None:
+    if narrower:
+        names = ", ".join(
+            f"'{site}' (down to {ratios.min():.3g} of them)" for site, ratios in narrower.items()
+        )
+        warn_user(
+            f"corrected variances are smaller than the guide's at {names}: its scales are not the "
+            "best there, or the ELBO is not exact; compare with NUTS",
+            NarrowerVarianceWarning,
+        )

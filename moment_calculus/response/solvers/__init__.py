@@ -1,0 +1,1 @@
+"""Inverses of Hessians: dense, of an arrow, or of products alone."""
