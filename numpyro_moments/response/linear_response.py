@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from numpyro.infer.elbo import ELBO
 from numpyro.optim import Adam
@@ -38,14 +39,15 @@ class LinearResponse(Response):
         Returns:
             Arrays [n, ...] by latent site on their supports, as NumPyro's ``Predictive`` takes
             for its ``posterior_samples``: draws of the corrected Gaussian on the unconstrained
-            space.
+            space; in single precision unless JAX has doubles where this is called.
 
         Raises:
             ValueError: if ``n`` is not a positive number.
         """
         count = checked_count(n)
         seed = np.asarray(jax.random.bits(key, [4]))
-        return self._draws(np.random.default_rng(seed), count)
+        draws = self._draws(np.random.default_rng(seed), count)
+        return {site: jnp.asarray(np.asarray(values)) for site, values in draws.items()}
 
 
 @documented("NumPyro", arguments=ARGUMENTS, result=RESULT)
