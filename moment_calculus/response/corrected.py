@@ -153,8 +153,7 @@ class CorrectedMoments:
     def _covariance(self, first: str | None, second: str | None) -> np.ndarray:
         second = first if second is None else second
         (one, rows), (other, columns) = (self._part(site) for site in (first, second))
-        self._solved.check_count(one.stop - one.start, "the covariance")
-        found = self._solved.covariance(self._solved.locations, one)[:, other]
+        found = self._solved.covariance(self._solved.locations, one, other)
         return found.reshape(rows + columns)
 
     def _part(self, site: str | None) -> tuple[slice, tuple[int, ...]]:
@@ -193,14 +192,11 @@ class CorrectedMoments:
         """Of the latent sites on their supports, [count, ...] by site."""
         solved = self._solved
         moved = solved.locations.push(solved.inverse.draws(generator, count))
-        return {
-            site: latent.to_support(
-                self._array(
-                    latent.loc + moved[:, solved.layout.slices[site]].reshape(-1, *latent.loc.shape)
-                )
-            )
-            for site, latent in solved.layout.latents.items()
-        }
+        draws = {}
+        for site, latent in solved.layout.latents.items():
+            steps = moved[:, solved.layout.slices[site]].reshape(count, *latent.loc.shape)
+            draws[site] = latent.to_support(self._array(latent.loc + steps))
+        return draws
 
 
 def _warn_of(narrower: dict[str, np.ndarray]) -> None:

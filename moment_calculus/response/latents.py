@@ -11,6 +11,8 @@ import numpy as np
 from moment_calculus.response.functional import Functional, Selected
 from moment_calculus.response.solvers.arrow import Partition
 
+LONG = 100  # elements of an axis without a plate that may be independent of each other
+
 
 @dataclass(frozen=True)
 class Latent:
@@ -30,6 +32,13 @@ class Latent:
     scale: np.ndarray
     to_support: Callable[[Any], Any]
     plates: Mapping[str, int]
+
+    @property
+    def axes(self) -> dict[str | int, int]:
+        """Its axes by their plate, or where there is none, long ones by their size."""
+        free = set(range(self.loc.ndim)) - {*self.plates.values()}
+        sizes = {self.loc.shape[axis]: axis for axis in free if self.loc.shape[axis] >= LONG}
+        return {**self.plates, **sizes}
 
 
 @dataclass(frozen=True)
@@ -98,25 +107,28 @@ class Layout:
         return [(name, amount / total) for name, amount in ordered if amount > 0]
 
     def partitions(self) -> list[Partition]:
-        """Those by a plate of local latents, the one with the fewest products first."""
-        plates = dict.fromkeys(plate for latent in self.latents.values() for plate in latent.plates)
-        found = [Partition.by(self._elements(plate)) for plate in plates]
+        """Those by a plate of local latents, the one with the fewest products first.
+
+        Axes of sites without a plate are tried as well: there are models that are written so.
+        """
+        axes = dict.fromkeys(axis for latent in self.latents.values() for axis in latent.axes)
+        found = [Partition.by(self._elements(axis)) for axis in axes]
         return sorted((part for part in found if part), key=lambda part: part.products)
 
-    def _elements(self, plate: str) -> np.ndarray:
-        """Which element of a plate each parameter is of; -1 for none."""
+    def _elements(self, axis: str | int) -> np.ndarray:
+        """Which element along an axis each parameter is of; -1 for none."""
         parts = [
-            np.broadcast_to(_index_along(latent, plate), latent.loc.shape).ravel()
+            np.broadcast_to(_index_along(latent, axis), latent.loc.shape).ravel()
             for latent in self.latents.values()
         ]
         of_coordinates = np.concatenate([*parts, [-1]])  # the last for those of no coordinate
         return of_coordinates[self.coordinates]
 
 
-def _index_along(latent: Latent, plate: str) -> np.ndarray:
-    if plate not in latent.plates:
+def _index_along(latent: Latent, axis: str | int) -> np.ndarray:
+    if axis not in latent.axes:
         return np.array(-1)
-    axis = latent.plates[plate]
+    place = latent.axes[axis]
     shape = [1] * latent.loc.ndim
-    shape[axis] = latent.loc.shape[axis]
-    return np.arange(shape[axis]).reshape(shape)
+    shape[place] = latent.loc.shape[place]
+    return np.arange(shape[place]).reshape(shape)

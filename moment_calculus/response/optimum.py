@@ -28,6 +28,9 @@ class InverseHessian(Protocol):
     def solve(self, rows: np.ndarray) -> np.ndarray:
         """Rows times H⁻¹, [k, n]."""
 
+    def within(self, rows: np.ndarray) -> np.ndarray:
+        """The same, without what rows have along directions in which H is flat."""
+
     def diagonal(self) -> np.ndarray | None:
         """Of H⁻¹, [n]; None if that takes a solution for each."""
 
@@ -54,7 +57,7 @@ def inverse_hessian(
         raise NotAnOptimum(f"the loss is {loss} and its slope is not finite: {REMEDY}")
     try:
         inverse = _inverse(objective, place, layout)
-        (step,) = inverse.solve(slope[None])
+        (step,) = inverse.within(slope[None])
     except Indefinite as found:
         raise _saddle(found, objective, place, layout) from None
     _check_decrement(slope, step, layout, tolerance)
@@ -63,15 +66,15 @@ def inverse_hessian(
 
 def _inverse(objective: Objective, place: np.ndarray, layout: Layout) -> InverseHessian:
     product = partial(objective.curvature_along, place)
-    for partition in layout.partitions()[:1]:
-        if partition.products * WORTH <= place.size and partition.products <= DENSE:
+    for partition in layout.partitions():
+        if partition.products * WORTH <= min(place.size, WORTH * DENSE):
             arrow = Arrow.of(product, partition, objective.precision)
             if arrow is not None:
                 return arrow
     if place.size <= DENSE:
         return Dense(objective.curvature(place), objective.precision)
     inverse = Products(product, objective.units(place), objective.precision)
-    inverse.solve(np.random.default_rng(0).normal(size=[1, place.size]))  # looks in all directions
+    inverse.within(np.random.default_rng(0).normal(size=[1, place.size]))  # in all directions
     return inverse
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ from moment_calculus.hosts.moments import Moments
 from moment_calculus.response.corrected import CorrectedMoments
 from moment_calculus.response.functional import Functional
 from moment_calculus.response.problem import Perturbation, Quantities, Quantity
+from moment_calculus.response.solved import ENTRIES
 
 
 class Response(CorrectedMoments):
@@ -35,8 +37,8 @@ class Response(CorrectedMoments):
             **named: likewise, by name.
 
         Returns:
-            :class:`Moments`, with the covariance over the trailing axis; a dictionary or tuple of
-            them if the function returns one of arrays.
+            :class:`Moments`, with the covariance over the trailing axis unless that were more than
+            2²³ numbers; a dictionary or tuple of them if the function returns one of arrays.
 
         Source: Giordano, Broderick and Jordan 2018, section 3.
         """
@@ -72,7 +74,6 @@ class Response(CorrectedMoments):
             datum: the plate whose elements are the data; by default all plates that are around
                 every observation together, and without plates the elements of the one observed
                 site.
-
             **named: arguments of the model by name.
 
         Returns:
@@ -150,15 +151,11 @@ class Response(CorrectedMoments):
         self, functional: Functional, part: slice, shape: tuple[int, ...], joint: bool
     ) -> Moments:
         mean = self._array(functional.value[part].reshape(shape))
-        if not joint or self._solved.variances_alone(shape):
+        if not joint or math.prod(shape) * shape[-1] > ENTRIES:
             variance = self._solved.variances(functional, part)
             return self._made(mean, variance=self._array(variance.reshape(shape)))
-        last = shape[-1]
-        blocks = [
-            self._solved.covariance(functional, slice(start, start + last))[:, start : start + last]
-            for start in range(part.start, part.stop, last)
-        ]
-        return self._made(mean, covariance=self._array(np.stack(blocks).reshape(*shape, last)))
+        blocks = self._solved.blocks(functional, part, shape[-1])
+        return self._made(mean, covariance=self._array(blocks.reshape(*shape, shape[-1])))
 
     def _made(self, mean: Any, **second: Any) -> Moments:
         with self._problem.precision():

@@ -9,11 +9,14 @@ import numpy as np
 from moment_calculus.response.errors import Undetermined
 from moment_calculus.response.functional import Functional, selected
 from moment_calculus.response.latents import Layout
-from moment_calculus.response.optimum import DENSE, inverse_hessian
+from moment_calculus.response.optimum import inverse_hessian
 from moment_calculus.response.problem import Problem
+from moment_calculus.response.solvers.arrow import Arrow
 from moment_calculus.response.solvers.dense import Dense
 
 ENTRIES = 2**23  # of what is held at once beside the Hessian
+MOST = 2**27  # of what is returned: a gibibyte
+SOLUTIONS = 3000  # by conjugate gradients, for which a user would wait
 
 
 class Solved:
@@ -43,38 +46,72 @@ class Solved:
         Raises:
             ValueError: if the loss is flat along a direction on which they depend.
         """
-        for _, solved in self._pairs(functional, part):
+        for _, solved in self._pairs(functional, part or slice(0, len(functional.value))):
             yield solved
 
-    def variances(self, functional: Functional, part: slice | None = None) -> np.ndarray:
+    def variances(self, functional: Functional, part: slice) -> np.ndarray:
         """The diagonal of G H⁻¹ Gᵀ.
 
         Args:
             functional: with the Jacobian G.
-            part: which elements; by default all.
+            part: which elements.
         """
-        count = _length(functional, part)
-        if part is None and isinstance(self.inverse, Dense) and count > self.size:
-            return self._by_directions(functional, self.inverse)
-        sums = [(pulled * solved).sum(1) for pulled, solved in self._pairs(functional, part)]
-        return np.concatenate([np.zeros(0), *sums])
+        if isinstance(self.inverse, Arrow) and part.stop - part.start > self.inverse.width:
+            found = self.inverse.variances(functional)
+            if found is not None:
+                return found[part]
+        return self.blocks(functional, part, 1).ravel()
 
-    def covariance(
-        self,
-        functional: Functional,
-        part: slice | None = None,
-        other: Functional | None = None,
-    ) -> np.ndarray:
-        """G H⁻¹ Gᵀ, [elements of the part, elements of the other].
+    def blocks(self, functional: Functional, part: slice, width: int) -> np.ndarray:
+        """The blocks along the diagonal of G H⁻¹ Gᵀ, [blocks, width, width].
 
         Args:
-            functional: with the Jacobian G of the rows.
-            part: which rows; by default all.
-            other: with that of the columns; by default the same.
+            functional: with the Jacobian G.
+            part: which elements.
+            width: of a block.
         """
-        other = functional if other is None else other
-        found = [other.push(solved) for solved in self.rows(functional, part)]
-        return np.concatenate([np.zeros([0, len(other.value)]), *found])
+        count = part.stop - part.start
+        if isinstance(self.inverse, Dense) and count > self.size:
+            return self._by_directions(functional, self.inverse, part, width)
+        self.check_count(count, "this")
+        found = [
+            np.einsum("bik,bjk->bij", *(rows.reshape(-1, width, self.size) for rows in pair))
+            for pair in self._pairs(functional, part, width)
+        ]
+        return np.concatenate([np.zeros([0, width, width]), *found])
+
+    def covariance(self, functional: Functional, rows: slice, columns: slice) -> np.ndarray:
+        """G H⁻¹ Gᵀ of some elements with others.
+
+        Args:
+            functional: with the Jacobian G.
+            rows: the ones.
+            columns: the others.
+
+        Raises:
+            ValueError: if these are more numbers than should be held at once.
+        """
+        if rows.stop - rows.start > columns.stop - columns.start:
+            return self.covariance(functional, columns, rows).T
+        self.check_size((rows.stop - rows.start) * (columns.stop - columns.start))
+        self.check_count(rows.stop - rows.start, "the covariance")
+        found = [functional.push(solved)[:, columns] for solved in self.rows(functional, rows)]
+        return np.concatenate([np.zeros([0, columns.stop - columns.start]), *found])
+
+    def check_size(self, count: int) -> None:
+        """Refuse more numbers than should be held at once.
+
+        Args:
+            count: how many.
+
+        Raises:
+            ValueError: with the remedy.
+        """
+        if count > MOST:
+            raise ValueError(
+                f"that are {count:.1e} numbers: ask for those of a function of some elements, "
+                "lambda sites: ..."
+            )
 
     def check_count(self, count: int, what: str) -> None:
         """Refuse more solutions by conjugate gradients than a user would wait for.
@@ -86,28 +123,19 @@ class Solved:
         Raises:
             ValueError: with the remedy.
         """
-        if count > DENSE and self.inverse.diagonal() is None:
+        if count > SOLUTIONS and self.inverse.diagonal() is None:
             raise ValueError(
                 f"{what} has {count} elements, and each takes a solution by conjugate gradients: "
                 "ask for the moments of a function of some of them, response.moments(lambda "
                 "sites: ...)"
             )
 
-    def variances_alone(self, shape: tuple[int, ...]) -> bool:
-        """Whether the covariances over a trailing axis would be too many.
-
-        Args:
-            shape: of a quantity.
-        """
-        return int(np.prod(shape)) * shape[-1] > ENTRIES
-
     def _pairs(
-        self, functional: Functional, part: slice | None
+        self, functional: Functional, part: slice, multiple: int = 1
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Rows of G and of G H⁻¹, some at once."""
         size = len(functional.value)
-        part = part or slice(0, size)
-        width = max(1, ENTRIES // max(self.size, size))
+        width = multiple * max(1, ENTRIES // max(self.size, size) // multiple)
         for start in range(part.start, part.stop, width):
             places = np.arange(start, min(start + width, part.stop))
             unit = np.zeros([len(places), size])
@@ -126,16 +154,14 @@ class Solved:
                 "determine it, so that this has no variance; give these sites proper priors"
             ) from None
 
-    def _by_directions(self, functional: Functional, inverse: Dense) -> np.ndarray:
+    def _by_directions(
+        self, functional: Functional, inverse: Dense, part: slice, width: int
+    ) -> np.ndarray:
         """The same by as many directions as there are parameters."""
-        width = max(1, ENTRIES // len(functional.value))
-        root = inverse.root.T
-        sums = (
-            (functional.push(root[start : start + width]) ** 2).sum(0)
-            for start in range(0, len(root), width)
-        )
-        return sum(sums, start=np.zeros(len(functional.value)))
-
-
-def _length(functional: Functional, part: slice | None) -> int:
-    return len(functional.value) if part is None else part.stop - part.start
+        at_once = max(1, ENTRIES // len(functional.value))
+        found = np.zeros([(part.stop - part.start) // width, width, width])
+        for start in range(0, inverse.root.shape[1], at_once):
+            pushed = functional.push(inverse.root.T[start : start + at_once])[:, part]
+            parts = pushed.reshape(len(pushed), -1, width)
+            found += np.einsum("kbi,kbj->bij", parts, parts)
+        return found

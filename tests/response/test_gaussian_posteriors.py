@@ -86,6 +86,8 @@ def test_an_arrow_of_local_latents_is_exact(host):
     np.testing.assert_allclose(found.standard_deviation("effect"), deviations[1:], rtol=1e-8)
     np.testing.assert_allclose(found.covariance(), exact, atol=1e-9)
     np.testing.assert_allclose(found.covariance("effect", "centre"), exact[1:, 0], atol=1e-9)
+    predicted = found.predict()["obs"]
+    np.testing.assert_allclose(predicted.epistemic_variance, deviations[1:] ** 2, rtol=1e-8)
     influence = np.asarray(found.influence("centre"))
     errors = (y - sites["effect"][0]) / NOISE**2
     np.testing.assert_allclose(influence, exact[0, 1:] * errors, atol=1e-9)

@@ -125,3 +125,40 @@ def test_elements_with_unlike_parameters_make_no_partition():
     found = Partition.by(np.array([1, -1, 0, 1, 0]))
     np.testing.assert_array_equal(found.local, [[2, 4], [0, 3]])
     np.testing.assert_array_equal(found.border, [1])
+
+
+class Linear:
+    """A functional that is linear.
+
+    Args:
+        jacobian: G.
+    """
+
+    def __init__(self, jacobian):
+        self.jacobian, self.value = jacobian, np.zeros(len(jacobian))
+
+    def pull(self, rows):
+        return rows @ self.jacobian
+
+    def push(self, rows):
+        return rows @ self.jacobian.T
+
+
+def test_an_arrow_knows_the_variances_of_what_is_local():
+    matrix, elements = arrow()
+    inverse = Arrow.of(matrix.__matmul__, Partition.by(elements), PRECISION)
+    rng = np.random.default_rng(4)
+    owners = rng.integers(0, ELEMENTS, 30)
+    jacobian = rng.normal(size=(30, SIZE)) * ((elements == owners[:, None]) | (elements < 0))
+    jacobian[3, elements >= 0] = 0
+    exact = np.einsum("ij,jk,ik->i", jacobian, np.linalg.inv(matrix), jacobian)
+    np.testing.assert_allclose(inverse.variances(Linear(jacobian)), exact, rtol=1e-9)
+    assert inverse.variances(Linear(rng.normal(size=(30, SIZE)))) is None
+
+
+def test_a_row_without_a_solution_is_refused():
+    matrix = np.diag([1.0, 2.0, 0.0])
+    inverse = Products(matrix.__matmul__, np.ones(3), PRECISION)
+    np.testing.assert_allclose(inverse.solve(np.array([[1.0, 1.0, 0.0]])), [[1.0, 0.5, 0.0]])
+    with pytest.raises(Undetermined):
+        inverse.solve(np.array([[1.0, 1.0, 1.0]]))

@@ -14,6 +14,7 @@ import numpy as np
 from scipy.linalg import LinAlgError, cholesky, eigh, solve_triangular
 
 from moment_calculus.response.errors import Indefinite
+from moment_calculus.response.functional import Functional
 
 Product = Callable[[np.ndarray], np.ndarray]
 TRUE = 1e-6  # relative difference of products up to which H is an arrow, in double precision
@@ -120,6 +121,56 @@ class Arrow:
         outer = rows[:, partition.border] - np.einsum("rei,eig->rg", inner, self._whitened)
         outer = self._from_schur(self._whitened_border(outer.T)).T
         return self._joined(inner - np.einsum("eig,rg->rei", self._whitened, outer), outer)
+
+    def within(self, rows: np.ndarray) -> np.ndarray:
+        """The same: no direction is flat."""
+        return self.solve(rows)
+
+    @property
+    def width(self) -> int:
+        """How many directions tell all of what elements do by themselves."""
+        return self.partition.products + self.partition.local.shape[1] + 1
+
+    def variances(self, functional: Functional) -> np.ndarray | None:
+        """The diagonal of G H⁻¹ Gᵀ where each quantity depends on one element and the border.
+
+        Args:
+            functional: with the Jacobian G.
+
+        Returns:
+            [d]; None if quantities depend on several elements.
+        """
+        own, elements, border = self._parts_of(functional)
+        probe = np.random.default_rng(0).normal(size=self._size)
+        inner, outer = probe[self.partition.local], probe[self.partition.border]
+        expected = (own * inner[elements]).sum(1) + border @ outer
+        (seen,) = functional.push(probe[None])
+        if np.linalg.norm(expected - seen) > TRUE * np.linalg.norm(seen):
+            return None
+        whitened = np.einsum("dij,dj->di", self._inverse[elements], own)
+        rest = border - np.einsum("di,dig->dg", whitened, self._whitened[elements])
+        return (whitened**2).sum(1) + (self._whitened_border(rest.T) ** 2).sum(0)
+
+    def _parts_of(self, functional: Functional) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """G by the parameters of one element, [d, k], which that is, and by the border, [d, g]."""
+        local, border = self.partition.local, self.partition.border
+        numbers = np.arange(1.0, len(local) + 1)
+        own, weighted = [], []
+        for places in local.T:
+            rows = np.zeros([2, self._size])
+            rows[0, places], rows[1, places] = 1, numbers
+            once, numbered = functional.push(rows)
+            own.append(once)
+            weighted.append(numbered)
+        largest = np.abs(own).argmax(0)[None]
+        most, number = (
+            np.take_along_axis(np.array(part), largest, 0)[0] for part in (own, weighted)
+        )
+        found = np.rint(np.divide(number, most, out=np.ones_like(most), where=most != 0))
+        elements = np.clip(found.astype(int) - 1, 0, len(local) - 1)
+        rows = np.zeros([len(border), self._size])
+        rows[np.arange(len(border)), border] = 1
+        return np.stack(own, -1), elements, functional.push(rows).T
 
     def diagonal(self) -> np.ndarray:
         """Of H⁻¹, [n]."""

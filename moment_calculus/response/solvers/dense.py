@@ -49,8 +49,16 @@ class Dense:
         return directions[:, ~flat] / np.sqrt(values[~flat])
 
     def solve(self, rows: np.ndarray) -> np.ndarray:
-        """Rows times H⁻¹, [k, n]."""
+        """Rows times H⁻¹, [k, n].
+
+        Raises:
+            Undetermined: if a row has a part along flat directions.
+        """
         self._check(rows)
+        return self.within(rows)
+
+    def within(self, rows: np.ndarray) -> np.ndarray:
+        """The same, without what rows have along flat directions."""
         return rows @ self.root @ self.root.T
 
     def _check(self, rows: np.ndarray) -> None:

@@ -8,9 +8,10 @@ import numpy as np
 from scipy.linalg import eigh_tridiagonal
 from scipy.sparse.linalg import LinearOperator, cg
 
-from moment_calculus.response.errors import Indefinite
+from moment_calculus.response.errors import Indefinite, Undetermined
 
-ACCURACY = 1e-8  # of solutions and of draws, relative, in double precision
+ACCURACY = 1e-8  # of solutions, relative, in double precision
+MOST = 5000  # products for one solution
 
 
 class Products:
@@ -34,14 +35,25 @@ class Products:
 
         Raises:
             Indefinite: if a direction of negative curvature is met.
+            Undetermined: if a row has no solution, for it has a part along a flat direction.
         """
-        size = len(self._units)
-        operator = LinearOperator((size, size), self._checked, dtype=np.float64)
-        most = 10 * size
-        solved = [
-            cg(operator, row * self._units, rtol=self._accuracy, maxiter=most)[0] for row in rows
-        ]
+        solved = [self._solution(row * self._units) for row in rows]
+        for solution, missed in solved:
+            if missed:
+                raise Undetermined(solution * self._units)
+        return np.stack([solution for solution, _ in solved]) * self._units
+
+    def within(self, rows: np.ndarray) -> np.ndarray:
+        """The same, without what rows have along flat directions."""
+        solved = [self._solution(row * self._units)[0] for row in rows]
         return np.stack(solved) * self._units
+
+    def _solution(self, row: np.ndarray) -> tuple[np.ndarray, bool]:
+        """And whether it is none."""
+        size = len(row)
+        operator = LinearOperator((size, size), self._checked, dtype=np.float64)
+        solution, steps = cg(operator, row, rtol=self._accuracy, maxiter=MOST)
+        return solution, steps > 0
 
     def _along(self, direction: np.ndarray) -> np.ndarray:
         self.product_count += 1
