@@ -45,14 +45,17 @@ class Products:
 
     def within(self, rows: np.ndarray) -> np.ndarray:
         """The same, without what rows have along flat directions."""
-        solved = [self._solution(row * self._units)[0] for row in rows]
-        return np.stack(solved) * self._units
+        solved = [self._solution(row * self._units) for row in rows]
+        return np.stack([solution for solution, _ in solved]) * self._units
 
     def _solution(self, row: np.ndarray) -> tuple[np.ndarray, bool]:
-        """And whether it is none."""
+        """The solution, or where there is none, a direction that is nearly flat, and which it is."""
         size = len(row)
         operator = LinearOperator((size, size), self._checked, dtype=np.float64)
-        solution, steps = cg(operator, row, rtol=self._accuracy, maxiter=MOST)
+        try:
+            solution, steps = cg(operator, row, rtol=self._accuracy, maxiter=MOST)
+        except Undetermined as flat:
+            return flat.direction, True
         return solution, steps > 0
 
     def _along(self, direction: np.ndarray) -> np.ndarray:
@@ -62,6 +65,8 @@ class Products:
     def _checked(self, direction: np.ndarray) -> np.ndarray:
         product = self._along(direction)
         curvature, squared = float(direction @ product), float(direction @ direction)
+        if curvature == 0:
+            raise Undetermined(direction)
         if curvature < 0 or not np.isfinite(curvature):
             raise Indefinite(curvature / squared, self._units * direction)
         return product
