@@ -9,6 +9,7 @@ from scipy.linalg import eigh_tridiagonal
 from scipy.sparse.linalg import LinearOperator, cg
 
 from moment_calculus.response.errors import Indefinite, Undetermined
+from moment_calculus.response.solvers.dense import NULL, ROUNDING
 
 ACCURACY = 1e-8  # of solutions, relative, in double precision
 MOST = 5000  # products for one solution
@@ -28,7 +29,8 @@ class Products:
     ) -> None:
         self._product, self._units = product, units
         self._accuracy = max(ACCURACY, 100 * precision)
-        self.product_count = 0
+        self._largest = 0.0  # curvature so far
+        self._null = max(NULL, ROUNDING * precision)
 
     def solve(self, rows: np.ndarray) -> np.ndarray:
         """Rows times H⁻¹, [k, n].
@@ -49,7 +51,7 @@ class Products:
         return np.stack([solution for solution, _ in solved]) * self._units
 
     def _solution(self, row: np.ndarray) -> tuple[np.ndarray, bool]:
-        """The solution, or where there is none, a direction that is nearly flat, and which it is."""
+        """The solution; where there is none a direction that is nearly flat, and true."""
         size = len(row)
         operator = LinearOperator((size, size), self._checked, dtype=np.float64)
         try:
@@ -59,16 +61,16 @@ class Products:
         return solution, steps > 0
 
     def _along(self, direction: np.ndarray) -> np.ndarray:
-        self.product_count += 1
         return self._units * self._product(self._units * direction)
 
     def _checked(self, direction: np.ndarray) -> np.ndarray:
         product = self._along(direction)
-        curvature, squared = float(direction @ product), float(direction @ direction)
-        if curvature == 0:
+        curvature = float(direction @ product) / float(direction @ direction)
+        self._largest = max(self._largest, curvature)
+        if abs(curvature) <= self._null * self._largest:
             raise Undetermined(direction)
         if curvature < 0 or not np.isfinite(curvature):
-            raise Indefinite(curvature / squared, self._units * direction)
+            raise Indefinite(curvature, self._units * direction)
         return product
 
     def diagonal(self) -> None:
