@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ import torch
 
 from moment_calculus.optimisation.minimiser import check_deterministic
 from moment_calculus.optimisation.rounds import Objective
+from pyro_moments.fitting.graphs import Kept
 from pyro_moments.fitting.parameters import Parameters, as_array
 
 
@@ -48,19 +49,12 @@ class FlatLoss:
             slopes = torch.autograd.grad(loss, leaves, materialize_grads=True)
             return loss.item(), np.concatenate([as_array(slope) for slope in slopes])
 
-        slopes_at: dict[tuple, torch.Tensor] = {}  # the last, by versions of the leaves
+        slope = Kept(lambda: slope_of(self.smooth_loss(), leaves), leaves)
 
         def slope_at(place: np.ndarray) -> torch.Tensor:
             """With its graph, which is kept: many products are asked for at one place."""
             self.parameters.move(place)
-            versions = tuple(leaf._version for leaf in leaves)
-            if versions not in slopes_at:
-                slopes_at.clear()
-                slopes = torch.autograd.grad(
-                    self.smooth_loss(), leaves, create_graph=True, materialize_grads=True
-                )
-                slopes_at[versions] = torch.cat([slope.reshape(-1) for slope in slopes])
-            return slopes_at[versions]
+            return slope()
 
         def along(slope: torch.Tensor, direction: Any = None) -> np.ndarray:
             parts = torch.autograd.grad(
@@ -75,7 +69,7 @@ class FlatLoss:
             slope = slope_at(place)
             return along(slope, torch.as_tensor(direction).to(slope))
 
-        named = self._scales()
+        named = self.scales
         scales = [
             np.full(leaf.numel(), name in named) for name, leaf in self.parameters.leaves.items()
         ]
@@ -89,9 +83,11 @@ class FlatLoss:
             np.concatenate([np.zeros(0, bool), *scales]),
         )
 
-    def _scales(self) -> dict[str, str]:
+    @property
+    def scales(self) -> dict[str, str]:
         """The names of scales, with those of their locations."""
-        pairs = {name: "locs.".join(name.rsplit("scales.", 1)) for name in self.parameters.leaves}
+        names = self.parameters.leaves.keys()
+        pairs = {name: _location_of(name, names) for name in names}
         return {
             name: place
             for name, place in pairs.items()
@@ -106,7 +102,7 @@ class FlatLoss:
         with torch.enable_grad():
             values = self.parameters.values()
             units = {name: torch.ones_like(leaf) for name, leaf in self.parameters.leaves.items()}
-            for name, location in self._scales().items():
+            for name, location in self.scales.items():
                 (rate,) = torch.autograd.grad(values[name].sum(), self.parameters.leaves[name])
                 units |= {location: values[name].detach(), name: values[name].detach() / rate}
         return np.concatenate([as_array(unit) for unit in units.values()])
@@ -128,7 +124,37 @@ def flat_loss(
     def loss() -> torch.Tensor:
         return objective.differentiable_loss(model, guide, *data, **named)
 
-    eager = copy.copy(objective)
-    eager.compiled = None
+    eager = uncompiled(objective)
     twice = lambda: eager.differentiable_loss(model, guide, *data, **named)  # noqa: E731
     return FlatLoss(loss, twice, Parameters.met(loss))
+
+
+def uncompiled(objective: Any) -> Any:
+    """An objective whose losses can be differentiated as often as is wanted.
+
+    Args:
+        objective: an ELBO of Pyro.
+    """
+    eager = copy.copy(objective)
+    eager.compiled = None
+    return eager
+
+
+def slope_of(loss: torch.Tensor, leaves: list[torch.Tensor]) -> torch.Tensor:
+    """The slope of a loss as one vector, with its graph.
+
+    Args:
+        loss: the loss.
+        leaves: by which it is differentiated.
+    """
+    slopes = torch.autograd.grad(loss, leaves, create_graph=True, materialize_grads=True)
+    return torch.cat([slope.reshape(-1) for slope in slopes])
+
+
+def _location_of(scale: str, names: Collection[str]) -> str:
+    """What the location of a scale is called; other names stay as they are."""
+    guide, _, role = scale.rpartition(".")
+    pair = {f"{guide}.loc", f"{guide}.scale"}  # of a latent vector; one with factors has more
+    if role == "scale" and pair == {name for name in names if name.startswith(f"{guide}.")}:
+        return f"{guide}.loc"
+    return "locs.".join(scale.rsplit("scales.", 1))
