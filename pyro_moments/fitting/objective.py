@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,7 +59,7 @@ class FlatLoss:
             self.parameters.move(place)
             return shape.along(direction)
 
-        named = self._scales()
+        named = self.scales
         scales = [
             np.full(leaf.numel(), name in named) for name, leaf in self.parameters.leaves.items()
         ]
@@ -73,9 +73,11 @@ class FlatLoss:
             np.concatenate([np.zeros(0, bool), *scales]),
         )
 
-    def _scales(self) -> dict[str, str]:
+    @property
+    def scales(self) -> dict[str, str]:
         """The names of scales, with those of their locations."""
-        pairs = {name: "locs.".join(name.rsplit("scales.", 1)) for name in self.parameters.leaves}
+        names = self.parameters.leaves.keys()
+        pairs = {name: _location_of(name, names) for name in names}
         return {
             name: place
             for name, place in pairs.items()
@@ -90,7 +92,7 @@ class FlatLoss:
         with torch.enable_grad():
             values = self.parameters.values()
             units = {name: torch.ones_like(leaf) for name, leaf in self.parameters.leaves.items()}
-            for name, location in self._scales().items():
+            for name, location in self.scales.items():
                 (rate,) = torch.autograd.grad(values[name].sum(), self.parameters.leaves[name])
                 units |= {location: values[name].detach(), name: values[name].detach() / rate}
         return np.concatenate([as_array(unit) for unit in units.values()])
@@ -112,7 +114,26 @@ def flat_loss(
     def loss() -> torch.Tensor:
         return objective.differentiable_loss(model, guide, *data, **named)
 
-    eager = copy.copy(objective)
-    eager.compiled = None
+    eager = uncompiled(objective)
     twice = lambda: eager.differentiable_loss(model, guide, *data, **named)  # noqa: E731
     return FlatLoss(loss, twice, Parameters.met(loss))
+
+
+def uncompiled(objective: Any) -> Any:
+    """An objective whose losses can be differentiated as often as is wanted.
+
+    Args:
+        objective: an ELBO of Pyro.
+    """
+    eager = copy.copy(objective)
+    eager.compiled = None
+    return eager
+
+
+def _location_of(scale: str, names: Collection[str]) -> str:
+    """What the location of a scale is called; other names stay as they are."""
+    guide, _, role = scale.rpartition(".")
+    pair = {f"{guide}.loc", f"{guide}.scale"}  # of a latent vector; one with factors has more
+    if role == "scale" and pair == {name for name in names if name.startswith(f"{guide}.")}:
+        return f"{guide}.loc"
+    return "locs.".join(scale.rsplit("scales.", 1))

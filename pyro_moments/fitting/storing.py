@@ -25,7 +25,7 @@ from moment_calculus.hosts.stored import (
 )
 from moment_calculus.optimisation.outcome import Fit
 from pyro_moments.fitting.parameters import Parameters
-from pyro_moments.fitting.precision import double_precision, doubled, make_doubles
+from pyro_moments.fitting.precision import double_precision, doubled, has_doubles, make_doubles
 from pyro_moments.fitting.problem import undrawn
 from pyro_moments.sites.binding import bind
 from pyro_moments.sites.posteriors import without_wrappers
@@ -44,10 +44,7 @@ def save(
     Example:
         >>> save("network.safetensors", model, guide, x, y)  # doctest: +SKIP
     """
-    is_module = isinstance(guide, torch.nn.Module)
-    stored_by_name = pyro.get_param_store().values()
-    leaves: Any = guide.parameters() if is_module else stored_by_name  # type: ignore[attr-defined]
-    double = any(leaf.dtype is torch.float64 for leaf in leaves)
+    double = has_doubles(guide)
     data, named = (doubled(data), doubled(named)) if double else (data, named)
     with double_precision() if double else contextlib.nullcontext():
         with undrawn(), torch.no_grad():

@@ -76,6 +76,16 @@ def replaced(fn: Any, tensors: Mapping[int, torch.Tensor], shape: torch.Size) ->
     return _Copy(tensors, fn.batch_shape, shape).of(fn)
 
 
+def exchanged(part: Any, tensors: Mapping[int, MomentTensor]) -> Any:
+    """Copy of a distribution with other random tensors, and without the graphs of certain ones.
+
+    Args:
+        part: a distribution, or any part of one.
+        tensors: what takes the place of a random tensor, by its ``id``.
+    """
+    return _Exchange(tensors, torch.Size(), torch.Size()).of(part)
+
+
 class _Copy:
     def __init__(
         self, tensors: Mapping[int, torch.Tensor], batch: torch.Size, shape: torch.Size
@@ -84,7 +94,7 @@ class _Copy:
 
     def of(self, part: Any) -> Any:
         if isinstance(part, MomentTensor):
-            return self.tensors[id(part)].expand(self.shape)
+            return self._random(part)
         if isinstance(part, torch.Tensor):
             return self._certain(part)
         if isinstance(part, tuple | list) and not isinstance(part, torch.Size):
@@ -92,6 +102,9 @@ class _Copy:
         if isinstance(part, Distribution):
             return self._distribution(part)
         return self._transform(part) if isinstance(part, Transform) else part
+
+    def _random(self, tensor: MomentTensor) -> torch.Tensor:
+        return self.tensors[id(tensor)].expand(self.shape)
 
     def _certain(self, tensor: torch.Tensor) -> torch.Tensor:
         wide = tensor.expand(self.shape) if tensor.shape == self.batch else tensor
@@ -101,9 +114,12 @@ class _Copy:
         new = copy.copy(fn)
         for name, attribute in vars(fn).items():
             vars(new)[name] = self.of(attribute)
-        new._batch_shape = self.shape if fn.batch_shape == self.batch else fn.batch_shape
-        new._validate_args = False
+        self._shape(new)
         return new
+
+    def _shape(self, new: Distribution) -> None:
+        new._batch_shape = self.shape if new.batch_shape == self.batch else new.batch_shape
+        new._validate_args = False
 
     def _transform(self, transform: Transform) -> Transform:
         """A transform remembers its inverse, which would keep the random tensors."""
@@ -113,3 +129,16 @@ class _Copy:
         for name, attribute in vars(transform).items():
             vars(new)[name] = None if name == "_inv" else self.of(attribute)
         return new
+
+
+class _Exchange(_Copy):
+    """Of the same shapes and precision."""
+
+    def _random(self, tensor: MomentTensor) -> torch.Tensor:
+        return self.tensors[id(tensor)]
+
+    def _certain(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.detach()
+
+    def _shape(self, new: Distribution) -> None:
+        """As it was."""

@@ -68,7 +68,7 @@ def predict(
     propagation = propagation_of(covariance, rules)
     sites = _predicted_sites(model, guide, args, kwargs, propagation)
     with full_precision():
-        return {name: _predicted(name, site) for name, site in sites.items()}
+        return {name: predicted_at(name, site) for name, site in sites.items()}
 
 
 @torch.no_grad()
@@ -108,6 +108,28 @@ def _predicted_sites(
     propagation: Propagation,
 ) -> dict[str, Any]:
     """The sites of the model that are no latent ones, and no factors."""
+    return predicted_in(*observing_trace(model, guide, args, kwargs, propagation))
+
+
+def observing_trace(
+    model: Callable,
+    guide: Callable,
+    args: tuple,
+    kwargs: dict[str, Any],
+    propagation: Propagation,
+) -> tuple[dict[str, Any], frozenset[str]]:
+    """A trace of a model with moments for its latent sites, which draws no observations.
+
+    Args:
+        model: the model.
+        guide: the guide.
+        args: arguments of both.
+        kwargs: likewise, by name.
+        propagation: how randomness flows.
+
+    Returns:
+        The sites of the model by name, and which names are of latent sites.
+    """
     bind(guide, model)
     messenger = MomentMessenger(propagation, guide=guide)
     with diagnosed(model, args, kwargs), messenger:
@@ -117,26 +139,56 @@ def _predicted_sites(
             replayed = poutine.replay(model, trace=guide_trace)
             program = partial(poutine.trace(replayed).get_trace, *args, **kwargs)
             trace = watched(messenger.draws, program)
+    nodes = prune_subsample_sites(trace).nodes.items()
+    return {name: site for name, site in nodes if site["type"] == "sample"}, latent
+
+
+def predicted_in(sites: dict[str, Any], latent: frozenset[str]) -> dict[str, Any]:
+    """The sites of a model that are no latent ones, and no factors.
+
+    Args:
+        sites: of its trace.
+        latent: names of the latent ones.
+    """
     return {
         name: site
-        for name, site in prune_subsample_sites(trace).nodes.items()
-        if site["type"] == "sample" and name not in latent and not _is_factor(site["fn"])
+        for name, site in sites.items()
+        if name not in latent and not is_factor(site["fn"])
     }
 
 
 def _is_observation(site: Any) -> bool:
-    return site["is_observed"] and not (site["infer"] or {}).get("_deterministic")
+    return site["is_observed"] and not is_deterministic(site)
 
 
-def _is_factor(fn: Any) -> bool:
-    """Whether a site is a ``pyro.factor``: there is nothing to predict."""
+def is_deterministic(site: Any) -> bool:
+    """Whether a site is a ``pyro.deterministic``.
+
+    Args:
+        site: of a trace.
+    """
+    return bool((site["infer"] or {}).get("_deterministic"))
+
+
+def is_factor(fn: Any) -> bool:
+    """Whether a distribution is that of a ``pyro.factor``: there is nothing to predict.
+
+    Args:
+        fn: a distribution.
+    """
     return isinstance(unwrapped(fn, WRAPPERS)[0], dist.Unit)
 
 
-def _predicted(name: str, site: Any) -> Prediction | Moments:
-    if not (site["infer"] or {}).get("_deterministic"):
-        return _located(name, site)
-    return as_moments(unwrap(site["value"]))
+def predicted_at(name: str, site: Any) -> Prediction | Moments:
+    """What is known of a site: its predictive distribution, or moments of a deterministic one.
+
+    Args:
+        name: of the site.
+        site: of the model's trace, with moments.
+    """
+    if is_deterministic(site):
+        return as_moments(unwrap(site["value"]))
+    return _located(name, site)
 
 
 def _located(name: str, site: Any) -> Prediction:

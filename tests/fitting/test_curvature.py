@@ -10,6 +10,7 @@ import torch
 
 from numpyro_moments.fitting import curvature as numpyro_curvature
 from pyro_moments.fitting import curvature as pyro_curvature
+from pyro_moments.fitting import graphs
 
 rng = np.random.default_rng(5)
 SIZE = 7
@@ -80,7 +81,7 @@ def host(request):
 def test_the_hessian_is_exact_however_many_products_are_made_together(host, together, monkeypatch):
     monkeypatch.setattr(numpyro_curvature.Curvature, "_bytes", lambda self: 1)
     monkeypatch.setattr(numpyro_curvature, "ROOM", together)
-    monkeypatch.setattr(pyro_curvature, "ROOM", SIZE * together)  # its largest step has as many
+    monkeypatch.setattr(graphs, "ROOM", SIZE * together)  # its largest step has as many
     for place in (PLACE, OTHER):
         np.testing.assert_allclose(host.dense(place), hessian(place), rtol=1e-12)
 
@@ -126,21 +127,25 @@ class NotBatched(torch.autograd.Function):
 def test_torch_goes_on_row_by_row_where_an_operation_has_no_rule_for_batches():
     host = Torch(NotBatched.apply)
     np.testing.assert_allclose(host.dense(PLACE), hessian(PLACE), rtol=1e-12)
-    assert not host.curvature._batched
+    assert not host.curvature._rows._batched
     np.testing.assert_allclose(host.dense(OTHER), hessian(OTHER), rtol=1e-12)
     assert host.losses == 2
 
 
 def test_torch_makes_large_steps_one_by_one(monkeypatch):
     host = Torch()
-    monkeypatch.setattr(pyro_curvature, "SMALL", SIZE)
-    monkeypatch.setattr(host.curvature, "_in_batches", None)
+    monkeypatch.setattr(graphs, "SMALL", SIZE)
+    sizes, products = [], graphs._products
+    monkeypatch.setattr(
+        graphs, "_products", lambda *args, **how: sizes.append(how) or products(*args, **how)
+    )
     np.testing.assert_allclose(host.dense(PLACE), hessian(PLACE), rtol=1e-12)
+    assert sizes == [{"is_batched": False}] * SIZE
 
 
 @pytest.mark.parametrize("room", [1, 1 << 19])
 def test_parameters_that_the_slope_does_not_depend_on_have_rows_of_zeros(room, monkeypatch):
-    monkeypatch.setattr(pyro_curvature, "ROOM", room)
+    monkeypatch.setattr(graphs, "ROOM", room)
     leaves = [torch.ones(size, dtype=torch.float64, requires_grad=True) for size in (2, 3)]
     found = pyro_curvature.Curvature(lambda: (leaves[0] ** 3 / 6).sum() + leaves[1].sum(), leaves)
     np.testing.assert_allclose(found.dense(), np.diag([1.0, 1, 0, 0, 0]))

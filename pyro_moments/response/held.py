@@ -1,0 +1,172 @@
+"""Parameters that stay where they are, whatever becomes of those that Pyro trains."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields, replace
+from typing import Any
+
+import numpy as np
+import pyro
+import torch
+from torch.distributions import transform_to
+
+from moment_calculus.optimisation.rounds import Objective
+from pyro_moments.fitting.parameters import Parameters, as_array
+from pyro_moments.fitting.precision import double_precision
+from pyro_moments.fitting.problem import undrawn
+from pyro_moments.sites.latent_vector import modules_of
+
+
+class Held:
+    """Parameters at one place, and a context in which Pyro has them there.
+
+    Pyro trains parameters in place: each holds the data of this place for the time of the context,
+    and its own again afterwards. Random states, too, are afterwards what they were.
+
+    Args:
+        parameters: those of model and guide.
+        copies: unconstrained values by name.
+        programs: model and guide.
+    """
+
+    def __init__(
+        self, parameters: Parameters, copies: Mapping[str, torch.Tensor], programs: tuple
+    ) -> None:
+        self.leaves = list(parameters.leaves.values())
+        self._data = [copies[name] for name in parameters.leaves]
+        self._store = pyro.get_param_store().get_state()
+        modules = [module for program in programs for module in modules_of(program)]
+        self._modules = [(module, dict(module._parameters)) for module in modules]
+        self._is_entered = False
+
+    @property
+    def place(self) -> np.ndarray:
+        """All parameters as one vector."""
+        return np.concatenate([np.zeros(0), *map(as_array, self._data)])
+
+    def array(self, values: Any) -> torch.Tensor:
+        """A tensor in the precision of the parameters, where they are.
+
+        Args:
+            values: numbers.
+        """
+        like = self._data[0]
+        return torch.as_tensor(values, dtype=like.dtype, device=like.device)
+
+    @property
+    def double(self) -> bool:
+        """Whether the parameters are doubles."""
+        return any(part.dtype is torch.float64 for part in self._data)
+
+    @contextlib.contextmanager
+    def __call__(self) -> Iterator[None]:
+        """The context; inside of itself it does nothing."""
+        if self._is_entered:
+            yield
+            return
+        self._is_entered = True
+        try:
+            with contextlib.ExitStack() as stack:
+                stack.enter_context(undrawn())
+                stack.enter_context(torch.enable_grad())
+                if self.double:
+                    stack.enter_context(double_precision())
+                stack.enter_context(pyro.get_param_store().scope(_copied(self._store)))
+                stack.enter_context(_installed(self._modules))
+                stack.enter_context(_swapped(self.leaves, self._data))
+                yield
+        finally:
+            self._is_entered = False
+
+    def entered_by(self, objective: Objective) -> Objective:
+        """An objective whose functions are computed at this place.
+
+        Args:
+            objective: the loss.
+        """
+        functions: dict[str, Any] = {
+            field.name: self._entering(getattr(objective, field.name))
+            for field in fields(objective)
+            if callable(getattr(objective, field.name))
+        }
+        return replace(objective, **functions)
+
+    def _entering(self, function: Callable) -> Callable:
+        def run(*args: Any) -> Any:
+            with self():
+                return function(*args)
+
+        return run
+
+
+def unconstrained_copies(
+    parameters: Parameters, params: Mapping[str, Any] | None
+) -> dict[str, torch.Tensor]:
+    """Unconstrained values of parameters.
+
+    Args:
+        parameters: those of model and guide.
+        params: constrained values by name; None for those of now.
+
+    Raises:
+        ValueError: if these are not of the same names and shapes.
+    """
+    now = parameters.copies()
+    if params is None:
+        return now
+    if params.keys() != now.keys():
+        raise ValueError(
+            f"params has {_listed(params)}; model and guide have {_listed(now)}: pass what "
+            "fit(model, guide, ...).params is"
+        )
+    with torch.no_grad():
+        found = {name: _inverse(parameters, name, params[name]) for name in now}
+    for name, part in found.items():
+        if part.shape != now[name].shape:
+            raise ValueError(
+                f"parameter '{name}' has shape {tuple(params[name].shape)} in params, and another "
+                "one in model and guide"
+            )
+    return {name: part.to(now[name], copy=True) for name, part in found.items()}
+
+
+def _inverse(parameters: Parameters, name: str, value: Any) -> torch.Tensor:
+    value = torch.as_tensor(value).detach().to(parameters.leaves[name])
+    constraint = parameters.constraints.get(name)
+    return value if constraint is None else transform_to(constraint).inv(value)
+
+
+def _listed(names: Mapping[str, Any]) -> str:
+    return ", ".join(map(repr, sorted(names))) or "nothing"
+
+
+def _copied(state: Any) -> Any:
+    """A state of Pyro's store that may be written to."""
+    return {name: dict(part) for name, part in state.items()}
+
+
+@contextlib.contextmanager
+def _installed(modules: list[tuple[Any, dict]]) -> Iterator[None]:
+    """Modules have the parameters that they had; Pyro gives them those of its store otherwise."""
+    before = [dict(module._parameters) for module, _ in modules]
+    try:
+        for module, parameters in modules:
+            module._parameters.update(parameters)
+        yield
+    finally:
+        for (module, _), parameters in zip(modules, before, strict=True):
+            module._parameters.update(parameters)
+
+
+@contextlib.contextmanager
+def _swapped(leaves: list[torch.Tensor], data: list[torch.Tensor]) -> Iterator[None]:
+    before = [leaf.data for leaf in leaves]
+    try:
+        for leaf, part in zip(leaves, data, strict=True):
+            leaf.data = part
+        yield
+    finally:
+        for leaf, part in zip(leaves, before, strict=True):
+            leaf.data = part

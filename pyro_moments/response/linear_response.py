@@ -1,0 +1,121 @@
+"""Linear response: moments of the posterior beyond those of a guide."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from pyro import poutine
+from pyro.poutine.messenger import Messenger
+
+from moment_calculus.hosts.predictions import checked_count
+from moment_calculus.optimisation.batches import Arguments
+from moment_calculus.response.optimum import TOLERANCE
+from moment_calculus.response.response import Response
+from pyro_moments.fitting.objective import flat_loss, uncompiled
+from pyro_moments.fitting.precision import (
+    double_precision,
+    doubled,
+    give_back,
+    has_doubles,
+    make_doubles,
+)
+from pyro_moments.fitting.problem import undrawn
+from pyro_moments.objectives.elbo import DeterministicELBO
+from pyro_moments.response.held import Held, unconstrained_copies
+from pyro_moments.response.problem import PyroProblem
+
+
+def linear_response(
+    model: Callable,
+    guide: Callable,
+    *data: Any,
+    params: dict[str, Any] | None = None,
+    objective: Any = None,
+    tolerance: float = TOLERANCE,
+    float64: bool = False,
+    **named: Any,
+) -> LinearResponse:
+    """Corrected moments of the posterior at an optimum of a deterministic loss.
+
+    It keeps the parameters: training the guide further does not change it.
+
+    Args:
+        model: the model.
+        guide: the guide, trained on the data.
+        *data: arguments of both.
+        params: its parameters as ``fit(...).params`` has them; by default those of now.
+        objective: that was minimised; by default ``DeterministicELBO()``.
+        tolerance: Newton decrement up to which they are an optimum, in nats.
+        float64: whether to compute in double precision, as is done where parameters are doubles.
+        **named: arguments of both by name.
+
+    Raises:
+        NotAnOptimum: if the parameters are no optimum; the message names the sites and the remedy.
+        ValueError: if the loss is random, or ``params`` are not those of model and guide.
+    """
+    _check_runs_alone(guide)
+    given = [torch.as_tensor(value) for value in (params or {}).values()]
+    double = float64 or has_doubles(guide) or any(part.dtype is torch.float64 for part in given)
+    if double:
+        data, named = doubled(data), doubled(named)
+    elbo = uncompiled(objective or DeterministicELBO())
+    with undrawn(), double_precision() if double else contextlib.nullcontext():
+        problem = _problem(elbo, model, guide, (data, named), params, double)
+    with problem.precision():
+        return LinearResponse(problem, tolerance)
+
+
+def _problem(
+    elbo: Any,
+    model: Callable,
+    guide: Callable,
+    arguments: Arguments,
+    params: dict[str, Any] | None,
+    double: bool,
+) -> PyroProblem:
+    """Model, guide and data at parameters, which are afterwards what they were."""
+    data, named = arguments
+    first = lambda: elbo.differentiable_loss(model, guide, *data, **named)  # noqa: E731
+    changed = make_doubles(first) if double else []
+    try:
+        loss = flat_loss(elbo, model, guide, data, named)
+        copies = unconstrained_copies(loss.parameters, params)
+    finally:
+        give_back(changed)
+    if not copies:
+        raise ValueError("model and guide have no parameters: there is nothing that could respond")
+    held = Held(loss.parameters, copies, (model, guide))
+    return PyroProblem(elbo, model, guide, data, named, loss, held)
+
+
+def _check_runs_alone(guide: Callable) -> None:
+    if isinstance(poutine.unwrap(guide), Messenger):
+        raise ValueError(
+            f"{type(guide).__name__} runs the model itself, so that linear response cannot ask for "
+            "its sites alone: use DVIGuide or AutoNormal"
+        )
+
+
+class LinearResponse(Response):
+    """Corrected posterior moments."""
+
+    def sample(self, n: int) -> dict[str, torch.Tensor]:
+        """Draw from the corrected posterior, with torch's global generator.
+
+        Args:
+            n: how many draws.
+
+        Returns:
+            Tensors [n, ...] by latent site, on the sites' supports: what
+            ``pyro.infer.Predictive(model, posterior_samples=...)`` takes.
+
+        Raises:
+            ValueError: if ``n`` is not a positive number.
+        """
+        count = checked_count(n)
+        seed = int(torch.randint(2**62, ()))
+        return self._draws(np.random.default_rng(seed), count)

@@ -1,0 +1,113 @@
+"""Changes of a model by numbers that are zero for the model as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from pyro.poutine.messenger import Messenger
+
+from moment_calculus.response.data import Data
+from pyro_moments.fitting.curvature import slope_of
+from pyro_moments.fitting.graphs import Kept, Rows
+from pyro_moments.prediction.predict import is_deterministic, is_factor
+from pyro_moments.response.held import Held
+from pyro_moments.response.priors import shifted
+
+Numbers = Mapping[Any, torch.Tensor]
+Change = tuple[Mapping[Any, tuple[int, ...]], Callable[[Numbers], Messenger]]  # shapes, and it
+
+
+class Perturbed:
+    """The loss of a changed model.
+
+    Args:
+        loss: of a model.
+        model: the model.
+        held: the parameters.
+        change: shapes of numbers that are zero for the model as it is, and what changes it by them.
+    """
+
+    def __init__(
+        self, loss: Callable[[Callable], Any], model: Callable, held: Held, change: Change
+    ) -> None:
+        self._loss, self._model, self._held = loss, model, held
+        self._shapes, self._changed = change
+        self._slope, self._rows = Kept(self._made_slope, held.leaves), Rows()
+
+    def along(self, rows: np.ndarray) -> dict[Any, np.ndarray]:
+        """What the numbers change of the loss's slope along directions."""
+        with self._held():
+            numbers, slope = self._slope()
+            found = self._rows.times(rows, slope, [*numbers.values()])
+        ends = np.cumsum([0, *(part.numel() for part in numbers.values())])
+        return {
+            key: found[:, start:end].reshape(-1, *shape)
+            for (key, shape), start, end in zip(
+                self._shapes.items(), ends[:-1], ends[1:], strict=True
+            )
+        }
+
+    def _made_slope(self) -> tuple[dict[Any, torch.Tensor], torch.Tensor]:
+        numbers = {
+            key: self._held.array(np.zeros(shape)).requires_grad_()
+            for key, shape in self._shapes.items()
+        }
+        loss = self._loss(self._changed(numbers)(self._model))
+        return numbers, slope_of(loss, self._held.leaves)
+
+
+def data_weights(sites: Mapping[str, dict], datum: str | None) -> Change:
+    """Weights of the data, less one.
+
+    Args:
+        sites: of the model.
+        datum: a plate whose elements are the data; None for all around every observation.
+    """
+    data = Data.of(sites, lambda site: is_factor(site["fn"]), datum)
+    return {None: data.shape}, lambda numbers: _Weighted(data, 1 + numbers[None])
+
+
+class _Weighted(Messenger):
+    """Weighs what is observed.
+
+    Args:
+        data: what a datum is.
+        weights: of the data.
+    """
+
+    def __init__(self, data: Data, weights: torch.Tensor) -> None:
+        super().__init__()
+        self.data, self.weights = data, weights
+
+    def _pyro_sample(self, msg: Any) -> None:
+        if msg["name"] in self.data.broadcast and not is_deterministic(msg):
+            msg["scale"] = msg["scale"] * self.weights.reshape(self.data.broadcast[msg["name"]])
+
+
+def prior_shifts(shapes: Mapping[tuple[str, str], tuple[int, ...]]) -> Change:
+    """What is added to the parameters of the priors, by site and parameter.
+
+    Args:
+        shapes: of the parameters, by site and name.
+    """
+    return shapes, _Shifted
+
+
+class _Shifted(Messenger):
+    """Adds to parameters of the priors.
+
+    Args:
+        numbers: what, by site and parameter.
+    """
+
+    def __init__(self, numbers: Numbers) -> None:
+        super().__init__()
+        self.numbers = numbers
+
+    def _pyro_sample(self, msg: Any) -> None:
+        numbers = {part: by for (site, part), by in self.numbers.items() if site == msg["name"]}
+        if numbers:
+            msg["fn"] = shifted(msg["fn"], numbers)

@@ -1,0 +1,144 @@
+"""The parameters of priors, and the same priors with others."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pyro.distributions as dist
+import torch
+from pyro import poutine
+from torch.distributions import constraints
+
+from pyro_moments.evaluation.tensor import MomentTensor
+from pyro_moments.prediction.prediction import WRAPPERS
+
+# What torch's distributions take one of, and derive the others from when these are asked for.
+_ALTERNATIVES = (
+    {"probs", "logits"},
+    {"covariance_matrix", "precision_matrix", "scale_tril"},
+)
+
+
+def prior_parameters(
+    model: Callable, sites: Mapping[str, Any], data: tuple, named: Mapping[str, Any]
+) -> dict[tuple[str, str], tuple[int, ...]]:
+    """The shapes of the priors' parameters as the model wrote them, by site and parameter.
+
+    Those that depend on other latent sites are left out.
+
+    Args:
+        model: the model.
+        sites: its sites.
+        data: its arguments.
+        named: likewise, by name.
+    """
+    latent = {name: site["value"] for name, site in sites.items() if not site["is_observed"]}
+    values = {name: value.detach().clone().requires_grad_() for name, value in latent.items()}
+    conditioned = poutine.condition(model, data={name: v.clone() for name, v in values.items()})
+    with poutine.block():
+        trace: Any = poutine.trace(conditioned).get_trace(*data, **named)
+    return {
+        (name, part): tuple(written(tensor).shape)
+        for name in latent
+        for part, tensor in _movable(trace.nodes[name]["fn"]).items()
+        if not _depends(tensor, [*values.values()])
+    }
+
+
+def _depends(tensor: torch.Tensor, values: list[torch.Tensor]) -> bool:
+    if not tensor.requires_grad:
+        return False
+    slopes = torch.autograd.grad(tensor.sum(), values, allow_unused=True, retain_graph=True)
+    return any(slope is not None for slope in slopes)
+
+
+def shifted(fn: Any, numbers: Mapping[str, torch.Tensor]) -> Any:
+    """A prior with other parameters inside its masks, expansions and independent dimensions.
+
+    Args:
+        fn: the prior.
+        numbers: what is added to its parameters, by name.
+    """
+    if isinstance(fn, WRAPPERS):
+        new = copy.copy(fn)
+        new.base_dist = shifted(fn.base_dist, numbers)
+        return new
+    moved = {name: part + numbers.get(name, 0) for name, part in _given(fn).items()}
+    return type(fn)(**{**_others(fn), **moved}, validate_args=False)
+
+
+def written(tensor: torch.Tensor) -> torch.Tensor:
+    """A parameter as it was before torch broadcast it: along such axes its strides are zero.
+
+    Args:
+        tensor: a parameter.
+    """
+    for axis, stride in enumerate(tensor.stride()):
+        if stride == 0 and tensor.shape[axis] > 1:
+            tensor = tensor.narrow(axis, 0, 1)
+    while tensor.dim() and tensor.shape[0] == 1 and tensor.stride(0) == 0:
+        tensor = tensor[0]
+    return tensor
+
+
+def _movable(fn: Any) -> dict[str, torch.Tensor]:
+    """The certain, continuous parameters of a prior that can be made anew with others."""
+    while isinstance(fn, WRAPPERS):
+        fn = fn.base_dist
+    if isinstance(fn, dist.Delta) or not _can_be_made(fn):
+        return {}
+    return {
+        name: part
+        for name, part in _given(fn).items()
+        if isinstance(part, torch.Tensor)
+        and not isinstance(part, MomentTensor)
+        and part.is_floating_point()
+        and not _is_discrete(fn.arg_constraints[name])
+    }
+
+
+def _is_discrete(constraint: Any) -> bool:
+    return not constraints.is_dependent(constraint) and constraint.is_discrete
+
+
+def _given(base: Any) -> dict[str, Any]:
+    """What a prior was made from, by name."""
+    kept = [*vars(base)]
+    names = [
+        name
+        for name in base.arg_constraints
+        if name in kept or isinstance(inspect.getattr_static(base, name, None), property)
+    ]
+    first = [_first(name, kept) for name in names]
+    return {name: getattr(base, name) for name, used in zip(names, first, strict=True) if used}
+
+
+def _first(name: str, kept: list[str]) -> bool:
+    """Whether a parameter was given, not derived from another later."""
+    others = next((group for group in _ALTERNATIVES if name in group), {name}) & {*kept}
+    return name == min(others, key=kept.index, default=name)
+
+
+def _arguments(base: Any) -> dict[str, inspect.Parameter]:
+    arguments = dict(inspect.signature(type(base).__init__).parameters)
+    arguments.pop("self", None)
+    arguments.pop("validate_args", None)
+    return arguments
+
+
+def _others(base: Any) -> dict[str, Any]:
+    """Arguments of a prior that are no parameters, such as a dimension."""
+    names = _arguments(base).keys() - base.arg_constraints.keys()
+    return {name: vars(base)[name] for name in names if name in vars(base)}
+
+
+def _can_be_made(base: Any) -> bool:
+    known = _given(base).keys() | _others(base).keys()
+    return "validate_args" in inspect.signature(type(base).__init__).parameters and all(
+        name in known or argument.default is not inspect.Parameter.empty
+        for name, argument in _arguments(base).items()
+        if argument.kind not in (argument.VAR_POSITIONAL, argument.VAR_KEYWORD)
+    )

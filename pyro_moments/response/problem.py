@@ -1,0 +1,199 @@
+"""A Pyro model and guide at trained parameters, as linear response asks for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from pyro import poutine
+from torch.distributions import biject_to
+
+from moment_calculus.hosts.wording import not_in_guide
+from moment_calculus.numerics.rulebook import Propagation
+from moment_calculus.optimisation.rounds import Objective
+from moment_calculus.response.latents import Latent, Leaf
+from moment_calculus.response.problem import Perturbation, Quantities, Quantity
+from moment_calculus.response.wording import not_gaussian
+from moment_calculus.rulebooks import propagation_of
+from moment_calculus.values import Deferred, Gaussian
+from pyro_moments.evaluation.tensor import MomentTensor, unwrap
+from pyro_moments.fitting.objective import FlatLoss
+from pyro_moments.fitting.parameters import as_array
+from pyro_moments.fitting.precision import doubled
+from pyro_moments.fitting.storing import sampled_sites
+from pyro_moments.prediction.predict import observing_trace
+from pyro_moments.response.functional import FlatFunctional
+from pyro_moments.response.held import Held
+from pyro_moments.response.perturbations import Change, Perturbed, data_weights, prior_shifts
+from pyro_moments.response.predictive import Predictive
+from pyro_moments.response.priors import prior_parameters
+from pyro_moments.response.quantities import Told, expectations
+from pyro_moments.sites.messenger import MomentMessenger
+
+
+@dataclass(frozen=True)
+class PyroProblem:
+    """Model, guide and data at trained parameters.
+
+    Args:
+        elbo: that was minimised.
+        model: the model.
+        guide: the guide.
+        data: arguments of both.
+        named: likewise, by name.
+        loss: of the parameters.
+        held: the parameters.
+    """
+
+    elbo: Any
+    model: Callable
+    guide: Callable
+    data: tuple
+    named: dict[str, Any]
+    loss: FlatLoss
+    held: Held
+
+    def __post_init__(self) -> None:
+        with self.held():
+            self.loss.check_deterministic()
+
+    @cached_property
+    def objective(self) -> Objective:
+        """The loss."""
+        with self.held():
+            return self.held.entered_by(self.loss.objective())
+
+    @property
+    def place(self) -> np.ndarray:
+        """The parameters."""
+        return self.held.place
+
+    @cached_property
+    def leaves(self) -> list[Leaf]:
+        """The parameters, in order."""
+        scales = self.loss.scales
+        return [
+            Leaf(name, leaf.numel(), scales.get(name))
+            for name, leaf in self.loss.parameters.leaves.items()
+        ]
+
+    @cached_property
+    def _sites(self) -> dict[str, Any]:
+        with self.held():
+            return sampled_sites(self.model, self.data, self.named)
+
+    @cached_property
+    def latents(self) -> list[Latent]:
+        """The latent sites, in the order of their coordinates."""
+        with self.held(), torch.no_grad():
+            values = self._values()
+            return [self._latent(self._sites[name], value) for name, value in values.items()]
+
+    def _latent(self, site: Any, value: Any) -> Latent:
+        loc, scale, to_support = _location(site, value)
+
+        def entered(points: torch.Tensor) -> torch.Tensor:
+            with self.held(), torch.no_grad():
+                return to_support(points).detach()
+
+        batch = len(site["fn"].batch_shape)
+        plates = {
+            frame.name: batch + frame.dim for frame in site["cond_indep_stack"] if frame.vectorized
+        }
+        return Latent(
+            site["name"],
+            as_array(loc).reshape(tuple(loc.shape)),
+            as_array(scale.expand(loc.shape)).reshape(tuple(loc.shape)),
+            entered,
+            plates,
+        )
+
+    @cached_property
+    def locations(self) -> FlatFunctional:
+        """The means of all coordinates."""
+
+        def at() -> torch.Tensor:
+            values = self._values()
+            locs = [_location(self._sites[name], value)[0] for name, value in values.items()]
+            return torch.cat([self.held.array([]), *(loc.reshape(-1) for loc in locs)])
+
+        return FlatFunctional(at, self.held)
+
+    def _values(self) -> dict[str, Any]:
+        """The live values of the latent sites, of which the guide alone tells."""
+        with MomentMessenger(self.propagation, guide=self.guide):
+            nodes = poutine.trace(self.guide).get_trace(*self.data, **self.named).nodes
+        latent = [name for name, site in self._sites.items() if not site["is_observed"]]
+        for name in latent:
+            if name not in nodes:
+                raise not_in_guide(name)
+        return {name: nodes[name]["value"] for name in latent}
+
+    @property
+    def propagation(self) -> Propagation:
+        """How randomness flows in the objective."""
+        return getattr(self.elbo, "propagation", None) or propagation_of("full", "exact")
+
+    def _told(self, args: tuple, named: Mapping[str, Any]) -> Told:
+        """What the model does with other arguments; with none, with the data."""
+        given, by_name = (args, dict(named)) if args or named else (self.data, self.named)
+        if self.held.double:
+            given, by_name = doubled(given), doubled(by_name)
+        return lambda: observing_trace(self.model, self.guide, given, by_name, self.propagation)
+
+    def quantities(self, of: Quantity, args: tuple, named: Mapping[str, Any]) -> Quantities:
+        """Expectations of sites, or of a function of sites."""
+        with self.held():
+            return expectations(of, self._told(args, named), self.held)
+
+    def predictive(self, args: tuple, named: Mapping[str, Any]) -> Predictive:
+        """What the model observes with other arguments.
+
+        Args:
+            args: of the model; with ``named`` empty those of the data.
+            named: likewise, by name.
+        """
+        with self.held():
+            return Predictive(self._told(args, named), self.held)
+
+    def weights_of_data(self, datum: str | None) -> Perturbation:
+        """The weights of the data."""
+        return self._perturbed(data_weights(self._sites, datum))
+
+    def prior_parameters(self) -> Perturbation:
+        """What is added to the parameters of the priors."""
+        with self.held():
+            shapes = prior_parameters(self.model, self._sites, self.data, self.named)
+        return self._perturbed(prior_shifts(shapes))
+
+    def _perturbed(self, change: Change) -> Perturbed:
+        def loss(model: Callable) -> Any:
+            return self.elbo.differentiable_loss(model, self.guide, *self.data, **self.named)
+
+        return Perturbed(loss, self.model, self.held, change)
+
+    def precision(self) -> Any:
+        """The context in which Pyro has the parameters, in their precision."""
+        return self.held()
+
+    def array(self, values: np.ndarray) -> torch.Tensor:
+        """A tensor in the precision of the parameters, where they are."""
+        return self.held.array(values)
+
+
+def _location(site: Any, value: Any) -> tuple[torch.Tensor, torch.Tensor, Callable]:
+    """Mean and standard deviation of a site's coordinates, and what takes them to its support."""
+    if not isinstance(value, MomentTensor):
+        transform = biject_to(site["fn"].support)
+        loc = transform.inv(value)
+        return loc, torch.zeros_like(loc), transform
+    live = unwrap(value)
+    base = live.base if isinstance(live, Deferred) else live
+    if not isinstance(base, Gaussian):
+        raise not_gaussian(site["name"])
+    to_support = live.function if isinstance(live, Deferred) else lambda points: points
+    return base.mean, torch.sqrt(base.variance), to_support

@@ -1,0 +1,73 @@
+"""Expectations of what a user asks for, as functions of the parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from moment_calculus.response.problem import Quantities, Quantity
+from moment_calculus.response.wording import unknown_site
+from pyro_moments.evaluation.tensor import MomentTensor, unwrap
+from pyro_moments.prediction.predict import is_deterministic
+from pyro_moments.prediction.prediction import Prediction
+from pyro_moments.response.functional import FlatFunctional
+from pyro_moments.response.held import Held
+
+Told = Callable[[], tuple[dict[str, Any], frozenset[str]]]  # sites, and which are latent
+
+
+def expectations(of: Quantity, told: Told, held: Held) -> Quantities:
+    """Expectations of sites, or of a function of sites.
+
+    Args:
+        of: a site of the model, or the function.
+        told: what the model does at the parameters.
+        held: the parameters.
+    """
+
+    def expected() -> tuple[list[torch.Tensor], Any]:
+        sites, latent = told()
+        if isinstance(of, str):
+            return [_mean_of_site(of, sites, latent)], None
+        leaves, tree = pytree.tree_flatten(of(_values(sites, latent)))
+        return [_mean(leaf, held) for leaf in leaves], tree
+
+    def at() -> torch.Tensor:
+        return torch.cat([held.array([]), *(leaf.reshape(-1) for leaf in expected()[0])])
+
+    with torch.no_grad():
+        leaves, tree = expected()
+    shapes = [tuple(leaf.shape) for leaf in leaves]
+    return Quantities(FlatFunctional(at, held), shapes, lambda parts: _rebuilt(parts, tree))
+
+
+def _rebuilt(parts: list[Any], tree: Any) -> Any:
+    return parts[0] if tree is None else pytree.tree_unflatten(parts, tree)
+
+
+def _values(sites: dict[str, Any], latent: frozenset[str]) -> dict[str, Any]:
+    """Of latent and deterministic sites."""
+    return {
+        name: site["value"]
+        for name, site in sites.items()
+        if name in latent or is_deterministic(site)
+    }
+
+
+def _mean(value: Any, held: Held) -> torch.Tensor:
+    if isinstance(value, MomentTensor):
+        return unwrap(value).gaussian().mean
+    return value if isinstance(value, torch.Tensor) else held.array(value)
+
+
+def _mean_of_site(name: str, sites: dict[str, Any], latent: frozenset[str]) -> torch.Tensor:
+    if name not in sites:
+        raise unknown_site(name, sites)
+    site = sites[name]
+    if name in latent or is_deterministic(site):
+        value = site["value"]
+        return unwrap(value).gaussian().mean if isinstance(value, MomentTensor) else value
+    return Prediction(name, site["fn"]).mean
