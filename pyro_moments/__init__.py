@@ -19,6 +19,7 @@ from moment_calculus.refusals.errors import (
     DependenceWarning,
     UnsupportedMoments,
 )
+from moment_calculus.response.errors import NarrowerVarianceWarning, NotAnOptimum
 from moment_calculus.storage.errors import StoredFileError
 from pyro_moments import rules as _rules  # noqa: F401  (registers the rules)
 from pyro_moments.evaluation.tensor import MomentTensor
@@ -28,6 +29,7 @@ from pyro_moments.likelihoods.table import expected_log_prob, predictive_moments
 from pyro_moments.objectives.elbo import DeterministicELBO
 from pyro_moments.prediction.predict import Prediction, predict
 from pyro_moments.prediction.propagate import propagate
+from pyro_moments.response.linear_response import LinearResponse, linear_response
 from pyro_moments.rules.table import moment_rule
 from pyro_moments.svi import SVI
 
@@ -40,14 +42,18 @@ __all__ = [
     "DeterministicELBO",
     "EmpiricalBayesNormal",
     "Fit",
+    "LinearResponse",
     "MomentTensor",
     "Moments",
+    "NarrowerVarianceWarning",
+    "NotAnOptimum",
     "Prediction",
     "Progress",
     "StoredFileError",
     "UnsupportedMoments",
     "expected_log_prob",
     "fit",
+    "linear_response",
     "load",
     "moment_rule",
     "predict",
