@@ -56,10 +56,6 @@ class Solved:
             functional: with the Jacobian G.
             part: which elements.
         """
-        if isinstance(self.inverse, Arrow) and part.stop - part.start > self.inverse.width:
-            found = self.inverse.variances(functional)
-            if found is not None:
-                return found[part]
         return self.blocks(functional, part, 1).ravel()
 
     def blocks(self, functional: Functional, part: slice, width: int) -> np.ndarray:
@@ -73,6 +69,10 @@ class Solved:
         count = part.stop - part.start
         if isinstance(self.inverse, Dense) and count > self.size:
             return self._by_directions(functional, self.inverse, part, width)
+        if isinstance(self.inverse, Arrow) and count > self.inverse.width:
+            known = self.inverse.blocks(functional, part, width)
+            if known is not None:
+                return known
         self.check_count(count, "this")
         found = [
             np.einsum("bik,bjk->bij", *(rows.reshape(-1, width, self.size) for rows in pair))

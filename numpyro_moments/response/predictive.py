@@ -49,13 +49,13 @@ class Predictive:
         Args:
             moments: one for each random parameter.
         """
-        given = iter(zip(self.values, moments, strict=True))
+        given = iter(enumerate(zip(self.values, moments, strict=True)))
 
         def replaced(leaf: Any) -> Any:
             if not is_random(leaf):
                 return leaf
-            (name, value), found = next(given)
-            return with_source(value, found, f"{name}, corrected")
+            number, ((name, value), found) = next(given)
+            return with_source(value, found, f"{name}, source {number}")
 
         return {
             name: predicted_at(name, {**site, **_replaced(site, replaced)})

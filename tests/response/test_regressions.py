@@ -113,8 +113,9 @@ def test_the_posterior_of_a_linear_regression_is_exact():
         _, known, found = fitted(name, "normal")
         precision = known.x.T @ known.x / NOISE**2 + np.diag(known.prior_scale**-2)
         np.testing.assert_allclose(found.covariance(), np.linalg.inv(precision), rtol=1e-10)
-        narrow = np.asarray(found.standard_deviation("weight")) / known.fitted()[1]
-        assert (narrow > 1.1).all()
+        wider = np.asarray(found.standard_deviation("weight")) / known.fitted()[1]
+        assert wider.max() > 2
+        assert wider.min() > 1
 
 
 @pytest.mark.parametrize("kind", KINDS)

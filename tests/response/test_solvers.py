@@ -151,9 +151,15 @@ def test_an_arrow_knows_the_variances_of_what_is_local():
     owners = rng.integers(0, ELEMENTS, 30)
     jacobian = rng.normal(size=(30, SIZE)) * ((elements == owners[:, None]) | (elements < 0))
     jacobian[3, elements >= 0] = 0
-    exact = np.einsum("ij,jk,ik->i", jacobian, np.linalg.inv(matrix), jacobian)
-    np.testing.assert_allclose(inverse.variances(Linear(jacobian)), exact, rtol=1e-9)
-    assert inverse.variances(Linear(rng.normal(size=(30, SIZE)))) is None
+    exact = jacobian @ np.linalg.inv(matrix) @ jacobian.T
+    everything, functional = slice(0, 30), Linear(jacobian)
+    for width in (1, 2, 30):
+        starts = range(0, 30, width)
+        expected = [exact[at : at + width, at : at + width] for at in starts]
+        found = inverse.blocks(functional, everything, width)
+        np.testing.assert_allclose(found, expected, atol=1e-12)
+    np.testing.assert_allclose(inverse.blocks(functional, slice(4, 8), 4), [exact[4:8, 4:8]])
+    assert inverse.blocks(Linear(rng.normal(size=(30, SIZE))), everything, 1) is None
 
 
 def test_a_row_without_a_solution_is_refused():

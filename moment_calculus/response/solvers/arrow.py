@@ -131,14 +131,16 @@ class Arrow:
         """How many directions tell all of what elements do by themselves."""
         return self.partition.products + self.partition.local.shape[1] + 1
 
-    def variances(self, functional: Functional) -> np.ndarray | None:
-        """The diagonal of G H⁻¹ Gᵀ where each quantity depends on one element and the border.
+    def blocks(self, functional: Functional, part: slice, width: int) -> np.ndarray | None:
+        """The blocks along the diagonal of G H⁻¹ Gᵀ where each quantity is of one element.
 
         Args:
             functional: with the Jacobian G.
+            part: which quantities.
+            width: of a block.
 
         Returns:
-            [d]; None if quantities depend on several elements.
+            [blocks, width, width]; None if a quantity depends on several elements.
         """
         own, elements, border = self._parts_of(functional)
         probe = np.random.default_rng(0).normal(size=self._size)
@@ -147,9 +149,12 @@ class Arrow:
         (seen,) = functional.push(probe[None])
         if np.linalg.norm(expected - seen) > TRUE * np.linalg.norm(seen):
             return None
+        own, elements, border = own[part], elements[part], border[part]
         whitened = np.einsum("dij,dj->di", self._inverse[elements], own)
         rest = border - np.einsum("di,dig->dg", whitened, self._whitened[elements])
-        return (whitened**2).sum(1) + (self._whitened_border(rest.T) ** 2).sum(0)
+        among = elements.reshape(-1, width)
+        own_part = _products(whitened, width) * (among[:, :, None] == among[:, None])
+        return own_part + _products(self._whitened_border(rest.T).T, width)
 
     def _parts_of(self, functional: Functional) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """G by the parameters of one element, [d, k], which that is, and by the border, [d, g]."""
@@ -225,6 +230,12 @@ def _inverse_of_lower(factors: np.ndarray) -> np.ndarray:
             found[:, row] -= factors[:, row, before, None] * found[:, before]
         found[:, row] /= factors[:, row, row, None]
     return found
+
+
+def _products(rows: np.ndarray, width: int) -> np.ndarray:
+    """Scalar products of rows within blocks, [blocks, width, width]."""
+    parts = rows.reshape(-1, width, rows.shape[1])
+    return parts @ np.swapaxes(parts, 1, 2)
 
 
 def _diagonal(blocks: np.ndarray, corner: np.ndarray, partition: Partition) -> np.ndarray:
