@@ -1,0 +1,55 @@
+"""The approximations of posteriordb's posteriors in NumPyro: draws of every site."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpyro
+from numpyro.infer import SVI, Trace_ELBO, autoguide
+from posteriors_numpyro import HOST, nuts
+
+from numpyro_moments import DVIGuide, Fit, fit
+
+__all__ = ["HOST", "automatic", "fitted", "linear_response", "mean_field", "nuts"]
+
+
+def fitted(model: Callable) -> Fit:
+    """By Newton's method; the guide is its own."""
+    with jax.enable_x64(True):
+        return model, (guide := DVIGuide()), fit(model, guide, method="newton", float64=True)
+
+
+def mean_field(found: tuple[Any, ...], draws: int) -> dict[str, Any]:
+    """Of what ``fitted`` gives."""
+    _, guide, result = found
+    with jax.enable_x64(True):
+        return guide.sample_posterior(jax.random.key(1), result.params, sample_shape=(draws,))
+
+
+def linear_response(found: tuple[Any, ...], draws: int) -> dict[str, Any]:
+    """Of what ``fitted`` gives."""
+    from numpyro_moments import linear_response
+
+    model, guide, result = found
+    with jax.enable_x64(True):
+        response = linear_response(model, guide, params=result.params, float64=True)
+        return response.sample(draws, jax.random.key(1))
+
+
+def automatic(name: str, model: Callable, steps: int, rate: Callable, draws: int) -> dict[str, Any]:
+    """A guide of the host, by its own ELBO of one draw.
+
+    Args:
+        name: of the guide.
+        model: to approximate.
+        steps: of Adam.
+        rate: of learning, by the step.
+        draws: how many.
+    """
+    with jax.enable_x64(True):
+        guide, key = getattr(autoguide, name)(model), jax.random.key(0)
+        svi = SVI(model, guide, numpyro.optim.Adam(rate), Trace_ELBO())
+        params = svi.run(key, steps, progress_bar=False).params
+        return guide.sample_posterior(jax.random.key(1), params, sample_shape=(draws,))
