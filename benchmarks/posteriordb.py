@@ -14,7 +14,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -113,18 +113,30 @@ def _attempts(
     tried = partial(Attempt(posterior.model(host.HOST)).then, patience=options.patience)
     fitted = tried(host.fitted)
     if fitted.value is not None and not fitted.value[-1].converged:
-        fitted = Attempt(fitted.value, fitted.seconds, fitted.value[-1].reason)
+        fitted = replace(fitted, reason=fitted.value[-1].reason)
     yield MEAN_FIELD, fitted.then(partial(host.mean_field, draws=DRAWS))
-    yield RESPONSE, fitted.then(partial(host.linear_response, draws=DRAWS), options.patience)
+    yield RESPONSE, fitted.then(partial(host.responded, draws=DRAWS), options.patience)
     options_of_adam = {"steps": STEPS, "rate": _rate, "draws": DRAWS}
     yield NORMAL, tried(partial(host.automatic, "AutoNormal", **options_of_adam))
     yield MULTIVARIATE, tried(partial(host.automatic, "AutoMultivariateNormal", **options_of_adam))
     if options.nuts:
-        yield NUTS, tried(lambda model: _joined(host.nuts(lambda: model, lambda *_: None)))
+        chains = tried(lambda model: host.nuts(lambda: model, lambda *_: None))
+        if chains.value is not None and _disagree(chains.value):
+            chains = replace(chains, reason="its chains disagree")
+        yield NUTS, chains.then(_joined)
 
 
 def _rate(step: Any) -> Any:
     return FIRST_RATE * (LAST_RATE / FIRST_RATE) ** (step / STEPS)
+
+
+def _disagree(chains: list[Draws]) -> bool:
+    """Whether means of chains differ by half of a standard deviation within them."""
+    for name in chains[0]:
+        values = np.stack([chain[name] for chain in chains])
+        if np.any(np.ptp(values.mean(1), axis=0) > 0.5 * values.std(1).mean(0)):
+            return True
+    return False
 
 
 def _joined(chains: list[Draws]) -> Draws:

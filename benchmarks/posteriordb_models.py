@@ -1,4 +1,4 @@
-"""Models of posteriordb that are no regressions, as their Stan programs say, the same in both hosts.
+"""Models of posteriordb that are no regressions, as their Stan programs say, for both hosts.
 
 Source: Magnusson et al., posteriordb (github.com/stan-dev/posteriordb).
 """

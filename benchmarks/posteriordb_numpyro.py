@@ -10,13 +10,13 @@ import numpyro
 from numpyro.infer import SVI, Trace_ELBO, autoguide
 from posteriors_numpyro import HOST, nuts
 
-from numpyro_moments import DVIGuide, Fit, fit
+from numpyro_moments import DVIGuide, fit, linear_response
 
-__all__ = ["HOST", "automatic", "fitted", "linear_response", "mean_field", "nuts"]
+__all__ = ["HOST", "automatic", "fitted", "mean_field", "nuts", "responded"]
 
 
-def fitted(model: Callable) -> Fit:
-    """By Newton's method; the guide is its own."""
+def fitted(model: Callable) -> tuple[Any, ...]:
+    """Model, guide and fit, by Newton's method."""
     with jax.enable_x64(True):
         return model, (guide := DVIGuide()), fit(model, guide, method="newton", float64=True)
 
@@ -28,10 +28,8 @@ def mean_field(found: tuple[Any, ...], draws: int) -> dict[str, Any]:
         return guide.sample_posterior(jax.random.key(1), result.params, sample_shape=(draws,))
 
 
-def linear_response(found: tuple[Any, ...], draws: int) -> dict[str, Any]:
+def responded(found: tuple[Any, ...], draws: int) -> dict[str, Any]:
     """Of what ``fitted`` gives."""
-    from numpyro_moments import linear_response
-
     model, guide, result = found
     with jax.enable_x64(True):
         response = linear_response(model, guide, params=result.params, float64=True)

@@ -11,9 +11,10 @@ from posteriors_pyro import HOST, anywhere, nuts
 from pyro.infer import SVI, Trace_ELBO, autoguide
 from pyro.optim import LambdaLR
 
+import pyro_moments
 from pyro_moments import DVIGuide, fit
 
-__all__ = ["HOST", "automatic", "fitted", "linear_response", "mean_field", "nuts"]
+__all__ = ["HOST", "automatic", "fitted", "mean_field", "nuts", "responded"]
 
 
 def fitted(model: Callable) -> tuple[Any, ...]:
@@ -28,12 +29,11 @@ def mean_field(found: tuple[Any, ...], draws: int) -> dict[str, Any]:
     return _drawn(found[1], draws)
 
 
-def linear_response(found: tuple[Any, ...], draws: int) -> dict[str, Any]:
+def responded(found: tuple[Any, ...], draws: int) -> dict[str, Any]:
     """Of what ``fitted`` gives."""
-    from pyro_moments import linear_response
-
     model, guide, result = found
-    return linear_response(model, guide, params=result.params, float64=True).sample(draws)
+    response = pyro_moments.linear_response(model, guide, params=result.params, float64=True)
+    return response.sample(draws)
 
 
 def automatic(name: str, model: Callable, steps: int, rate: Callable, draws: int) -> dict[str, Any]:
