@@ -34,7 +34,7 @@ from posteriordb_report import (
     table,
 )
 
-STEPS, FIRST_RATE, LAST_RATE = 5000, 0.05, 0.0005  # of Adam; its rate falls geometrically
+STEPS, FIRST_RATE, LAST_RATE = 20_000, 0.05, 0.0005  # of Adam; its rate falls geometrically
 DRAWS = 40_000  # from an approximation: four times those of the reference
 PATIENCE, WORDS = 300.0, 110  # seconds; characters of a reason
 
@@ -45,6 +45,7 @@ def main() -> None:
     parser.add_argument("--backend", choices=("pyro", "numpyro"), default="pyro")
     parser.add_argument("--only", default="", help="part of a posterior's name")
     parser.add_argument("--nuts", action="store_true", help="the host's NUTS beside them")
+    parser.add_argument("--steps", type=int, default=STEPS, help=f"of Adam ({STEPS})")
     parser.add_argument("--patience", type=float, default=PATIENCE, help="seconds for a method")
     parser.add_argument("--table", type=Path, help="write a table in Markdown")
     parser.add_argument("--picture", type=Path, help="draw the ratios of deviations")
@@ -110,24 +111,25 @@ def _attempts(
     host: ModuleType, posterior: Case, options: argparse.Namespace
 ) -> Iterator[tuple[str, Attempt]]:
     """Draws by every method."""
-    tried = partial(Attempt(posterior.model(host.HOST)).then, patience=options.patience)
+    tried = partial(Attempt(partial(posterior.model, host.HOST)).then, patience=options.patience)
     fitted = tried(host.fitted)
     if fitted.value is not None and not fitted.value[-1].converged:
         fitted = replace(fitted, reason=fitted.value[-1].reason)
     yield MEAN_FIELD, fitted.then(partial(host.mean_field, draws=DRAWS))
     yield RESPONSE, fitted.then(partial(host.responded, draws=DRAWS), options.patience)
-    options_of_adam = {"steps": STEPS, "rate": _rate, "draws": DRAWS}
-    yield NORMAL, tried(partial(host.automatic, "AutoNormal", **options_of_adam))
-    yield MULTIVARIATE, tried(partial(host.automatic, "AutoMultivariateNormal", **options_of_adam))
+    rate = partial(_rate, options.steps)
+    for guide in (NORMAL, MULTIVARIATE):
+        adam = {"steps": options.steps, "rate": rate, "draws": DRAWS}
+        yield guide, tried(partial(host.automatic, guide, **adam))
     if options.nuts:
-        chains = tried(lambda model: host.nuts(lambda: model, lambda *_: None))
+        chains = tried(partial(host.nuts, watch=lambda *_: None))
         if chains.value is not None and _disagree(chains.value):
             chains = replace(chains, reason="its chains disagree")
         yield NUTS, chains.then(_joined)
 
 
-def _rate(step: Any) -> Any:
-    return FIRST_RATE * (LAST_RATE / FIRST_RATE) ** (step / STEPS)
+def _rate(steps: int, step: Any) -> Any:
+    return FIRST_RATE * (LAST_RATE / FIRST_RATE) ** (step / steps)
 
 
 def _disagree(chains: list[Draws]) -> bool:

@@ -15,10 +15,11 @@ from numpyro_moments import DVIGuide, fit, linear_response
 __all__ = ["HOST", "automatic", "fitted", "mean_field", "nuts", "responded"]
 
 
-def fitted(model: Callable) -> tuple[Any, ...]:
+def fitted(make: Callable[[], Callable]) -> tuple[Any, ...]:
     """Model, guide and fit, by Newton's method."""
     with jax.enable_x64(True):
-        return model, (guide := DVIGuide()), fit(model, guide, method="newton", float64=True)
+        model, guide = make(), DVIGuide()
+        return model, guide, fit(model, guide, method="newton", float64=True)
 
 
 def mean_field(found: tuple[Any, ...], draws: int) -> dict[str, Any]:
@@ -36,18 +37,21 @@ def responded(found: tuple[Any, ...], draws: int) -> dict[str, Any]:
         return response.sample(draws, jax.random.key(1))
 
 
-def automatic(name: str, model: Callable, steps: int, rate: Callable, draws: int) -> dict[str, Any]:
+def automatic(
+    name: str, make: Callable[[], Callable], steps: int, rate: Callable, draws: int
+) -> dict[str, Any]:
     """A guide of the host, by its own ELBO of one draw.
 
     Args:
         name: of the guide.
-        model: to approximate.
+        make: the model to approximate.
         steps: of Adam.
         rate: of learning, by the step.
         draws: how many.
     """
     with jax.enable_x64(True):
-        guide, key = getattr(autoguide, name)(model), jax.random.key(0)
+        model, key = make(), jax.random.key(0)
+        guide = getattr(autoguide, name)(model)
         svi = SVI(model, guide, numpyro.optim.Adam(rate), Trace_ELBO())
         params = svi.run(key, steps, progress_bar=False).params
         return guide.sample_posterior(jax.random.key(1), params, sample_shape=(draws,))

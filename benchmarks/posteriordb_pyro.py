@@ -17,10 +17,10 @@ from pyro_moments import DVIGuide, fit
 __all__ = ["HOST", "automatic", "fitted", "mean_field", "nuts", "responded"]
 
 
-def fitted(model: Callable) -> tuple[Any, ...]:
+def fitted(make: Callable[[], Callable]) -> tuple[Any, ...]:
     """Model, guide and fit, by Newton's method."""
     _start()
-    guide = DVIGuide()
+    model, guide = make(), DVIGuide()
     return model, guide, fit(model, guide, method="newton", float64=True)
 
 
@@ -36,17 +36,20 @@ def responded(found: tuple[Any, ...], draws: int) -> dict[str, Any]:
     return response.sample(draws)
 
 
-def automatic(name: str, model: Callable, steps: int, rate: Callable, draws: int) -> dict[str, Any]:
+def automatic(
+    name: str, make: Callable[[], Callable], steps: int, rate: Callable, draws: int
+) -> dict[str, Any]:
     """A guide of the host, by its own ELBO of one draw.
 
     Args:
         name: of the guide.
-        model: to approximate.
+        make: the model to approximate.
         steps: of Adam.
         rate: of learning, by the step.
         draws: how many.
     """
     _start()
+    model = make()
     guide = getattr(autoguide, name)(model, init_loc_fn=anywhere)
     schedule = {"optimizer": torch.optim.Adam, "optim_args": {"lr": 1.0}, "lr_lambda": rate}
     optimiser = LambdaLR(schedule)
