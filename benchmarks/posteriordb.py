@@ -36,7 +36,7 @@ from posteriordb_report import (
 
 STEPS, FIRST_RATE, LAST_RATE = 20_000, 0.05, 0.0005  # of Adam; its rate falls geometrically
 DRAWS = 40_000  # from an approximation: four times those of the reference
-PATIENCE, WORDS = 300.0, 110  # seconds; characters of a reason
+PATIENCE, WORDS = 300.0, 150  # seconds; characters of a reason
 
 
 def main() -> None:

@@ -12,6 +12,9 @@ from posteriors_numpyro import HOST, nuts
 
 from numpyro_moments import DVIGuide, fit, linear_response
 
+# What is no longer waited for would go on in the background, beside what is timed next
+jax.config.update("jax_cpu_enable_async_dispatch", False)
+
 __all__ = ["HOST", "automatic", "fitted", "mean_field", "nuts", "responded"]
 
 

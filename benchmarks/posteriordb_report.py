@@ -41,7 +41,8 @@ class Accuracy:
 
     def __str__(self) -> str:
         low, middle, high = np.quantile(self.ratios, [0.0, 0.5, 1.0])
-        ratios = f"{middle:.2f} ({low:.2g}–{high:.2f})"
+        least = f"{low:.2f}" if low >= 0.1 else f"{low:.1g}"
+        ratios = f"{middle:.2f} ({least}–{high:.2f})"
         return f"{self.errors.max():.2f} · {ratios} · {self.correlation:.2f}"
 
 
