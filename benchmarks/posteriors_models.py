@@ -20,11 +20,18 @@ class Host:
         language: the module with ``sample`` and ``plate``.
         dist: its distributions.
         array: of a NumPy array, in double precision.
+        numerics: the module with ``exp`` and ``stack``.
+        scan: the last state, and the outputs of every step, as in ``jax.lax.scan``.
+        integrate: a differential equation: of its derivative (of state, time and parameters), the
+            first state, the times from the first on, and the parameters; states [times, n].
     """
 
     language: Any
     dist: Any
     array: Callable[[np.ndarray], Any]
+    numerics: Any
+    scan: Callable[[Callable, Any, Any], tuple[Any, Any]]
+    integrate: Callable[[Callable, Any, np.ndarray, Any], Any]
 
     def positive(self, prior: tuple[str, float] | None) -> Any:
         """The prior of a noise."""

@@ -11,13 +11,20 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
+from jax.experimental.ode import odeint
 from numpyro.infer import MCMC, NUTS
 from posteriors_models import Host
 from posteriors_nuts import CHAINS, DRAWS
 
 from numpyro_moments import DVIGuide, Fit, LinearResponse, fit, linear_response
 
-HOST = Host(numpyro, dist, jnp.asarray)
+
+def integrated(derivative: Callable, start: Any, times: np.ndarray, parameters: Any) -> Any:
+    tolerances = {"rtol": 1e-6, "atol": 1e-8, "mxstep": 1000}  # as in NumPyro's own example
+    return odeint(derivative, start, jnp.asarray(times), parameters, **tolerances)
+
+
+HOST = Host(numpyro, dist, jnp.asarray, jnp, jax.lax.scan, integrated)
 
 
 def trained(make: Callable[[], Callable], method: str) -> tuple[Fit, dict[str, Any]]:
@@ -44,10 +51,10 @@ def response_of(model: Callable, found: Fit, data: list[Any]) -> LinearResponse:
     return linear_response(model, found.guide, *data, params=found.params, tolerance=1.0)
 
 
-def nuts(make: Callable[[], Callable], watch: Callable) -> None:
+def nuts(make: Callable[[], Callable], watch: Callable) -> list[dict[str, jax.Array]]:
     """Chain after chain, as ``MCMC`` runs them: each compiles anew, in every run."""
     with jax.enable_x64(True):
-        _draw(_chain(make()), watch)
+        return _draw(_chain(make()), watch)
 
 
 def compiled_nuts(make: Callable[[], Callable]) -> Callable[[Callable], None]:
@@ -67,7 +74,9 @@ def _chain(model: Callable) -> Callable[[jax.Array], dict[str, jax.Array]]:
     return draws
 
 
-def _draw(chain: Callable, watch: Callable) -> None:
+def _draw(chain: Callable, watch: Callable) -> list[dict[str, jax.Array]]:
+    found = []
     for key in jax.random.split(jax.random.key(0), CHAINS):
         watch()
-        jax.block_until_ready(chain(key))
+        found.append(jax.block_until_ready(chain(key)))
+    return found

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pyro
 import pyro.distributions as dist
 import torch
@@ -15,7 +17,38 @@ from torch.distributions import transform_to
 
 from pyro_moments import DVIGuide, Fit, fit
 
-HOST = Host(pyro, dist, torch.tensor)
+STRIDE = 0.1  # of Runge and Kutta, in the units of the models' times
+
+
+def scanned(step: Callable, state: Any, inputs: Any) -> tuple[Any, torch.Tensor]:
+    """``jax.lax.scan``, as the loop that it is in torch."""
+    outputs = []
+    for now in zip(*inputs, strict=True) if isinstance(inputs, tuple) else inputs:
+        state, output = step(state, now)
+        outputs.append(output)
+    return state, torch.stack(outputs)
+
+
+def integrated(derivative: Callable, start: Any, times: np.ndarray, parameters: Any) -> Any:
+    """By the classical method of Runge and Kutta: torch has no solver."""
+    states = [start]
+    for begun, ended in pairwise(times):
+        state, strides = states[-1], round((ended - begun) / STRIDE)
+        for part in range(strides):
+            state = _stride(derivative, state, torch.tensor(begun + part * STRIDE), parameters)
+        states.append(state)
+    return torch.stack(states)
+
+
+def _stride(derivative: Callable, state: Any, time: torch.Tensor, parameters: Any) -> Any:
+    first = derivative(state, time, parameters)
+    second = derivative(state + STRIDE / 2 * first, time + STRIDE / 2, parameters)
+    third = derivative(state + STRIDE / 2 * second, time + STRIDE / 2, parameters)
+    fourth = derivative(state + STRIDE * third, time + STRIDE, parameters)
+    return state + STRIDE / 6 * (first + 2 * second + 2 * third + fourth)
+
+
+HOST = Host(pyro, dist, torch.tensor, torch, scanned, integrated)
 
 
 def trained(make: Callable[[], Callable], method: str) -> tuple[Fit, dict[str, Any]]:
@@ -35,18 +68,22 @@ def fresh_fit(seed: int, model: Callable, *data: Any, **options: Any) -> Fit:
     return fit(model, DVIGuide(), *data, **options)
 
 
-def nuts(make: Callable[[], Callable], watch: Callable) -> None:
+def nuts(make: Callable[[], Callable], watch: Callable) -> list[dict[str, torch.Tensor]]:
     """Chain after chain: of several, ``MCMC`` makes processes where there are processors."""
+    found = []
     for _ in range(CHAINS):
-        kernel = NUTS(make(), max_plate_nesting=1, init_strategy=_anywhere)
-        MCMC(kernel, DRAWS, DRAWS, disable_progbar=True, hook_fn=watch).run()
+        kernel = NUTS(make(), max_plate_nesting=1, init_strategy=anywhere)
+        sampler = MCMC(kernel, DRAWS, DRAWS, disable_progbar=True, hook_fn=watch)
+        sampler.run()
+        found.append(sampler.get_samples())
+    return found
 
 
 def compiled_nuts(make: Callable[[], Callable]) -> None:
     """Nothing is compiled."""
 
 
-def _anywhere(site: dict[str, Any]) -> torch.Tensor:
+def anywhere(site: dict[str, Any]) -> torch.Tensor:
     """Pyro's ``init_to_uniform``, but for its draw from the prior: flat ones have none."""
     unconstrained = 4 * torch.rand(site["fn"].shape(), dtype=torch.float64) - 2
     return transform_to(site["fn"].support)(unconstrained)

@@ -1,0 +1,171 @@
+"""Approximations of real posteriors against reference draws: means, deviations, correlations, time.
+
+    python benchmarks/posteriordb.py DIRECTORY [--backend numpyro] [--nuts] [--table FILE.md]
+
+The directory holds a JSON file for each posterior of posteriordb, with its data and its reference.
+What the library refuses stays among the rows, with its reason.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+from posteriordb_models import Case, Draws, case
+from posteriordb_report import (
+    MEAN_FIELD,
+    MULTIVARIATE,
+    NORMAL,
+    NUTS,
+    RESPONSE,
+    Result,
+    compared,
+    picture,
+    table,
+)
+
+STEPS, FIRST_RATE, LAST_RATE = 20_000, 0.05, 0.0005  # of Adam; its rate falls geometrically
+DRAWS = 40_000  # from an approximation: four times those of the reference
+PATIENCE, WORDS = 300.0, 150  # seconds; characters of a reason
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("directory", type=Path)
+    parser.add_argument("--backend", choices=("pyro", "numpyro"), default="pyro")
+    parser.add_argument("--only", default="", help="part of a posterior's name")
+    parser.add_argument("--nuts", action="store_true", help="the host's NUTS beside them")
+    parser.add_argument("--steps", type=int, default=STEPS, help=f"of Adam ({STEPS})")
+    parser.add_argument("--patience", type=float, default=PATIENCE, help="seconds for a method")
+    parser.add_argument("--table", type=Path, help="write a table in Markdown")
+    parser.add_argument("--picture", type=Path, help="draw the ratios of deviations")
+    options = parser.parse_args()
+    paths = sorted(path for path in options.directory.glob("*.json") if options.only in path.stem)
+    if not paths:
+        parser.error(f"no posterior has {options.only!r} in its name")
+    host = importlib.import_module(f"posteriordb_{options.backend}")
+    rows = {path.stem: _row(host, case(path), options) for path in paths}
+    if options.table:
+        options.table.write_text(table(rows))
+    if options.picture:
+        picture(rows, options.picture)
+
+
+def _row(host: ModuleType, posterior: Case, options: argparse.Namespace) -> dict[str, Result]:
+    """What every method gives; prints each as it comes."""
+    print(posterior.name, flush=True)
+    row = {}
+    for method, attempt in _attempts(host, posterior, options):
+        row[method] = attempt.then(partial(compared, posterior)).result()
+        print(f"    {method:24s}{row[method]}", flush=True)
+    return row
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """What was tried.
+
+    Args:
+        value: what it gave; None if nothing.
+        seconds: it took.
+        reason: why it gave nothing, or nothing that can be relied on.
+    """
+
+    value: Any = None
+    seconds: float = 0.0
+    reason: str = ""
+
+    def then(self, run: Callable[[Any], Any], patience: float = 0.0) -> Attempt:
+        """What is made of it; nothing of nothing.
+
+        Args:
+            run: makes it.
+            patience: in seconds, after which it is not waited for; 0 for ever.
+        """
+        if self.value is None:
+            return self
+        start, value, reason = time.perf_counter(), None, self.reason
+        try:
+            with _impatient(patience):
+                value = run(self.value)
+        except Exception as error:  # whatever the host or the library says
+            reason = _in_one_line(error)
+        return Attempt(value, self.seconds + time.perf_counter() - start, reason)
+
+    def result(self) -> Result:
+        """Of an attempt to compare."""
+        return Result(self.seconds, self.value, self.reason)
+
+
+def _attempts(
+    host: ModuleType, posterior: Case, options: argparse.Namespace
+) -> Iterator[tuple[str, Attempt]]:
+    """Draws by every method."""
+    tried = partial(Attempt(partial(posterior.model, host.HOST)).then, patience=options.patience)
+    fitted = tried(host.fitted)
+    if fitted.value is not None and not fitted.value[-1].converged:
+        fitted = replace(fitted, reason=fitted.value[-1].reason)
+    yield MEAN_FIELD, fitted.then(partial(host.mean_field, draws=DRAWS))
+    yield RESPONSE, fitted.then(partial(host.responded, draws=DRAWS), options.patience)
+    rate = partial(_rate, options.steps)
+    for guide in (NORMAL, MULTIVARIATE):
+        adam = {"steps": options.steps, "rate": rate, "draws": DRAWS}
+        yield guide, tried(partial(host.automatic, guide, **adam))
+    if options.nuts:
+        chains = tried(partial(host.nuts, watch=lambda *_: None))
+        if chains.value is not None and _disagree(chains.value):
+            chains = replace(chains, reason="its chains disagree")
+        yield NUTS, chains.then(_joined)
+
+
+def _rate(steps: int, step: Any) -> Any:
+    return FIRST_RATE * (LAST_RATE / FIRST_RATE) ** (step / steps)
+
+
+def _disagree(chains: list[Draws]) -> bool:
+    """Whether means of chains differ by half of a standard deviation within them."""
+    for name in chains[0]:
+        values = np.stack([chain[name] for chain in chains])
+        if np.any(np.ptp(values.mean(1), axis=0) > 0.5 * values.std(1).mean(0)):
+            return True
+    return False
+
+
+def _joined(chains: list[Draws]) -> Draws:
+    return {name: np.concatenate([chain[name] for chain in chains]) for name in chains[0]}
+
+
+@contextmanager
+def _impatient(patience: float) -> Iterator[None]:
+    """Raise when patience ends, as soon as Python runs: not within what the host has compiled."""
+
+    def end(*_: Any) -> None:
+        raise TimeoutError(f"not waited for beyond {patience:g} s")
+
+    before = signal.signal(signal.SIGALRM, end)
+    signal.setitimer(signal.ITIMER_REAL, patience)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def _in_one_line(error: Exception) -> str:
+    line = (str(error).splitlines() or [""])[0]
+    line = line if len(line) <= WORDS else f"{line[:WORDS]}…"
+    return f"{type(error).__name__}: {line}"
+
+
+if __name__ == "__main__":
+    main()
