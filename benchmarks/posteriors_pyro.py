@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -15,7 +16,7 @@ from posteriors_nuts import CHAINS, DRAWS
 from pyro.infer import MCMC, NUTS
 from torch.distributions import transform_to
 
-from pyro_moments import DVIGuide, Fit, fit
+from pyro_moments import DVIGuide, Fit, LinearResponse, fit, linear_response
 
 STRIDE = 0.1  # of Runge and Kutta, in the units of the models' times
 
@@ -66,6 +67,22 @@ def fresh_fit(seed: int, model: Callable, *data: Any, **options: Any) -> Fit:
     pyro.clear_param_store()
     torch.manual_seed(seed)
     return fit(model, DVIGuide(), *data, **options)
+
+
+@contextlib.contextmanager
+def doubles() -> Iterator[None]:
+    """A context of double precision."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+def response_of(model: Callable, found: Fit, data: list[Any]) -> LinearResponse:
+    """Linear response about a fit of these data."""
+    return linear_response(model, found.guide, *data, tolerance=1.0)
 
 
 def nuts(make: Callable[[], Callable], watch: Callable) -> list[dict[str, torch.Tensor]]:

@@ -13,6 +13,7 @@ import resource
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -65,8 +66,9 @@ def measured(module: ModuleType, name: str, model: Callable, data: list[Any]) ->
         response = module.response_of(model, fit, data)
         cold = time.perf_counter() - start
         problem = response._problem
-        gradient = _shortest(lambda: problem.objective.value_and_slope(_aside(problem.place)), 10)
-        warm = _shortest(lambda: Solved(problem, 1.0).inverse.diagonal(), 3)
+        elsewhere = partial(_elsewhere, problem)
+        gradient = min(_seconds(elsewhere) for _ in range(10))
+        warm = min(_seconds(lambda: Solved(problem, 1.0), elsewhere) for _ in range(3))
     ours = fit.seconds["fitting"] / gradient, warm / gradient
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     print(
@@ -77,18 +79,17 @@ def measured(module: ModuleType, name: str, model: Callable, data: list[Any]) ->
     return ours
 
 
-def _aside(place: np.ndarray) -> np.ndarray:
-    """Another place at each call: the last one is remembered."""
-    return place + 1e-9 * np.random.default_rng().normal(size=place.size)
+def _elsewhere(problem: Any) -> None:
+    """A gradient at another place: what is known of the last one is forgotten."""
+    noise = 1e-9 * np.random.default_rng().normal(size=problem.place.size)
+    problem.objective.value_and_slope(problem.place + noise)
 
 
-def _shortest(run: Callable[[], Any], times: int) -> float:
-    found = []
-    for _ in range(times):
-        start = time.perf_counter()
-        run()
-        found.append(time.perf_counter() - start)
-    return min(found)
+def _seconds(run: Callable[[], Any], before: Callable[[], Any] = lambda: None) -> float:
+    before()
+    start = time.perf_counter()
+    run()
+    return time.perf_counter() - start
 
 
 def main() -> None:
