@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
@@ -17,6 +16,7 @@ from pyro.infer import MCMC, NUTS
 from torch.distributions import transform_to
 
 from pyro_moments import DVIGuide, Fit, LinearResponse, fit, linear_response
+from pyro_moments.fitting.precision import double_precision
 
 STRIDE = 0.1  # of Runge and Kutta, in the units of the models' times
 
@@ -69,15 +69,9 @@ def fresh_fit(seed: int, model: Callable, *data: Any, **options: Any) -> Fit:
     return fit(model, DVIGuide(), *data, **options)
 
 
-@contextlib.contextmanager
-def doubles() -> Iterator[None]:
+def doubles() -> Any:
     """A context of double precision."""
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(before)
+    return double_precision()
 
 
 def response_of(model: Callable, found: Fit, data: list[Any]) -> LinearResponse:

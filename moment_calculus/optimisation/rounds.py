@@ -8,6 +8,7 @@ on the way: when one has moved by more than a factor, a new round begins in new 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -41,6 +42,24 @@ class Objective:
     units: Callable[[np.ndarray], np.ndarray]
     precision: float
     scales: np.ndarray | None = None
+
+    def within(self, context: Callable[[], AbstractContextManager]) -> Objective:
+        """The same objective, whose functions are computed inside a context.
+
+        Args:
+            context: makes it, anew for each call.
+        """
+
+        def entering(function: Callable) -> Callable:
+            def run(*places: np.ndarray) -> Any:
+                with context():
+                    return function(*places)
+
+            return run
+
+        names = ("value_and_slope", "curvature", "curvature_along", "units")
+        functions: dict[str, Any] = {name: entering(getattr(self, name)) for name in names}
+        return replace(self, **functions)
 
 
 def remembering(objective: Objective) -> Objective:

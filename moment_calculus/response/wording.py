@@ -44,7 +44,8 @@ Returns:
 Raises:
     NotAnOptimum: if the parameters are none; the message names the sites, the Newton decrement or
         the direction of negative curvature, and the remedy.
-    ValueError: if the loss is random: of draws, sampled sites or subsamples.
+    ValueError: if the loss is random, by draws, sampled sites or subsamples, or ``params`` are not
+        those of model and guide.
     UnsupportedMoments: if a site has no Gaussian coordinates.
 
 Warns:
@@ -52,6 +53,20 @@ Warns:
 
 Source: Giordano, Broderick and Jordan 2018, Covariances, robustness, and variational Bayes.
 """
+
+
+def other_parameters(given: Iterable[str], known: Iterable[str]) -> ValueError:
+    """Parameters that are not those of model and guide.
+
+    Args:
+        given: their names.
+        known: names of those of model and guide.
+    """
+    listed = [", ".join(map(repr, sorted(names))) or "nothing" for names in (given, known)]
+    return ValueError(
+        f"params has {listed[0]}; model and guide have {listed[1]}: pass what "
+        "fit(model, guide, ...).params is"
+    )
 
 
 def not_gaussian(site: str) -> UnsupportedMoments:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-
-from moment_calculus.optimisation.rounds import Objective
 
 
 @dataclass(frozen=True)
@@ -37,23 +34,3 @@ class Precision:
     def __call__(self) -> Any:
         """The context."""
         return jax.enable_x64(True) if self.double else contextlib.nullcontext()
-
-    def entered_by(self, objective: Objective) -> Objective:
-        """An objective whose functions are computed in this precision.
-
-        Args:
-            objective: the loss.
-        """
-        functions: dict[str, Any] = {
-            field.name: self._entering(getattr(objective, field.name))
-            for field in fields(objective)
-            if callable(getattr(objective, field.name))
-        }
-        return replace(objective, **functions)
-
-    def _entering(self, function: Callable) -> Callable:
-        def run(*args: Any) -> Any:
-            with self():
-                return function(*args)
-
-        return run

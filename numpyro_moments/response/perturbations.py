@@ -117,12 +117,17 @@ def prior_shifts(
     origins = eval_provenance(parameters, **latent)
     shapes = jax.eval_shape(parameters, **latent)
     zeros = {
-        (name, part): jnp.zeros(shape.shape, shape.dtype)
+        (name, part): jnp.zeros(_written(shape.shape), shape.dtype)
         for name in latent
         for part, shape in shapes[name].items()
         if not origins[name][part]
     }
     return zeros, lambda model, numbers: _Shifted(model, numbers)
+
+
+def _written(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """A parameter's shape before NumPyro gave it axes to meet the others with."""
+    return shape[next((axis for axis, size in enumerate(shape) if size != 1), len(shape)) :]
 
 
 class _Shifted(Messenger):

@@ -17,7 +17,7 @@ from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.optimisation.rounds import Objective
 from moment_calculus.response.latents import Latent, Leaf
 from moment_calculus.response.problem import Perturbation, Quantities, Quantity
-from moment_calculus.response.wording import not_gaussian
+from moment_calculus.response.wording import not_gaussian, other_parameters
 from moment_calculus.rulebooks import propagation_of
 from moment_calculus.values import Deferred, Gaussian
 from numpyro_moments.evaluation.precision import Precision
@@ -64,8 +64,14 @@ class NumPyroProblem:
                 "mutable state (batch statistics) is no parameter: evaluate the module with its "
                 "running averages"
             )
+        self._check_names(self.svi.optim.get_params(state.optim_state))
         loss = FlatLoss(self.svi, state.rng_key, self.data, dict(self.named))
         return loss, *loss.starting(state)
+
+    def _check_names(self, known: Mapping[str, Any]) -> None:
+        """More are welcome: of auxiliary sites, or of a module that this model does not use."""
+        if not known.keys() <= self.params.keys():
+            raise other_parameters(self.params, known)
 
     @property
     def _loss(self) -> FlatLoss:
@@ -84,7 +90,7 @@ class NumPyroProblem:
         """The loss."""
         with self.precision():
             found = self._loss.objective(self._flat, self._unravel)
-        return self.precision.entered_by(found)
+        return found.within(self.precision)
 
     @cached_property
     def place(self) -> np.ndarray:

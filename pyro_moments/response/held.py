@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import fields, replace
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ import pyro
 import torch
 from torch.distributions import transform_to
 
-from moment_calculus.optimisation.rounds import Objective
+from moment_calculus.response.wording import other_parameters
 from pyro_moments.fitting.parameters import Parameters, as_array
 from pyro_moments.fitting.precision import double_precision
 from pyro_moments.fitting.problem import undrawn
@@ -80,26 +79,6 @@ class Held:
         finally:
             self._is_entered = False
 
-    def entered_by(self, objective: Objective) -> Objective:
-        """An objective whose functions are computed at this place.
-
-        Args:
-            objective: the loss.
-        """
-        functions: dict[str, Any] = {
-            field.name: self._entering(getattr(objective, field.name))
-            for field in fields(objective)
-            if callable(getattr(objective, field.name))
-        }
-        return replace(objective, **functions)
-
-    def _entering(self, function: Callable) -> Callable:
-        def run(*args: Any) -> Any:
-            with self():
-                return function(*args)
-
-        return run
-
 
 def unconstrained_copies(
     parameters: Parameters, params: Mapping[str, Any] | None
@@ -117,10 +96,7 @@ def unconstrained_copies(
     if params is None:
         return now
     if params.keys() != now.keys():
-        raise ValueError(
-            f"params has {_listed(params)}; model and guide have {_listed(now)}: pass what "
-            "fit(model, guide, ...).params is"
-        )
+        raise other_parameters(params, now)
     with torch.no_grad():
         found = {name: _inverse(parameters, name, params[name]) for name in now}
     for name, part in found.items():
@@ -136,10 +112,6 @@ def _inverse(parameters: Parameters, name: str, value: Any) -> torch.Tensor:
     value = torch.as_tensor(value).detach().to(parameters.leaves[name])
     constraint = parameters.constraints.get(name)
     return value if constraint is None else transform_to(constraint).inv(value)
-
-
-def _listed(names: Mapping[str, Any]) -> str:
-    return ", ".join(map(repr, sorted(names))) or "nothing"
 
 
 def _copied(state: Any) -> Any:

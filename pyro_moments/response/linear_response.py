@@ -11,10 +11,12 @@ import torch
 from pyro import poutine
 from pyro.poutine.messenger import Messenger
 
+from moment_calculus.hosts.docstrings import documented
 from moment_calculus.hosts.predictions import checked_count
 from moment_calculus.optimisation.batches import Arguments
 from moment_calculus.response.optimum import TOLERANCE
 from moment_calculus.response.response import Response
+from moment_calculus.response.wording import ABOUT, ARGUMENTS, RESULT
 from pyro_moments.fitting.objective import flat_loss, uncompiled
 from pyro_moments.fitting.precision import (
     double_precision,
@@ -29,6 +31,7 @@ from pyro_moments.response.held import Held, unconstrained_copies
 from pyro_moments.response.problem import PyroProblem
 
 
+@documented("Pyro", arguments=ARGUMENTS, result=RESULT)
 def linear_response(
     model: Callable,
     guide: Callable,
@@ -39,23 +42,19 @@ def linear_response(
     float64: bool = False,
     **named: Any,
 ) -> LinearResponse:
-    """Corrected moments of the posterior at an optimum of a deterministic loss.
+    """Correct the moments of a trained guide by linear response.
 
-    It keeps the parameters: training the guide further does not change it.
+    {arguments}
+        params: trained parameters as ``fit(...).params`` has them; by default those of now. They
+            are kept: training the guide further changes nothing.
+        **named: arguments of model and guide by name.
 
-    Args:
-        model: the model.
-        guide: the guide, trained on the data.
-        *data: arguments of both.
-        params: its parameters as ``fit(...).params`` has them; by default those of now.
-        objective: that was minimised; by default ``DeterministicELBO()``.
-        tolerance: Newton decrement up to which they are an optimum, in nats.
-        float64: whether to compute in double precision, as is done where parameters are doubles.
-        **named: arguments of both by name.
+    {result}
 
-    Raises:
-        NotAnOptimum: if the parameters are no optimum; the message names the sites and the remedy.
-        ValueError: if the loss is random, or ``params`` are not those of model and guide.
+    Example:
+        >>> result = fit(model, guide, x, y, method="newton")  # doctest: +SKIP
+        >>> response = linear_response(model, guide, x, y)  # doctest: +SKIP
+        >>> response.standard_deviation("weight")  # doctest: +SKIP
     """
     _check_runs_alone(guide)
     given = [torch.as_tensor(value) for value in (params or {}).values()]
@@ -100,8 +99,12 @@ def _check_runs_alone(guide: Callable) -> None:
         )
 
 
+@documented("Pyro", about=ABOUT)
 class LinearResponse(Response):
-    """Corrected posterior moments."""
+    """Corrected moments of a posterior, and how they depend on priors and data.
+
+    {about}
+    """
 
     def sample(self, n: int) -> dict[str, torch.Tensor]:
         """Draw from the corrected posterior, with torch's global generator.

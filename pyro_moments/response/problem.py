@@ -65,7 +65,7 @@ class PyroProblem:
     def objective(self) -> Objective:
         """The loss."""
         with self.held():
-            return self.held.entered_by(self.loss.objective())
+            return self.loss.objective().within(self.held)
 
     @property
     def place(self) -> np.ndarray:
