@@ -17,12 +17,16 @@ from moment_calculus.optimisation.rounds import Objective
 METHODS = {"newton": newton, "lbfgs": lbfgs}
 
 
-def check_deterministic(one: float, other: float) -> None:
+BY_ADAM = "train by method='adam', or use an objective without them"
+
+
+def check_deterministic(one: float, other: float, remedy: str = BY_ADAM) -> None:
     """Refuse a loss that is another one when it is evaluated again.
 
     Args:
         one: the loss.
         other: the loss with other random numbers.
+        remedy: what to do about it.
 
     Raises:
         ValueError: naming both.
@@ -31,7 +35,7 @@ def check_deterministic(one: float, other: float) -> None:
         raise ValueError(
             f"the loss is not deterministic: {one} and {other} with different random numbers. "
             "Sites in sample_sites, subsampling plates and draws of the model itself make it "
-            "noise: train by method='adam', or use an objective without them"
+            f"noise: {remedy}"
         )
 
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import numpy as np
 from scipy.special import ndtri
 
 from moment_calculus.refusals.notices import warn_user
-from moment_calculus.response.errors import NarrowerVarianceWarning
+from moment_calculus.response.errors import FlatDirection, NarrowerVarianceWarning
 from moment_calculus.response.functional import Selected
 from moment_calculus.response.latents import Latent
 from moment_calculus.response.problem import Problem
 from moment_calculus.response.solved import Solved
+from moment_calculus.response.solvers.products import Products
 from moment_calculus.response.summary import table
 
 
@@ -30,7 +32,7 @@ class CorrectedMoments:
     def __init__(self, problem: Problem, tolerance: float) -> None:
         self._problem, self._solved = problem, Solved(problem, tolerance)
         self._variances = self._known_variances()
-        if self._variances:
+        if not isinstance(self._solved.inverse, Products):
             _warn_of(self._narrower())
 
     @property
@@ -82,7 +84,8 @@ class CorrectedMoments:
             Gaussian on the unconstrained space, taken to the support.
 
         Raises:
-            ValueError: if ``mass`` is not between 0 and 1.
+            ValueError: if ``mass`` is not between 0 and 1, or a site's coordinates are mixed on its
+                support, as those of a simplex.
         """
         found = self._intervals(mass).items()
         return {site: (self._array(low), self._array(high)) for site, (low, high) in found}
@@ -101,12 +104,23 @@ class CorrectedMoments:
         return {site: self._array(ratios) for site, ratios in self._narrower().items()}
 
     def _narrower(self) -> dict[str, np.ndarray]:
-        least, found = 1 - 10 * self._problem.objective.precision**0.5, {}
+        found = {}
         for site in self.sites:
-            variance = self._latent(site).scale ** 2
-            if (self._variance(site) < least * variance).any():
-                found[site] = self._variance(site) / variance
+            with contextlib.suppress(FlatDirection):
+                if (ratios := self._ratios(site)) is not None:
+                    found[site] = ratios
         return found
+
+    def _ratios(self, site: str) -> np.ndarray | None:
+        """Of corrected to the guide's variances, if one is below one; None otherwise.
+
+        By less than the optimum is missed by does not count: a scale is off by the root of the
+        decrement.
+        """
+        missed = 2 * (2 * max(self._solved.decrement, 0.0)) ** 0.5
+        least = 1 - missed - 10 * self._problem.objective.precision**0.5
+        variance, guides = self._variance(site), self._latent(site).scale ** 2
+        return variance / guides if (variance < least * guides).any() else None
 
     def summary(self, mass: float = 0.9) -> str:
         """A table of all latent sites, of large ones the first elements.
@@ -148,6 +162,9 @@ class CorrectedMoments:
             self._solved.check_count(latent.loc.size, f"site '{site}'")
             found = self._solved.variances(self._solved.locations, part)
             self._variances[site] = found.reshape(latent.loc.shape)
+            ratios = self._ratios(site) if isinstance(self._solved.inverse, Products) else None
+            if ratios is not None:
+                _warn_of({site: ratios})
         return self._variances[site]
 
     def _covariance(self, first: str | None, second: str | None) -> np.ndarray:
@@ -171,6 +188,11 @@ class CorrectedMoments:
         return {site: self._interval(site, reach) for site in self.sites}
 
     def _interval(self, site: str, reach: float) -> tuple[np.ndarray, np.ndarray]:
+        if not self._latent(site).is_elementwise:
+            raise ValueError(
+                f"the coordinates of site '{site}' are mixed on its support: take quantiles of "
+                "response.sample(...)"
+            )
         latent, half = self._latent(site), reach * np.sqrt(self._variance(site))
         low, high = (
             np.asarray(latent.to_support(self._array(latent.loc + sign * half)), np.float64)
@@ -202,7 +224,8 @@ class CorrectedMoments:
 def _warn_of(narrower: dict[str, np.ndarray]) -> None:
     if narrower:
         names = ", ".join(
-            f"'{site}' (down to {ratios.min():.3g} of them)" for site, ratios in narrower.items()
+            f"'{site}' (the smallest ratio is {ratios.min():.3g})"
+            for site, ratios in narrower.items()
         )
         warn_user(
             f"corrected variances are smaller than the guide's at {names}: its scales are not the "

@@ -13,6 +13,10 @@ class NarrowerVarianceWarning(UserWarning):
     """Corrected variances are smaller than those of the guide, which mean field's rarely are."""
 
 
+class FlatDirection(ValueError):
+    """A quantity depends on what neither priors nor data determine."""
+
+
 class Indefinite(Exception):
     """A matrix that should be positive definite is not.
 

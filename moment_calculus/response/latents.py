@@ -22,9 +22,10 @@ class Latent:
         name: of the site.
         loc: mean of the coordinates, of the site's unconstrained shape.
         scale: their standard deviation in the guide, of the same shape.
-        to_support: the monotone elementwise function that makes values of the site, of arrays of
-            the host with further axes in front.
+        to_support: the function that makes values of the site, of arrays of the host with further
+            axes in front; monotone where it is elementwise.
         plates: around the site, the axis of each.
+        is_elementwise: whether that function is; otherwise it mixes coordinates, as of a simplex.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Latent:
     scale: np.ndarray
     to_support: Callable[[Any], Any]
     plates: Mapping[str, int]
+    is_elementwise: bool = True
 
     @property
     def axes(self) -> dict[str | int, int]:

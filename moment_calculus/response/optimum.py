@@ -40,8 +40,8 @@ class InverseHessian(Protocol):
 
 def inverse_hessian(
     objective: Objective, place: np.ndarray, layout: Layout, tolerance: float
-) -> InverseHessian:
-    """H⁻¹ where a place is an optimum.
+) -> tuple[InverseHessian, float]:
+    """H⁻¹ where a place is an optimum, and the Newton decrement there.
 
     Args:
         objective: the loss.
@@ -60,8 +60,7 @@ def inverse_hessian(
         (step,) = inverse.within(slope[None])
     except Indefinite as found:
         raise _saddle(found, objective, place, layout) from None
-    _check_decrement(slope, step, layout, tolerance)
-    return inverse
+    return inverse, _checked_decrement(slope, step, layout, tolerance)
 
 
 def _inverse(objective: Objective, place: np.ndarray, layout: Layout) -> InverseHessian:
@@ -78,10 +77,12 @@ def _inverse(objective: Objective, place: np.ndarray, layout: Layout) -> Inverse
     return inverse
 
 
-def _check_decrement(slope: np.ndarray, step: np.ndarray, layout: Layout, tolerance: float) -> None:
+def _checked_decrement(
+    slope: np.ndarray, step: np.ndarray, layout: Layout, tolerance: float
+) -> float:
     decrement = float(slope @ step) / 2
     if decrement <= tolerance:
-        return
+        return decrement
     sites = _sites(layout, np.maximum(slope * step, 0))
     raise NotAnOptimum(
         f"the parameters are no optimum: the Newton decrement is {decrement:.2g} nats, above "

@@ -78,10 +78,11 @@ class Response(CorrectedMoments):
 
         Returns:
             Array of the quantity's shape, then the data's: the derivative by the weight of a
-            datum's log-likelihood at one. Minus this approximates what leaving it out changes.
+            datum at one. Latent sites inside its plates belong to a datum. Minus this approximates
+            what leaving it out changes.
 
         Raises:
-            ValueError: if it is not clear what one datum is.
+            ValueError: if it is not clear what one datum is, or what a guide adds to each.
         """
         asked, found = self._changes(of, args, named, self._problem.weights_of_data(datum))
         return asked.rebuilt([self._array(part) for part in asked.parts(found[None])])

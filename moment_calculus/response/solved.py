@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from moment_calculus.response.errors import Undetermined
+from moment_calculus.response.errors import FlatDirection, Undetermined
 from moment_calculus.response.functional import Functional, selected
 from moment_calculus.response.latents import Layout
 from moment_calculus.response.optimum import inverse_hessian
@@ -28,13 +28,18 @@ class Solved:
 
     Raises:
         NotAnOptimum: if it is none; the message names the sites and the remedy.
+        ValueError: if there is no latent site.
     """
 
     def __init__(self, problem: Problem, tolerance: float) -> None:
         self.size = problem.place.size
         self.locations = selected(problem.locations, self.size)
         self.layout = Layout(problem.latents, problem.leaves, self.locations)
-        self.inverse = inverse_hessian(problem.objective, problem.place, self.layout, tolerance)
+        if not self.layout.latents:
+            raise ValueError("the model has no latent site: there is no posterior to correct")
+        self.inverse, self.decrement = inverse_hessian(
+            problem.objective, problem.place, self.layout, tolerance
+        )
 
     def rows(self, functional: Functional, part: slice | None = None) -> Iterator[np.ndarray]:
         """G H⁻¹ of some elements at once, [k, n].
@@ -44,7 +49,7 @@ class Solved:
             part: which elements; by default all.
 
         Raises:
-            ValueError: if the loss is flat along a direction on which they depend.
+            FlatDirection: if the loss is flat along a direction on which they depend.
         """
         for _, solved in self._pairs(functional, part or slice(0, len(functional.value))):
             yield solved
@@ -149,9 +154,10 @@ class Solved:
         except Undetermined as found:
             shares = self.layout.shares(found.direction**2)[:3]
             names = ", ".join(f"'{name}'" for name, _ in shares)
-            raise ValueError(
-                f"the posterior is flat along a direction of {names}: neither priors nor data "
-                "determine it, so that this has no variance; give these sites proper priors"
+            raise FlatDirection(
+                f"the loss is flat along a direction of {names}: neither priors nor data determine "
+                "it, so that this has no variance; give these sites narrower priors, or ask for "
+                "what does not depend on them"
             ) from None
 
     def _by_directions(

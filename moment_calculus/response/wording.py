@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from moment_calculus.refusals.errors import UnsupportedMoments
 
@@ -10,6 +11,10 @@ ABOUT = """
 Sites are named as in the model. Standard deviations, covariances and correlations are those of
 the sites on the unconstrained space, where a guide is Gaussian: of logarithms for positive
 sites. ``interval``, ``sample`` and ``moments`` are on the sites' supports.
+
+Where a scale is hardly known, its logarithm is skewed, and draws have the long tail of a
+log-normal. Measured on the eight schools: deviations of μ and log τ are 0.98 and 0.97 of the
+reference's, those of the schools' effects μ + τ z 1.5 by draws and 0.8 to 0.9 by ``moments``.
 """
 
 ARGUMENTS = """
@@ -55,6 +60,28 @@ Source: Giordano, Broderick and Jordan 2018, Covariances, robustness, and variat
 """
 
 
+WITHOUT_NOISE = (
+    "linear response takes all data at once, and an objective without draws, such as "
+    "DeterministicELBO()"
+)
+
+
+def check_dictionary(params: Any) -> None:
+    """Refuse what is no dictionary of parameters.
+
+    Args:
+        params: what the user passed.
+
+    Raises:
+        TypeError: with the remedy.
+    """
+    if not isinstance(params, Mapping):
+        raise TypeError(
+            "params takes the trained parameters, a dictionary as of fit(model, guide, ...).params,"
+            f" got {type(params).__name__}"
+        )
+
+
 def other_parameters(given: Iterable[str], known: Iterable[str]) -> ValueError:
     """Parameters that are not those of model and guide.
 
@@ -66,6 +93,20 @@ def other_parameters(given: Iterable[str], known: Iterable[str]) -> ValueError:
     return ValueError(
         f"params has {listed[0]}; model and guide have {listed[1]}: pass what "
         "fit(model, guide, ...).params is"
+    )
+
+
+def other_shape(name: str, given: Iterable[int], known: Iterable[int]) -> ValueError:
+    """A parameter with another shape than in model and guide.
+
+    Args:
+        name: of the parameter.
+        given: its shape.
+        known: the shape there.
+    """
+    return ValueError(
+        f"parameter '{name}' has the shape {tuple(given)} in params, and {tuple(known)} in model "
+        "and guide"
     )
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from numpyro.infer import SVI
 
-from moment_calculus.optimisation.minimiser import check_deterministic
+from moment_calculus.optimisation.minimiser import BY_ADAM, check_deterministic
 from moment_calculus.optimisation.rounds import Objective
 from numpyro_moments.fitting.curvature import Curvature
 
@@ -44,15 +44,19 @@ class FlatLoss:
         constrained = svi.constrain_fn(params)
         return svi.loss.loss(key, constrained, svi.model, svi.guide, *self.data, **self.named)
 
-    def check_deterministic(self, params: dict[str, Any]) -> None:
+    def check_deterministic(self, params: dict[str, Any], remedy: str = BY_ADAM) -> None:
         """Refuse a loss that depends on the random key.
+
+        Args:
+            params: unconstrained.
+            remedy: what to do about it.
 
         Raises:
             ValueError: naming two values.
         """
         flat, unravel = ravel_pytree(params)
         one, other = (self._both(unravel, flat, key)[0] for key in jax.random.split(self.key))
-        check_deterministic(float(one), float(other))
+        check_deterministic(float(one), float(other), remedy)
 
     @cached_property
     def _both(self) -> Callable:

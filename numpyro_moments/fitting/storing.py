@@ -75,7 +75,7 @@ def load(
     bind(guide, model, arrays)
     double = any(part.dtype == np.float64 for part in arrays.values())
     with jax.enable_x64(True) if double else contextlib.nullcontext():
-        made = _parameters(model, guide, data, named)
+        made = parameters_of(model, guide, data, named)
         check_parameters(path, arrays, arrays_in(made))
         params = _filled(made, arrays)
         with handlers.block():  # the guide learns its sites
@@ -152,10 +152,17 @@ def _filled(made: Any, stored: dict[str, Any], name: str = "") -> Any:
     return stored.get(name, made)
 
 
-def _parameters(
+def parameters_of(
     model: Callable, guide: Callable, data: tuple, named: dict[str, Any]
 ) -> dict[str, Any]:
-    """The parameters that guide and model would make, abstract: they have shapes."""
+    """The parameters that guide and model would make, abstract: they have shapes.
+
+    Args:
+        model: the model.
+        guide: the guide.
+        data: arguments of both.
+        named: likewise, by name.
+    """
     guide_trace = _abstract_trace(handlers.seed(guide, 0), data, named)
 
     def program() -> Any:

@@ -15,7 +15,7 @@ from moment_calculus.hosts.docstrings import documented
 from moment_calculus.hosts.predictions import checked_count
 from moment_calculus.response.optimum import TOLERANCE
 from moment_calculus.response.response import Response
-from moment_calculus.response.wording import ABOUT, ARGUMENTS, RESULT
+from moment_calculus.response.wording import ABOUT, ARGUMENTS, RESULT, check_dictionary
 from numpyro_moments.evaluation.precision import Precision
 from numpyro_moments.fitting.problem import in_jax
 from numpyro_moments.response.problem import NumPyroProblem
@@ -76,6 +76,7 @@ def linear_response(
         ... )
         >>> response.standard_deviation("weight")  # doctest: +SKIP
     """
+    check_dictionary(params)
     precision = Precision.of(params, float64)
     with precision():
         svi = SVI(model, guide, Adam(1.0), loss=objective)

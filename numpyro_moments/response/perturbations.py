@@ -21,7 +21,8 @@ from numpyro_moments.fitting.objective import FlatLoss
 from numpyro_moments.likelihoods.derived import copied
 from numpyro_moments.sites.posteriors import without_wrappers
 
-Change = tuple[Any, Callable[[Callable, Any], Callable]]  # zeros, and the changed model
+Changed = tuple[Callable, Callable]  # model and guide
+Change = tuple[Any, Callable[[Callable, Callable, Any], Changed]]  # zeros, and what they change
 
 
 class Perturbed:
@@ -55,7 +56,7 @@ class Perturbed:
     def _along(self) -> Callable:
         def loss(flat: jax.Array, numbers: Any) -> jax.Array:
             svi = copy.copy(self._loss.svi)
-            svi.model = self._changed(svi.model, numbers)
+            svi.model, svi.guide = self._changed(svi.model, svi.guide, numbers)
             changed = FlatLoss(svi, self._loss.key, self._loss.data, self._loss.named)
             return changed.loss(self._unravel(flat), self._loss.key)
 
@@ -69,31 +70,52 @@ class Perturbed:
         return jax.jit(jax.vmap(along, in_axes=(None, 0)))
 
 
-def data_weights(sites: Mapping[str, dict], datum: str | None) -> Change:
+def data_weights(sites: Mapping[str, dict], guide: Mapping[str, dict], datum: str | None) -> Change:
     """Weights of the data, less one.
 
     Args:
         sites: of the model.
+        guide: of the guide.
         datum: a plate whose elements are the data; None for all around every observation.
     """
     data = Data.of(sites, lambda site: type(without_wrappers(site["fn"])).__name__ == "Unit", datum)
 
-    def changed(model: Callable, numbers: jax.Array) -> Callable:
-        return _Weighted(model, data, 1 + numbers[None])
+    data.check_guide(guide)
+
+    def changed(model: Callable, guide: Callable, numbers: Any) -> Changed:
+        weights = _Weights(data, 1 + numbers[None])
+        return _Weighted(model, weights), _Weighted(guide, weights) if data.local else guide
 
     return {None: jnp.zeros(data.shape)}, changed
 
 
-class _Weighted(Messenger):
-    def __init__(self, fn: Callable, data: Data, weights: jax.Array) -> None:
-        super().__init__(fn)
+class _Weights:
+    """Weights of the data, the same array for all sites of a shape.
+
+    Args:
+        data: what a datum is.
+        weights: of the data.
+    """
+
+    def __init__(self, data: Data, weights: jax.Array) -> None:
         self.data, self.weights = data, weights
+        self._shaped: dict[tuple[int, ...], jax.Array] = {}
+
+    def of(self, msg: Any) -> jax.Array | None:
+        shape = self.data.weight_shape(msg["name"], msg)
+        if shape is None:
+            return None
+        return self._shaped.setdefault(shape, self.weights.reshape(shape))
+
+
+class _Weighted(Messenger):
+    def __init__(self, fn: Callable, weights: _Weights) -> None:
+        super().__init__(fn)
+        self.weights = weights
 
     def process_message(self, msg: Any) -> None:
-        if msg["type"] != "sample" or (shape := self.data.broadcast.get(msg["name"])) is None:
-            return
-        weights = self.weights.reshape(shape)
-        msg["scale"] = weights if msg["scale"] is None else msg["scale"] * weights
+        if msg["type"] == "sample" and (weights := self.weights.of(msg)) is not None:
+            msg["scale"] = weights if msg["scale"] is None else msg["scale"] * weights
 
 
 def prior_shifts(
@@ -122,7 +144,7 @@ def prior_shifts(
         for part, shape in shapes[name].items()
         if not origins[name][part]
     }
-    return zeros, lambda model, numbers: _Shifted(model, numbers)
+    return zeros, lambda model, guide, numbers: (_Shifted(model, numbers), guide)
 
 
 def _written(shape: tuple[int, ...]) -> tuple[int, ...]:

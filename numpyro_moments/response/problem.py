@@ -10,26 +10,35 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from numpyro import distributions as dist
 from numpyro.distributions import biject_to
 
 from guides.numpyro.supports import is_latent
+from moment_calculus.hosts.stored import flattened
 from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.optimisation.rounds import Objective
 from moment_calculus.response.latents import Latent, Leaf
 from moment_calculus.response.problem import Perturbation, Quantities, Quantity
-from moment_calculus.response.wording import not_gaussian, other_parameters
+from moment_calculus.response.wording import (
+    WITHOUT_NOISE,
+    not_gaussian,
+    other_parameters,
+    other_shape,
+)
 from moment_calculus.rulebooks import propagation_of
 from moment_calculus.values import Deferred, Gaussian
 from numpyro_moments.evaluation.precision import Precision
 from numpyro_moments.fitting.objective import FlatLoss, scales
 from numpyro_moments.fitting.problem import in_jax
-from numpyro_moments.fitting.storing import sampled_sites
+from numpyro_moments.fitting.storing import parameters_of, sampled_sites
 from numpyro_moments.response.functional import FlatFunctional
 from numpyro_moments.response.perturbations import Perturbed, data_weights, prior_shifts
 from numpyro_moments.response.predictive import Predictive
 from numpyro_moments.response.quantities import expectations
 from numpyro_moments.rules.table import is_random
+from numpyro_moments.sites.posteriors import without_wrappers
 from numpyro_moments.sites.traces import moment_traces
+from numpyro_moments.sites.transformed import mixes
 from numpyro_moments.svi import SVI
 
 
@@ -53,10 +62,11 @@ class NumPyroProblem:
 
     def __post_init__(self) -> None:
         with self.precision():
-            self._loss.check_deterministic(self._unravel(self._flat))
+            self._loss.check_deterministic(self._unravel(self._flat), WITHOUT_NOISE)
 
     @cached_property
     def _started(self) -> tuple[FlatLoss, jax.Array, Callable]:
+        self._check_parameters()
         key = jax.random.key(0)
         state = self.svi.init(key, *self.data, init_params=self.params, **self.named)
         if state.mutable_state is not None:
@@ -64,14 +74,19 @@ class NumPyroProblem:
                 "mutable state (batch statistics) is no parameter: evaluate the module with its "
                 "running averages"
             )
-        self._check_names(self.svi.optim.get_params(state.optim_state))
         loss = FlatLoss(self.svi, state.rng_key, self.data, dict(self.named))
         return loss, *loss.starting(state)
 
-    def _check_names(self, known: Mapping[str, Any]) -> None:
+    def _check_parameters(self) -> None:
         """More are welcome: of auxiliary sites, or of a module that this model does not use."""
-        if not known.keys() <= self.params.keys():
-            raise other_parameters(self.params, known)
+        model, guide = self.svi.model, self.svi.guide
+        known = flattened(parameters_of(model, guide, self.data, dict(self.named)))
+        given = flattened(self.params)
+        if not known.keys() <= given.keys():
+            raise other_parameters(given, known)
+        for name, part in known.items():
+            if np.shape(given[name]) != np.shape(part):
+                raise other_shape(name, np.shape(given[name]), np.shape(part))
 
     @property
     def _loss(self) -> FlatLoss:
@@ -135,6 +150,7 @@ class NumPyroProblem:
             np.asarray(jnp.broadcast_to(scale, loc.shape), np.float64),
             entered,
             plates,
+            is_random(value) or not mixes(biject_to(site["fn"].support)),
         )
 
     @cached_property
@@ -214,7 +230,10 @@ class NumPyroProblem:
     def weights_of_data(self, datum: str | None) -> Perturbation:
         """The weights of the data."""
         with self.precision():
-            return self._perturbed(data_weights(self._sites, datum))
+            traces = self.traces(self._flat, None, self.data, self.named)
+            sites = traces.guide.items()
+            guide = {name: site for name, site in sites if not _is_function(site)}
+            return self._perturbed(data_weights(self._sites, guide, datum))
 
     def prior_parameters(self) -> Perturbation:
         """What is added to the parameters of the priors."""
@@ -228,6 +247,12 @@ class NumPyroProblem:
         """An array of JAX in the precision of the parameters."""
         with self.precision():
             return jnp.asarray(values, self._flat.dtype)
+
+
+def _is_function(site: dict) -> bool:
+    """Whether a site of the guide is a function of others."""
+    is_delta = isinstance(without_wrappers(site["fn"]), dist.Delta)
+    return is_delta and is_random(site["value"])
 
 
 def _location(site: dict, value: Any) -> tuple[jax.Array, jax.Array, Callable]:

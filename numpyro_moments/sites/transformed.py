@@ -62,6 +62,15 @@ def _has_arrays(transform: host.Transform) -> bool:
     return any(jnp.ndim(part) for part in jax.tree.leaves(transform))
 
 
+def mixes(transform: host.Transform) -> bool:
+    """Whether a transform takes several elements to one, as to a simplex.
+
+    Args:
+        transform: to the support of a site.
+    """
+    return any(p.domain.event_dim or p.codomain.event_dim for p in _parts(transform))
+
+
 def transformed(base: Gaussian, transforms: Sequence[host.Transform]) -> Value:
     """The image of a Gaussian.
 

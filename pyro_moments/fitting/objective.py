@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from moment_calculus.optimisation.minimiser import check_deterministic
+from moment_calculus.optimisation.minimiser import BY_ADAM, check_deterministic
 from moment_calculus.optimisation.rounds import Objective
 from pyro_moments.fitting.curvature import Curvature
 from pyro_moments.fitting.parameters import Parameters, as_array
@@ -30,14 +30,17 @@ class FlatLoss:
     smooth_loss: Callable[[], torch.Tensor]
     parameters: Parameters
 
-    def check_deterministic(self) -> None:
+    def check_deterministic(self, remedy: str = BY_ADAM) -> None:
         """Refuse a loss that depends on the state of the random generator.
+
+        Args:
+            remedy: what to do about it.
 
         Raises:
             ValueError: naming two values.
         """
         with torch.random.fork_rng(devices=[]), torch.no_grad():
-            check_deterministic(float(self.loss()), float(self.loss()))
+            check_deterministic(float(self.loss()), float(self.loss()), remedy)
 
     def objective(self) -> Objective:
         """For SciPy."""

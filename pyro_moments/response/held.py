@@ -11,7 +11,7 @@ import pyro
 import torch
 from torch.distributions import transform_to
 
-from moment_calculus.response.wording import other_parameters
+from moment_calculus.response.wording import other_parameters, other_shape
 from pyro_moments.fitting.parameters import Parameters, as_array
 from pyro_moments.fitting.precision import double_precision
 from pyro_moments.fitting.problem import undrawn
@@ -101,10 +101,7 @@ def unconstrained_copies(
         found = {name: _inverse(parameters, name, params[name]) for name in now}
     for name, part in found.items():
         if part.shape != now[name].shape:
-            raise ValueError(
-                f"parameter '{name}' has shape {tuple(params[name].shape)} in params, and another "
-                "one in model and guide"
-            )
+            raise other_shape(name, params[name].shape, parameters.values()[name].shape)
     return {name: part.to(now[name], copy=True) for name, part in found.items()}
 
 

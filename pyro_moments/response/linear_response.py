@@ -16,7 +16,7 @@ from moment_calculus.hosts.predictions import checked_count
 from moment_calculus.optimisation.batches import Arguments
 from moment_calculus.response.optimum import TOLERANCE
 from moment_calculus.response.response import Response
-from moment_calculus.response.wording import ABOUT, ARGUMENTS, RESULT
+from moment_calculus.response.wording import ABOUT, ARGUMENTS, RESULT, check_dictionary
 from pyro_moments.fitting.objective import flat_loss, uncompiled
 from pyro_moments.fitting.precision import (
     double_precision,
@@ -57,6 +57,8 @@ def linear_response(
         >>> response.standard_deviation("weight")  # doctest: +SKIP
     """
     _check_runs_alone(guide)
+    if params is not None:
+        check_dictionary(params)
     given = [torch.as_tensor(value) for value in (params or {}).values()]
     double = float64 or has_doubles(guide) or any(part.dtype is torch.float64 for part in given)
     if double:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 from pyro.poutine.messenger import Messenger
+from pyro.poutine.util import site_is_subsample
 
 from moment_calculus.response.data import Data
 from pyro_moments.fitting.curvature import slope_of
@@ -17,23 +18,30 @@ from pyro_moments.response.held import Held
 from pyro_moments.response.priors import shifted
 
 Numbers = Mapping[Any, torch.Tensor]
-Change = tuple[Mapping[Any, tuple[int, ...]], Callable[[Numbers], Messenger]]  # shapes, and it
+Changed = tuple[Callable, Callable]  # model and guide
+Change = tuple[  # shapes of numbers, and what they change
+    Mapping[Any, tuple[int, ...]], Callable[[Numbers, Callable, Callable], Changed]
+]
 
 
 class Perturbed:
     """The loss of a changed model.
 
     Args:
-        loss: of a model.
-        model: the model.
+        loss: of a model and a guide.
+        programs: both.
         held: the parameters.
         change: shapes of numbers that are zero for the model as it is, and what changes it by them.
     """
 
     def __init__(
-        self, loss: Callable[[Callable], Any], model: Callable, held: Held, change: Change
+        self,
+        loss: Callable[[Callable, Callable], Any],
+        programs: tuple[Callable, Callable],
+        held: Held,
+        change: Change,
     ) -> None:
-        self._loss, self._model, self._held = loss, model, held
+        self._loss, self._programs, self._held = loss, programs, held
         self._shapes, self._changed = change
         self._slope, self._rows = Kept(self._made_slope, held.leaves), Rows()
 
@@ -55,23 +63,30 @@ class Perturbed:
             key: self._held.array(np.zeros(shape)).requires_grad_()
             for key, shape in self._shapes.items()
         }
-        loss = self._loss(self._changed(numbers)(self._model))
+        loss = self._loss(*self._changed(numbers, *self._programs))
         return numbers, slope_of(loss, self._held.leaves)
 
 
-def data_weights(sites: Mapping[str, dict], datum: str | None) -> Change:
+def data_weights(sites: Mapping[str, dict], guide: Mapping[str, Any], datum: str | None) -> Change:
     """Weights of the data, less one.
 
     Args:
         sites: of the model.
+        guide: of the guide, by what they belong to in the model.
         datum: a plate whose elements are the data; None for all around every observation.
     """
     data = Data.of(sites, lambda site: is_factor(site["fn"]), datum)
-    return {None: data.shape}, lambda numbers: _Weighted(data, 1 + numbers[None])
+    data.check_guide(guide)
+
+    def changed(numbers: Numbers, model: Callable, guide: Callable) -> Changed:
+        weighted = _Weighted(data, 1 + numbers[None])
+        return weighted(model), weighted(guide) if data.local else guide
+
+    return {None: data.shape}, changed
 
 
 class _Weighted(Messenger):
-    """Weighs what is observed.
+    """Weighs what is observed, and the latent sites that belong to a datum.
 
     Args:
         data: what a datum is.
@@ -83,8 +98,11 @@ class _Weighted(Messenger):
         self.data, self.weights = data, weights
 
     def _pyro_sample(self, msg: Any) -> None:
-        if msg["name"] in self.data.broadcast and not is_deterministic(msg):
-            msg["scale"] = msg["scale"] * self.weights.reshape(self.data.broadcast[msg["name"]])
+        if is_deterministic(msg) or site_is_subsample(msg):
+            return
+        shape = self.data.weight_shape(msg["name"], msg)
+        if shape is not None:
+            msg["scale"] = msg["scale"] * self.weights.reshape(shape)
 
 
 def prior_shifts(shapes: Mapping[tuple[str, str], tuple[int, ...]]) -> Change:
@@ -93,7 +111,7 @@ def prior_shifts(shapes: Mapping[tuple[str, str], tuple[int, ...]]) -> Change:
     Args:
         shapes: of the parameters, by site and name.
     """
-    return shapes, _Shifted
+    return shapes, lambda numbers, model, guide: (_Shifted(numbers)(model), guide)
 
 
 class _Shifted(Messenger):

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import pyro.distributions as dist
 import torch
 from pyro import poutine
 from torch.distributions import biject_to
@@ -17,7 +18,7 @@ from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.optimisation.rounds import Objective
 from moment_calculus.response.latents import Latent, Leaf
 from moment_calculus.response.problem import Perturbation, Quantities, Quantity
-from moment_calculus.response.wording import not_gaussian
+from moment_calculus.response.wording import WITHOUT_NOISE, not_gaussian
 from moment_calculus.rulebooks import propagation_of
 from moment_calculus.values import Deferred, Gaussian
 from pyro_moments.evaluation.tensor import MomentTensor, unwrap
@@ -32,7 +33,9 @@ from pyro_moments.response.perturbations import Change, Perturbed, data_weights,
 from pyro_moments.response.predictive import Predictive
 from pyro_moments.response.priors import prior_parameters
 from pyro_moments.response.quantities import Told, expectations
-from pyro_moments.sites.messenger import MomentMessenger
+from pyro_moments.sites.messenger import MomentMessenger, model_site
+from pyro_moments.sites.posteriors import without_wrappers
+from pyro_moments.sites.transformed import mixes
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,7 @@ class PyroProblem:
 
     def __post_init__(self) -> None:
         with self.held():
-            self.loss.check_deterministic()
+            self.loss.check_deterministic(WITHOUT_NOISE)
 
     @cached_property
     def objective(self) -> Objective:
@@ -110,6 +113,7 @@ class PyroProblem:
             as_array(scale.expand(loc.shape)).reshape(tuple(loc.shape)),
             entered,
             plates,
+            isinstance(value, MomentTensor) or not mixes(biject_to(site["fn"].support)),
         )
 
     @cached_property
@@ -123,10 +127,20 @@ class PyroProblem:
 
         return FlatFunctional(at, self.held)
 
+    def _nodes(self) -> Mapping[str, Any]:
+        """What the guide does, with moments for the latent sites."""
+        with MomentMessenger(self.propagation, guide=self.guide):
+            return poutine.trace(self.guide).get_trace(*self.data, **self.named).nodes
+
+    def _sampled(self) -> dict[str, Any]:
+        """The sites that the guide samples itself, not as functions of others."""
+        with torch.no_grad():
+            sites = [site for site in self._nodes().values() if site["type"] == "sample"]
+        return {model_site(site): site for site in sites if not _is_function(site)}
+
     def _values(self) -> dict[str, Any]:
         """The live values of the latent sites, of which the guide alone tells."""
-        with MomentMessenger(self.propagation, guide=self.guide):
-            nodes = poutine.trace(self.guide).get_trace(*self.data, **self.named).nodes
+        nodes = self._nodes()
         latent = [name for name, site in self._sites.items() if not site["is_observed"]]
         for name in latent:
             if name not in nodes:
@@ -162,7 +176,8 @@ class PyroProblem:
 
     def weights_of_data(self, datum: str | None) -> Perturbation:
         """The weights of the data."""
-        return self._perturbed(data_weights(self._sites, datum))
+        with self.held():
+            return self._perturbed(data_weights(self._sites, self._sampled(), datum))
 
     def prior_parameters(self) -> Perturbation:
         """What is added to the parameters of the priors."""
@@ -171,10 +186,10 @@ class PyroProblem:
         return self._perturbed(prior_shifts(shapes))
 
     def _perturbed(self, change: Change) -> Perturbed:
-        def loss(model: Callable) -> Any:
-            return self.elbo.differentiable_loss(model, self.guide, *self.data, **self.named)
+        def loss(model: Callable, guide: Callable) -> Any:
+            return self.elbo.differentiable_loss(model, guide, *self.data, **self.named)
 
-        return Perturbed(loss, self.model, self.held, change)
+        return Perturbed(loss, (self.model, self.guide), self.held, change)
 
     def precision(self) -> Any:
         """The context in which Pyro has the parameters, in their precision."""
@@ -183,6 +198,11 @@ class PyroProblem:
     def array(self, values: np.ndarray) -> torch.Tensor:
         """A tensor in the precision of the parameters, where they are."""
         return self.held.array(values)
+
+
+def _is_function(site: Any) -> bool:
+    is_delta = isinstance(without_wrappers(site["fn"]), dist.Delta)
+    return is_delta and isinstance(site["value"], MomentTensor)
 
 
 def _location(site: Any, value: Any) -> tuple[torch.Tensor, torch.Tensor, Callable]:

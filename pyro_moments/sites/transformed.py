@@ -73,6 +73,15 @@ def _is_identity(transform: Transform) -> bool:
     return parts is not None and not any(map(torch.is_tensor, parts)) and parts == (0, 1)
 
 
+def mixes(transform: Transform) -> bool:
+    """Whether a transform takes several elements to one, as to a simplex.
+
+    Args:
+        transform: to the support of a site.
+    """
+    return any(p.domain.event_dim or p.codomain.event_dim for p in _parts(transform))
+
+
 def transformed(base: Gaussian, transforms: Sequence[Transform]) -> Value:
     """The image of a Gaussian.
 

@@ -89,8 +89,8 @@ def test_an_arrow_of_local_latents_is_exact(host):
     predicted = found.predict()["obs"]
     np.testing.assert_allclose(predicted.epistemic_variance, deviations[1:] ** 2, rtol=1e-8)
     influence = np.asarray(found.influence("centre"))
-    errors = (y - sites["effect"][0]) / NOISE**2
-    np.testing.assert_allclose(influence, exact[0, 1:] * errors, atol=1e-9)
+    errors = (y - sites["centre"][0]) / (INNOVATION**2 + NOISE**2)  # an effect is of its datum
+    np.testing.assert_allclose(influence, exact[0, 0] * errors, atol=1e-9)
 
 
 @pytest.mark.parametrize("kind", ["products", "dense"])

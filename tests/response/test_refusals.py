@@ -131,3 +131,119 @@ def test_narrower_variances_are_warned_of(host):
     (ratios,) = found.narrower().values()
     np.testing.assert_allclose(ratios, np.diag(found.covariance()) / WIDTH**2)
     assert (np.asarray(ratios) < 0.1).all()
+
+
+def determined(host):
+    """Only a sum of two latents is known, and a third one well."""
+
+    def model(y):
+        overlapping(host)(y)
+        other = host.language.sample("other", host.dist.Normal(0.0, 1.0))
+        with host.language.plate("rows", len(y)):
+            host.language.sample("more", host.dist.Normal(other, NOISE), obs=y)
+
+    return model
+
+
+def test_a_flat_site_does_not_keep_others_from_having_variances(host):
+    y, scale = np.random.default_rng(0).normal(size=ROWS), NOISE / np.sqrt(ROWS)
+    precision = 1 + ROWS / NOISE**2
+    other = y.sum() / NOISE**2 / precision
+    sites = {"left": (y.mean(), scale), "right": (0.0, scale), "other": (other, precision**-0.5)}
+    found = response(host, determined(host), y, sites=sites)
+    np.testing.assert_allclose(found.standard_deviation("other"), precision**-0.5, rtol=1e-8)
+    with pytest.raises(ValueError, match="flat along a direction of 'left', 'right'"):
+        found.standard_deviation("left")
+
+
+def test_scales_that_a_fit_leaves_a_little_off_are_not_warned_of(host):
+    known = regression("normal")
+    loc, scale = known.fitted()
+    sites = {"weight": (loc, scale * (1 + 1e-5))}
+    found = response(host, generalised(host, known), known.x, known.y, sites=sites)
+    assert found.narrower() == {}
+
+
+def amortised(host):
+    """Locations of local latents are a function of the data."""
+
+    def model(y):
+        centre = host.language.sample("centre", host.dist.Normal(0.0, 1.0))
+        with host.language.plate("data", len(y)):
+            local = host.language.sample("local", host.dist.Normal(centre, 1.0))
+            host.language.sample("obs", host.dist.Normal(local, NOISE), obs=y)
+
+    return model
+
+
+def encoder(host):
+    param, sample = host.language.param, host.language.sample
+    normal = host.dist.Normal
+    one = host.array(np.ones(()))
+
+    def guide(y):
+        sample("centre", normal(param("centre_loc", 0 * one), (1 + len(y)) ** -0.5))
+        with host.language.plate("data", len(y)):
+            loc = param("shift", 0 * one) + param("slope", one) * y
+            sample("local", normal(loc, (1 + NOISE**-2) ** -0.5))
+
+    return guide
+
+
+def test_locations_that_are_no_parameters_of_their_own_are_warned_of(host):
+    y = np.random.default_rng(0).normal(size=ROWS)
+    own, size = 1 + NOISE**-2, len(y)
+    slope = NOISE**-2 / own
+    centre = slope * y.sum() / (1 + size * slope)
+    values = {"centre_loc": centre, "shift": centre / own, "slope": slope}
+    with doubles(host):
+        model, guide, data = amortised(host), encoder(host), host.array(y)
+        params = {name: host.array(np.asarray(value)) for name, value in values.items()}
+        with pytest.warns(NarrowerVarianceWarning, match="'local'"):
+            found = host.package.linear_response(model, guide, data, params=params)
+    assert found.narrower().keys() == {"local"}
+
+
+def test_intervals_of_mixed_coordinates_are_refused(host):
+    infer = __import__(f"{host.name}.infer.autoguide", fromlist=["AutoDelta"])
+    counts = np.array([5.0, 3.0, 4.0])
+    name = {"numpyro": "shares_auto_loc", "pyro": "AutoDelta.shares"}[host.name]
+
+    def model(observed):
+        shares = host.language.sample("shares", host.dist.Dirichlet(host.array(np.full(3, 2.0))))
+        host.language.sample("obs", host.dist.Multinomial(12, shares), obs=observed)
+
+    with doubles(host):
+        params = {name: host.array((counts + 1) / (counts + 1).sum())}
+        guide, objective = infer.AutoDelta(model), trace_elbo(host)
+        found = host.package.linear_response(
+            model, guide, host.array(counts), params=params, objective=objective
+        )
+    with pytest.raises(ValueError, match=r"'shares' are mixed on its support.*sample"):
+        found.interval(0.9)
+
+
+def trace_elbo(host):
+    """Of point estimates, where nothing is drawn."""
+    return __import__(f"{host.name}.infer", fromlist=["Trace_ELBO"]).Trace_ELBO()
+
+
+def test_foreign_parameters_are_refused(host):
+    known = regression("normal")
+    model = generalised(host, known)
+    with doubles(host):
+        x, y = host.array(known.x), host.array(known.y)
+        right = mean_field(host, weight=known.fitted())
+    first, *_ = right
+    cases = {
+        "params has 'other'; model and guide have": {"other": host.array(np.zeros(3))},
+        rf"parameter '{first}' has the shape \(2,\) in params, and \(3,\)": {
+            **right,
+            first: host.array(np.ones(2)),
+        },
+    }
+    for message, params in cases.items():
+        with doubles(host), pytest.raises(ValueError, match=message):
+            host.package.linear_response(model, host.package.DVIGuide(), x, y, params=params)
+    with pytest.raises(TypeError, match=r"a dictionary as of fit.*, got list"):
+        host.package.linear_response(model, host.package.DVIGuide(), x, y, params=[1])
