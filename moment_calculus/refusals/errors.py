@@ -59,6 +59,21 @@ class UnsupportedMoments(TypeError):
             feeds=self.feeds or feeds,
         )
 
+    def with_remedy(self, remedy: str) -> UnsupportedMoments:
+        """Return the same refusal with another remedy.
+
+        Args:
+            remedy: what helps where it arose.
+        """
+        return UnsupportedMoments(
+            self.cause,
+            sites=self.sites,
+            remedy=remedy,
+            operation=self.operation,
+            location=self.location,
+            feeds=self.feeds,
+        )
+
     def at_site(self, name: str, location: str = "") -> UnsupportedMoments:
         """Return the same refusal with the observed site that led to it, if it has none yet.
 

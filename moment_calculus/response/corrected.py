@@ -182,7 +182,7 @@ class CorrectedMoments:
         return self._solved.layout.slices[site], shape
 
     def _intervals(self, mass: float) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-        if not 0 < mass < 1:
+        if not isinstance(mass, int | float) or not 0 < mass < 1:
             raise ValueError(f"the mass of an interval is between 0 and 1, not {mass!r}")
         reach = float(ndtri((1 + mass) / 2))
         return {site: self._interval(site, reach) for site in self.sites}

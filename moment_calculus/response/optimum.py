@@ -54,7 +54,10 @@ def inverse_hessian(
     """
     loss, slope = objective.value_and_slope(place)
     if not (np.isfinite(loss) and np.isfinite(slope).all()):
-        raise NotAnOptimum(f"the loss is {loss} and its slope is not finite: {REMEDY}")
+        raise NotAnOptimum(
+            f"the loss is {loss:.6g}, or its slope is not finite: look for NaN among data and "
+            "parameters, and for observations outside their support"
+        )
     try:
         inverse = _inverse(objective, place, layout)
         (step,) = inverse.within(slope[None])

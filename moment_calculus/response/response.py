@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from moment_calculus.hosts.moments import Moments
+from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.response.corrected import CorrectedMoments
 from moment_calculus.response.functional import Functional
 from moment_calculus.response.problem import Perturbation, Quantities, Quantity
@@ -40,9 +41,13 @@ class Response(CorrectedMoments):
             :class:`Moments`, with the covariance over the trailing axis unless that were more than
             2²³ numbers; a dictionary or tuple of them if the function returns one of arrays.
 
+        Raises:
+            UnsupportedMoments: if moments do not propagate through the function: it may be taken of
+                draws.
+
         Source: Giordano, Broderick and Jordan 2018, section 3.
         """
-        asked = self._problem.quantities(of, args, named)
+        asked = self._asked(of, args, named)
         return asked.rebuilt(self._moments(asked, [len(shape) > 0 for shape in asked.shapes]))
 
     def predict(self, *args: Any, **named: Any) -> dict[str, Any]:
@@ -131,6 +136,14 @@ class Response(CorrectedMoments):
             by_site.setdefault(site, {})[parameter] = asked.rebuilt(parts)
         return by_site
 
+    def _asked(self, of: Quantity, args: tuple, named: dict[str, Any]) -> Quantities:
+        try:
+            return self._problem.quantities(of, args, named)
+        except UnsupportedMoments as refusal:
+            raise refusal.with_remedy(
+                "take the function of draws instead, which response.sample(...) gives"
+            ) from None
+
     def _changes(
         self, of: Quantity, args: tuple, named: dict[str, Any], perturbation: Perturbation
     ) -> tuple[Quantities, dict[Any, np.ndarray]]:
@@ -138,7 +151,7 @@ class Response(CorrectedMoments):
 
         Source: Giordano, Broderick and Jordan 2018, section 4.
         """
-        asked = self._problem.quantities(of, args, named)
+        asked = self._asked(of, args, named)
         self._solved.check_count(len(asked.functional.value), "this")
         found = [perturbation.along(rows) for rows in self._solved.rows(asked.functional)]
         return asked, {key: -np.concatenate([part[key] for part in found]) for key in found[0]}

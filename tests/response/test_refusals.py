@@ -247,3 +247,21 @@ def test_foreign_parameters_are_refused(host):
             host.package.linear_response(model, host.package.DVIGuide(), x, y, params=params)
     with pytest.raises(TypeError, match=r"a dictionary as of fit.*, got list"):
         host.package.linear_response(model, host.package.DVIGuide(), x, y, params=[1])
+
+
+def test_functions_that_moments_do_not_propagate_through_are_left_to_draws(host):
+    known = regression("normal")
+    sites = {"weight": known.fitted()}
+    found = response(host, generalised(host, known), known.x, known.y, sites=sites)
+    with pytest.raises(TypeError, match=r"response\.sample"):
+        found.moments(lambda sites: sites["weight"][0] / sites["weight"][1])
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        found.interval("weight")
+
+
+def test_data_that_are_no_numbers_are_not_sent_back_to_training(host):
+    known = regression("normal")
+    sites, y = {"weight": known.fitted()}, known.y.copy()
+    y[3] = np.nan
+    with pytest.raises((ValueError, TypeError), match="NaN"):
+        response(host, generalised(host, known), known.x, y, sites=sites)
