@@ -67,7 +67,8 @@ def test_hierarchies_by_mean_field_and_by_full_rank():
         response = linear_response(groups, guide, y)
         found.append(response.covariance())
         assert response.influence("mu").shape == (6, 4)
-        assert response.influence("mu", datum="groups").shape == (4,)
+        if make is DVIGuide:  # the others do not tell what a group adds
+            assert response.influence("mu", datum="groups").shape == (4,)
         sensitivity = response.prior_sensitivity("mu")
         assert {site: {*by} for site, by in sensitivity.items()} == {
             "mu": {"loc", "scale"},
@@ -100,5 +101,5 @@ def test_refusals():
     with pytest.raises(ValueError, match="params has 'b'"):
         linear_response(counts, guide, X, COUNTS, params={"b": torch.zeros(3)})
     params = {name: value[:2] if value.dim() else value for name, value in result.params.items()}
-    with pytest.raises(ValueError, match="has shape"):
+    with pytest.raises(ValueError, match="has the shape"):
         linear_response(counts, guide, X, COUNTS, params=params)
