@@ -54,9 +54,11 @@ def main() -> None:
     if not paths:
         parser.error(f"no posterior has {options.only!r} in its name")
     host = importlib.import_module(f"posteriordb_{options.backend}")
-    rows = {path.stem: _row(host, case(path), options) for path in paths}
-    if options.table:
-        options.table.write_text(table(rows))
+    rows = {}
+    for path in paths:
+        rows[path.stem] = _row(host, case(path), options)
+        if options.table:  # after each: a run takes half an hour
+            options.table.write_text(table(rows))
     if options.picture:
         picture(rows, options.picture)
 
