@@ -14,7 +14,6 @@ from moment_calculus.response.functional import Selected
 from moment_calculus.response.latents import Latent
 from moment_calculus.response.problem import Problem
 from moment_calculus.response.solved import Solved
-from moment_calculus.response.solvers.products import Products
 from moment_calculus.response.summary import table
 
 
@@ -32,7 +31,7 @@ class CorrectedMoments:
     def __init__(self, problem: Problem, tolerance: float) -> None:
         self._problem, self._solved = problem, Solved(problem, tolerance)
         self._variances = self._known_variances()
-        if not isinstance(self._solved.inverse, Products):
+        if not self._solved.inverse.is_iterative:
             _warn_of(self._narrower())
 
     @property
@@ -162,7 +161,7 @@ class CorrectedMoments:
             self._solved.check_count(latent.loc.size, f"site '{site}'")
             found = self._solved.variances(self._solved.locations, part)
             self._variances[site] = found.reshape(latent.loc.shape)
-            ratios = self._ratios(site) if isinstance(self._solved.inverse, Products) else None
+            ratios = self._ratios(site) if self._solved.inverse.is_iterative else None
             if ratios is not None:
                 _warn_of({site: ratios})
         return self._variances[site]

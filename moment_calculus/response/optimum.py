@@ -23,7 +23,13 @@ REMEDY = 'train it further by fit(..., method="newton"), in double precision by 
 
 
 class InverseHessian(Protocol):
-    """H⁻¹ at the optimum."""
+    """H⁻¹ at the optimum.
+
+    Args:
+        is_iterative: whether every row takes a solution by iterations of its own.
+    """
+
+    is_iterative: bool
 
     def solve(self, rows: np.ndarray) -> np.ndarray:
         """Rows times H⁻¹, [k, n]."""

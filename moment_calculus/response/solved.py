@@ -128,7 +128,7 @@ class Solved:
         Raises:
             ValueError: with the remedy.
         """
-        if count > SOLUTIONS and self.inverse.diagonal() is None:
+        if count > SOLUTIONS and self.inverse.is_iterative:
             raise ValueError(
                 f"{what} has {count} elements, and each takes a solution by conjugate gradients: "
                 "ask for the moments of a function of some of them, response.moments(lambda "

@@ -35,12 +35,18 @@ class Weighting(Messenger):
             if self.plates is not None:
                 self.plates.latent(msg["name"], plates)
             if self.kl_weight is not None:
-                _scale(msg, self.kl_weight)
+                scale_by(msg, self.kl_weight)
         elif self.plates is not None:
             factor = self.plates.factor(msg["name"], msg["scale"], plates, self.batch)
             if factor != 1:
-                _scale(msg, factor)
+                scale_by(msg, factor)
 
 
-def _scale(msg: Any, factor: Any) -> None:
+def scale_by(msg: Any, factor: Any) -> None:
+    """Multiply the scale of a site, which may be None for one.
+
+    Args:
+        msg: of the site, on its way.
+        factor: number or array.
+    """
     msg["scale"] = factor if msg["scale"] is None else msg["scale"] * factor

@@ -109,7 +109,7 @@ def predicted_in(traces: Traces) -> dict[str, dict]:
     return {
         name: site
         for name, site in traces.model.items()
-        if name not in traces.guide and not _is_factor(site)
+        if name not in traces.guide and not is_factor(site)
     }
 
 
@@ -117,8 +117,12 @@ def _is_observation(site: dict) -> bool:
     return site["type"] == "sample" and not (site["infer"] or {}).get(UNDRAWN)
 
 
-def _is_factor(site: dict) -> bool:
-    """Whether a site is a ``numpyro.factor``: there is nothing to predict."""
+def is_factor(site: dict) -> bool:
+    """Whether a site is a ``numpyro.factor``: there is nothing to predict.
+
+    Args:
+        site: of a trace.
+    """
     return site["type"] == "sample" and isinstance(without_wrappers(site["fn"]), dist.Unit)
 
 

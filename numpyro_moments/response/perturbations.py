@@ -18,8 +18,10 @@ from guides.numpyro.supports import is_latent
 from moment_calculus.response.data import Data
 from numpyro_moments.evaluation.precision import Precision
 from numpyro_moments.fitting.objective import FlatLoss
-from numpyro_moments.likelihoods.derived import copied
+from numpyro_moments.fitting.weighting import scale_by
+from numpyro_moments.prediction.predict import is_factor
 from numpyro_moments.sites.posteriors import without_wrappers
+from numpyro_moments.sites.transformed import WRAPPERS
 
 Changed = tuple[Callable, Callable]  # model and guide
 Change = tuple[Any, Callable[[Callable, Callable, Any], Changed]]  # zeros, and what they change
@@ -78,44 +80,37 @@ def data_weights(sites: Mapping[str, dict], guide: Mapping[str, dict], datum: st
         guide: of the guide.
         datum: a plate whose elements are the data; None for all around every observation.
     """
-    data = Data.of(sites, lambda site: type(without_wrappers(site["fn"])).__name__ == "Unit", datum)
-
+    data = Data.of(sites, is_factor, datum)
     data.check_guide(guide)
 
     def changed(model: Callable, guide: Callable, numbers: Any) -> Changed:
-        weights = _Weights(data, 1 + numbers[None])
-        return _Weighted(model, weights), _Weighted(guide, weights) if data.local else guide
+        weights = 1 + numbers[None]
+        weighted = _Weighted(model, data, weights)
+        return weighted, _Weighted(guide, data, weights) if data.local else guide
 
     return {None: jnp.zeros(data.shape)}, changed
 
 
-class _Weights:
-    """Weights of the data, the same array for all sites of a shape.
+class _Weighted(Messenger):
+    """Weighs what is observed, and the latent sites that belong to a datum.
 
     Args:
+        fn: model or guide.
         data: what a datum is.
         weights: of the data.
     """
 
-    def __init__(self, data: Data, weights: jax.Array) -> None:
-        self.data, self.weights = data, weights
-        self._shaped: dict[tuple[int, ...], jax.Array] = {}
-
-    def of(self, msg: Any) -> jax.Array | None:
-        shape = self.data.weight_shape(msg["name"], msg)
-        if shape is None:
-            return None
-        return self._shaped.setdefault(shape, self.weights.reshape(shape))
-
-
-class _Weighted(Messenger):
-    def __init__(self, fn: Callable, weights: _Weights) -> None:
+    def __init__(self, fn: Callable, data: Data, weights: jax.Array) -> None:
         super().__init__(fn)
-        self.weights = weights
+        self.data, self.weights = data, weights
 
     def process_message(self, msg: Any) -> None:
-        if msg["type"] == "sample" and (weights := self.weights.of(msg)) is not None:
-            msg["scale"] = weights if msg["scale"] is None else msg["scale"] * weights
+        """Scale a site."""
+        if msg["type"] != "sample":
+            return
+        shape = self.data.weight_shape(msg["name"], msg)
+        if shape is not None:
+            scale_by(msg, self.weights.reshape(shape))
 
 
 def prior_shifts(
@@ -180,13 +175,9 @@ def _given(base: Any) -> dict[str, Any]:
 
 def _shifted(fn: Any, numbers: Mapping[str, Any]) -> Any:
     """A prior with other parameters inside its masks, expansions and independent dimensions."""
-    base = without_wrappers(fn)
-    if base is not fn:
-        new = copied(fn)
-        outer = new
-        while without_wrappers(outer.base_dist) is not outer.base_dist:
-            outer = outer.base_dist
-        outer.base_dist = _shifted(base, numbers)
+    if isinstance(fn, WRAPPERS):
+        new = copy.copy(fn)
+        new.base_dist = _shifted(fn.base_dist, numbers)
         return new
-    moved = {name: part + numbers.get(name, 0) for name, part in _given(base).items()}
-    return type(base)(**moved, validate_args=False)
+    moved = {name: part + numbers.get(name, 0) for name, part in _given(fn).items()}
+    return type(fn)(**moved, validate_args=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import jax
@@ -17,6 +17,7 @@ from guides.numpyro.supports import is_latent
 from moment_calculus.hosts.stored import flattened
 from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.optimisation.rounds import Objective
+from moment_calculus.response.data import plates_of
 from moment_calculus.response.latents import Latent, Leaf
 from moment_calculus.response.problem import Perturbation, Quantities, Quantity
 from moment_calculus.response.wording import (
@@ -143,7 +144,7 @@ class NumPyroProblem:
                 return to_support(points)
 
         batch = len(site["fn"].batch_shape)
-        plates = {frame.name: batch + frame.dim for frame in site["cond_indep_stack"]}
+        plates = {name: batch + axis for name, (axis, _) in plates_of(site).items()}
         return Latent(
             site["name"],
             np.asarray(loc, np.float64),
@@ -203,14 +204,10 @@ class NumPyroProblem:
 
     def quantities(self, of: Quantity, args: tuple, named: Mapping[str, Any]) -> Quantities:
         """Expectations of sites, or of a function of sites."""
-        args, named = (args, named) if args or named else (self.data, self.named)
         with self.precision():
-            return expectations(
-                of, self.svi.model, partial(self._told, args, named), self._flat, self.precision
-            )
-
-    def _told(self, args: tuple, named: Mapping[str, Any], model: Callable, flat: jax.Array) -> Any:
-        return self.traces(flat, model, args, named)
+            args, named = self._arguments(args, named)
+            told = lambda model, flat: self.traces(flat, model, args, named)  # noqa: E731
+            return expectations(of, self.svi.model, told, self._flat, self.precision)
 
     def predictive(self, args: tuple, named: Mapping[str, Any]) -> Predictive:
         """What the model observes with other arguments.
@@ -229,6 +226,15 @@ class NumPyroProblem:
 
     def weights_of_data(self, datum: str | None) -> Perturbation:
         """The weights of the data."""
+        if datum not in self._weights:  # compiled once, for influence and jackknife
+            self._weights[datum] = self._weights_of(datum)
+        return self._weights[datum]
+
+    @cached_property
+    def _weights(self) -> dict[str | None, Perturbation]:
+        return {}
+
+    def _weights_of(self, datum: str | None) -> Perturbation:
         with self.precision():
             traces = self.traces(self._flat, None, self.data, self.named)
             sites = traces.guide.items()

@@ -16,6 +16,7 @@ from torch.distributions import biject_to
 from moment_calculus.hosts.wording import not_in_guide
 from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.optimisation.rounds import Objective
+from moment_calculus.response.data import plates_of
 from moment_calculus.response.latents import Latent, Leaf
 from moment_calculus.response.problem import Perturbation, Quantities, Quantity
 from moment_calculus.response.wording import WITHOUT_NOISE, not_gaussian
@@ -104,9 +105,7 @@ class PyroProblem:
                 return to_support(points).detach()
 
         batch = len(site["fn"].batch_shape)
-        plates = {
-            frame.name: batch + frame.dim for frame in site["cond_indep_stack"] if frame.vectorized
-        }
+        plates = {name: batch + axis for name, (axis, _) in plates_of(site).items()}
         return Latent(
             site["name"],
             as_array(loc).reshape(tuple(loc.shape)),

@@ -2,32 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
 import warnings
 
 import jax
 import numpy as np
 import torch
 
+from pyro_moments.fitting.precision import double_precision
 from tests.fitting.models import HOSTS, fresh
 from tests.response.oracle import NOISE
 
 __all__ = ["HOSTS", "doubles", "fresh", "generalised", "mean_field", "response"]
 
 
-@contextlib.contextmanager
 def doubles(host):
     """Double precision in a host."""
-    if host.name == "numpyro":
-        with jax.enable_x64(True):
-            yield
-        return
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(before)
+    return jax.enable_x64(True) if host.name == "numpyro" else double_precision()
 
 
 def generalised(host, regression):

@@ -65,6 +65,8 @@ class Arrow:
         Indefinite: if a direction has negative curvature.
     """
 
+    is_iterative = False
+
     def __init__(
         self, blocks: np.ndarray, sides: np.ndarray, corner: np.ndarray, partition: Partition
     ) -> None:

@@ -27,6 +27,8 @@ class Dense:
         Indefinite: if a direction has negative curvature.
     """
 
+    is_iterative = False
+
     def __init__(self, matrix: np.ndarray, precision: float) -> None:
         diagonal = np.diagonal(matrix)
         self._units = 1 / np.sqrt(np.where(diagonal > 0, diagonal, 1))

@@ -24,6 +24,8 @@ class Products:
         precision: rounding unit of the products, relative.
     """
 
+    is_iterative = True
+
     def __init__(
         self, product: Callable[[np.ndarray], np.ndarray], units: np.ndarray, precision: float
     ) -> None:
