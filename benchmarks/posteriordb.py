@@ -56,6 +56,7 @@ def main() -> None:
     host = importlib.import_module(f"posteriordb_{options.backend}")
     rows = {}
     for path in paths:
+        host.forget()
         rows[path.stem] = _row(host, case(path), options)
         if options.table:  # after each: a run takes half an hour
             options.table.write_text(table(rows))

@@ -18,6 +18,11 @@ jax.config.update("jax_cpu_enable_async_dispatch", False)
 __all__ = ["HOST", "automatic", "fitted", "mean_field", "nuts", "responded"]
 
 
+def forget() -> None:
+    """Drop compiled programs: those of all posteriors are more than a process may map."""
+    jax.clear_caches()
+
+
 def fitted(make: Callable[[], Callable]) -> tuple[Any, ...]:
     """Model, guide and fit, by Newton's method."""
     with jax.enable_x64(True):

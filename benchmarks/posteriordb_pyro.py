@@ -17,6 +17,10 @@ from pyro_moments import DVIGuide, fit
 __all__ = ["HOST", "automatic", "fitted", "mean_field", "nuts", "responded"]
 
 
+def forget() -> None:
+    """Nothing is kept from one posterior to the next."""
+
+
 def fitted(make: Callable[[], Callable]) -> tuple[Any, ...]:
     """Model, guide and fit, by Newton's method."""
     _start()

@@ -66,3 +66,13 @@ def contract(matrix: Array, covariance: Array) -> Array:
 def positive_part(array: Array) -> Array:
     """Elementwise maximum with zero, for variances that rounding pushed below it."""
     return namespace(array).clip(array, min=0.0)
+
+
+def standard_deviation(variance: Array) -> Array:
+    """Square root with a finite derivative, zero, where the variance is.
+
+    Args:
+        variance: not negative.
+    """
+    xp = namespace(variance)
+    return xp.sqrt(xp.clip(variance, min=float(xp.finfo(variance.dtype).tiny)))

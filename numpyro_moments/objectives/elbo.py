@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-from numpyro import handlers
-from numpyro.infer.elbo import ELBO
 
 from moment_calculus.hosts.docstrings import OBJECTIVE_OPTIONS, SITE_TERMS, documented
 from moment_calculus.hosts.wording import not_in_guide
-from moment_calculus.numerics.rulebook import RuleBook, check_draws
-from moment_calculus.rulebooks import propagation_of
-from numpyro_moments.diagnosis import diagnosed, explain_infinite_loss
-from numpyro_moments.sites.binding import bind
+from numpyro_moments.diagnosis import explain_infinite_loss
+from numpyro_moments.objectives.base import Objective, Program
 from numpyro_moments.sites.latent import auxiliary_term, latent_term
 from numpyro_moments.sites.observed import observed_term
-from numpyro_moments.sites.traces import Traces, moment_traces
+from numpyro_moments.sites.traces import Traces
 
 
 @documented("NumPyro", terms=SITE_TERMS, options=OBJECTIVE_OPTIONS)
-class DeterministicELBO(ELBO):
+class DeterministicELBO(Objective):
     """ELBO by analytic moment propagation: no samples, no gradient noise.
 
     {terms}
@@ -50,25 +47,9 @@ class DeterministicELBO(ELBO):
         >>> elbo = DeterministicELBO(covariance="diagonal")
     """
 
-    def __init__(
-        self,
-        *,
-        covariance: str = "full",
-        rules: str | RuleBook = "exact",
-        categorical: str = "delta",
-        categorical_draws: int = 1,
-        sample_sites: Collection[str] = (),
-        num_particles: int = 1,
-        memory_limit: float | None = None,
-        sum_sites: bool = True,
-        **options: Any,
-    ) -> None:
-        check_draws(sample_sites, num_particles)
-        super().__init__(num_particles=num_particles, **options)
-        self.propagation = propagation_of(
-            covariance, rules, categorical, memory_limit, categorical_draws
-        )
-        self.sample_sites, self.sum_sites = frozenset(sample_sites), sum_sites
+    def __init__(self, *, sum_sites: bool = True, **options: Any) -> None:
+        super().__init__(**options)
+        self.sum_sites = sum_sites
 
     def loss_with_mutable_state(
         self,
@@ -92,42 +73,17 @@ class DeterministicELBO(ELBO):
         Returns:
             Dictionary with ``"loss"``, and ``"mutable_state"`` (None if there is none).
         """
-        bind(guide, model)
-
-        def once(key: Any) -> tuple[dict, dict | None]:
-            return self._terms(key, param_map, model, guide, args, kwargs)
-
-        if self.num_particles == 1:
-            terms, mutable = once(rng_key)
-        else:
-            keys = jax.random.split(rng_key, self.num_particles)
-            drawn, states = self.vectorize_particles_fn(once, keys)
-            terms = jax.tree.map(lambda term: jnp.mean(term, axis=0), drawn)
-            mutable = jax.tree.map(lambda state: state[-1], states)
-        losses = {name: -term for name, term in terms.items()}
+        program = Program(model, guide, args, kwargs, param_map)
+        drawn, mutable = self.particles(rng_key, program, partial(self._terms, program))
+        losses = {name: -jnp.mean(term) for name, term in drawn.items()}
         loss = sum(losses.values(), start=jnp.zeros(())) if self.sum_sites else losses
-        return {"loss": loss, "mutable_state": mutable or None}
+        return {"loss": loss, "mutable_state": mutable}
 
-    def _terms(
-        self, key: Any, parameters: dict, model: Callable, guide: Callable, args: Any, kwargs: Any
-    ) -> tuple[dict[str, Any], dict[str, Any]]:
-        trace_key, draw_key = jax.random.split(key)
-        with diagnosed(model, args, kwargs):
-            traces = moment_traces(
-                model,
-                guide,
-                args,
-                kwargs,
-                parameters,
-                trace_key,
-                self.propagation,
-                self.sample_sites,
-            )
-        with handlers.seed(rng_seed=draw_key):  # logits are drawn where categorical="sample"
-            terms = elbo_terms(traces)
+    def _terms(self, program: Program, traces: Traces) -> dict[str, Any]:
+        terms = elbo_terms(traces)
         if any(_is_infinite(term) for term in terms.values()):
-            explain_infinite_loss(traces.model, model, args, kwargs)
-        return terms, traces.mutable
+            explain_infinite_loss(traces.model, program.model, program.args, program.kwargs)
+        return terms
 
 
 def _is_infinite(term: Any) -> bool:
@@ -145,7 +101,18 @@ def elbo_terms(traces: Traces) -> dict[str, Any]:
     for name, site in traces.model.items():
         if site["type"] == "sample" and site["is_observed"]:
             terms[name] = observed_term(name, site)
-        elif site["type"] == "sample":
+    return terms | latent_terms(traces)
+
+
+def latent_terms(traces: Traces) -> dict[str, Any]:
+    """What each latent site contributes, as scalars by name.
+
+    Args:
+        traces: of model and guide.
+    """
+    terms = {}
+    for name, site in traces.model.items():
+        if site["type"] == "sample" and not site["is_observed"]:
             terms[name] = latent_term(name, site, _guide_site(name, traces.guide))
     for name, site in traces.guide.items():
         if site["type"] == "sample" and name not in traces.model:

@@ -54,6 +54,16 @@ def latent_term(name: str, site: Site, guide_site: Site) -> jax.Array:
     Raises:
         UnsupportedMoments: if there is no rule for the prior; the message names the site.
     """
+    try:
+        return _term(name, site, guide_site)
+    except UnsupportedMoments:
+        if "undrawn" not in site:
+            raise
+    value = {"value": site["undrawn"].draw()}  # what is not known in closed form is estimated
+    return _term(name, {**site, **value}, {**guide_site, **value})
+
+
+def _term(name: str, site: Site, guide_site: Site) -> jax.Array:
     same = _same(site["scale"], guide_site["scale"])
     if same and (divergence := _gaussian_kl(site, guide_site)) is not None:
         return -scaled_sum(divergence, site)

@@ -10,7 +10,7 @@ from numpyro_moments.sites.latent import Site, scaled_sum
 
 
 def observed_term(name: str, site: Site) -> jax.Array:
-    """E_q[log p] of one observed site, with its scale and mask.
+    """E_q[log p] of one observed site, with its scale and mask; its log-density where it is drawn.
 
     Args:
         name: the site.
@@ -20,6 +20,8 @@ def observed_term(name: str, site: Site) -> jax.Array:
         UnsupportedMoments: if there is no rule, or the shapes of observations and distribution do
             not fit; the message names the site.
     """
+    if "log_prob" in site:
+        return scaled_sum(site["log_prob"], site)
     try:
         log_prob = evaluate(name, site["fn"], site["value"])
     except UnsupportedMoments as refusal:

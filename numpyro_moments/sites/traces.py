@@ -19,6 +19,7 @@ from numpyro.util import _validate_model, check_model_guide_match
 
 from moment_calculus.hosts.wording import unknown_sample_sites
 from moment_calculus.numerics.rulebook import Propagation
+from moment_calculus.objectives.data import Plate
 from moment_calculus.refusals.errors import UnsupportedMoments
 from numpyro_moments.evaluation.interpreter import Interpreter
 from numpyro_moments.likelihoods.derived import stripped
@@ -45,6 +46,25 @@ class Traces:
     model: dict[str, dict]
     guide: dict[str, dict]
     mutable: dict[str, Any]
+
+    @classmethod
+    def of(cls, guide: dict[str, dict], model: dict[str, dict]) -> Traces:
+        """Take the mutable sites apart from the others.
+
+        Args:
+            guide: the sites of the guide by name.
+            model: those of the model.
+        """
+        mutable = {
+            name: site["value"]
+            for name, site in {**guide, **model}.items()
+            if site["type"] == "mutable"
+        }
+        kept = (
+            {name: site for name, site in sites.items() if site["type"] != "mutable"}
+            for sites in (model, guide)
+        )
+        return cls(*kept, mutable)
 
 
 class _Observables(Messenger):
@@ -99,7 +119,7 @@ def moment_traces(
 
     def program(*keys: Any) -> Any:
         messengers = partial(MomentMessenger, sample_sites=sample_sites), _observing(predicting)
-        traces = _host_traces(model, guide, traced, parameters, keys, *messengers)
+        traces = host_traces(model, guide, traced, parameters, keys, *messengers)
         details.update(zip(("guide", "model"), traces, strict=True))
         return [{name: _dynamic(site) for name, site in trace.items()} for trace in traces]
 
@@ -114,18 +134,10 @@ def moment_traces(
     )
     if sample_sites:
         _check_known(sample_sites, guide_sites)
-    return Traces(
-        {name: site for name, site in model_sites.items() if site["type"] != "mutable"},
-        {name: site for name, site in guide_sites.items() if site["type"] != "mutable"},
-        {
-            name: site["value"]
-            for name, site in {**guide_sites, **model_sites}.items()
-            if site["type"] == "mutable"
-        },
-    )
+    return Traces.of(guide_sites, model_sites)
 
 
-def _host_traces(
+def host_traces(
     model: Callable | None,
     guide: Callable,
     traced: Callable[[Callable], dict],
@@ -134,7 +146,17 @@ def _host_traces(
     guide_messenger: Callable,
     model_messenger: Callable,
 ) -> tuple[dict, dict]:
-    """The guide's and the model's trace, as NumPyro's ``Trace_ELBO`` makes them."""
+    """The guide's and the model's trace, as NumPyro's ``Trace_ELBO`` makes them.
+
+    Args:
+        model: NumPyro model; None for the guide alone.
+        guide: NumPyro guide.
+        traced: makes the trace of a program.
+        parameters: values of the ``param`` and ``mutable`` sites by name.
+        keys: of the model and of the guide.
+        guide_messenger: the outermost handler of the guide.
+        model_messenger: that of the model.
+    """
     model_key, guide_key = keys
     seeded = handlers.substitute(handlers.seed(guide, guide_key), data=parameters)
     guide_trace = traced(guide_messenger(seeded))
@@ -149,9 +171,35 @@ def _host_traces(
     return _kept(guide_trace), _kept(model_trace)
 
 
+def observed_plates(model: dict[str, dict]) -> dict[str, tuple[Plate, ...]]:
+    """The plates around each observed site.
+
+    Args:
+        model: the sites of the model by name.
+    """
+    return {
+        name: site["plates"]
+        for name, site in model.items()
+        if site["type"] == "sample" and site["is_observed"]
+    }
+
+
 def _kept(trace: dict) -> dict:
     kinds = ("sample", "deterministic", "mutable")
-    return {name: site for name, site in trace.items() if site["type"] in kinds}
+    sizes = {name: site["args"][0] for name, site in trace.items() if site["type"] == "plate"}
+    return {
+        name: {**site, "plates": _plates(site, sizes)}
+        for name, site in trace.items()
+        if site["type"] in kinds
+    }
+
+
+def _plates(site: dict, sizes: dict[str, int]) -> tuple[Plate, ...]:
+    """The plates around a site, of which the trace knows the full sizes."""
+    return tuple(
+        Plate(frame.name, frame.dim, sizes.get(frame.name, frame.size) / frame.size)
+        for frame in site.get("cond_indep_stack", ())
+    )
 
 
 def _dynamic(site: dict) -> dict:

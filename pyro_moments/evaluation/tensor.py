@@ -19,7 +19,7 @@ from pyro_moments.evaluation.user_line import user_line
 from pyro_moments.rules.mean_check import MeanCheck
 from pyro_moments.rules.table import IN_PLACE, RULES, VIEWS
 
-_METADATA = {
+METADATA = {
     getattr(torch.Tensor, name).__get__
     for name in "shape dtype device ndim layout requires_grad is_leaf grad_fn grad is_nested "
     "is_sparse is_quantized is_meta is_cuda is_cpu is_mps names _base".split()
@@ -29,7 +29,7 @@ _METADATA = {
     for name in "size dim ndimension numel nelement __len__ is_floating_point is_complex "
     "stride is_contiguous element_size storage_offset __hash__ get_device".split()
 }
-_METADATA |= {torch.is_floating_point, torch.is_complex, torch.numel}
+METADATA |= {torch.is_floating_point, torch.is_complex, torch.numel}
 
 
 class Storage:
@@ -76,7 +76,7 @@ class MomentTensor(torch.Tensor):
         cls, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None
     ) -> Any:
         """Look the function up in the rule table; refuse what has no rule."""
-        if func in _METADATA:
+        if func in METADATA:
             with torch._C.DisableTorchFunctionSubclass():
                 return func(*args, **(kwargs or {}))
         return _call_rule(func, args, kwargs or {})

@@ -3,29 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
 from typing import Any
 
 import torch
-from pyro.infer.elbo import ELBO
 from pyro.infer.util import is_validation_enabled, torch_item
 from pyro.poutine import Trace
-from pyro.util import check_model_guide_match, warn_if_inf, warn_if_nan
 
 from moment_calculus.hosts.docstrings import OBJECTIVE_OPTIONS, SITE_TERMS, documented
-from moment_calculus.numerics.rulebook import RuleBook, check_draws
-from moment_calculus.rulebooks import propagation_of
-from pyro_moments.compiled.compiled import CompiledLoss
 from pyro_moments.diagnosis import explain_infinite_loss
-from pyro_moments.evaluation.precision import full_precision
-from pyro_moments.sites.binding import bind
+from pyro_moments.objectives.base import Objective
+from pyro_moments.objectives.particles import Program
 from pyro_moments.sites.latent import auxiliary_term, latent_term
-from pyro_moments.sites.observed import observed_term
-from pyro_moments.sites.traces import moment_traces
+from pyro_moments.sites.observed import is_latent, is_observation, observed_term
 
 
 @documented("Pyro", terms=SITE_TERMS, options=OBJECTIVE_OPTIONS)
-class DeterministicELBO(ELBO):
+class DeterministicELBO(Objective):
     """ELBO by analytic moment propagation: no samples, no gradient noise.
 
     {terms}
@@ -66,107 +59,35 @@ class DeterministicELBO(ELBO):
         >>> elbo = DeterministicELBO(covariance="diagonal")
     """
 
-    def __init__(
-        self,
-        *,
-        covariance: str = "full",
-        rules: str | RuleBook = "exact",
-        categorical: str = "delta",
-        categorical_draws: int = 1,
-        sample_sites: Collection[str] = (),
-        num_particles: int = 1,
-        memory_limit: float | None = None,
-        compiled: bool = False,
-        **options: Any,
-    ) -> None:
-        check_draws(sample_sites, num_particles)
-        _check_options(options)
-        super().__init__(num_particles=num_particles, **options)
-        self.propagation = propagation_of(
-            covariance, rules, categorical, memory_limit, categorical_draws
-        )
-        self.sample_sites = frozenset(sample_sites)
-        self.compiled = CompiledLoss(self._eager, self._settings) if compiled else None
-
-    def _settings(self) -> tuple:
-        return self.propagation, self.sample_sites, self.num_particles
-
-    def _get_trace(self, model: Any, guide: Any, args: tuple, kwargs: dict) -> tuple[Trace, Trace]:
-        bind(guide, model)
-        propagation, sampled = self.propagation, self.sample_sites
-        traces = moment_traces(model, guide, args, kwargs, propagation, sampled)
-        if is_validation_enabled():
-            check_model_guide_match(*traces, self.max_plate_nesting)
-        return traces
-
-    def differentiable_loss(self, model: Any, guide: Any, *args: Any, **kwargs: Any) -> Any:
-        """Negative ELBO as a tensor that can be differentiated.
-
-        Args:
-            model: Pyro model.
-            guide: Pyro guide; one without a model is bound to ``model``.
-            *args: passed to both.
-            **kwargs: passed to both.
-        """
-        if self.compiled is not None:
-            return self.compiled.differentiable(model, guide, args, kwargs)
-        return self._eager(model, guide, *args, **kwargs)
-
     def _eager(self, model: Any, guide: Any, *args: Any, **kwargs: Any) -> Any:
+        terms = self._site_terms(model, guide, args, kwargs)
         total: Any = 0.0
-        for model_trace, guide_trace in self._get_traces(model, guide, args, kwargs):
-            with full_precision():
-                total = total + _elbo(model_trace, guide_trace)
-        if is_validation_enabled() and not math.isfinite(torch_item(total)):
-            explain_infinite_loss(model_trace.nodes, model, args, kwargs)
-        return -total / self.num_particles
+        for term in terms.values():
+            total = total + term
+        return -total
+
+    def _site_terms(self, model: Any, guide: Any, args: tuple, kwargs: dict) -> dict[str, Any]:
+        def consume(model_trace: Trace, guide_trace: Trace) -> dict[str, torch.Tensor]:
+            last.append(model_trace)
+            return elbo_terms(model_trace, guide_trace)
+
+        last: list[Trace] = []
+        program = Program(model, guide, args, kwargs, None, latent_sum)
+        found = self.particles(program, consume)
+        terms = {name: term.mean(0) for name, term in found.items()}
+        if is_validation_enabled() and not all(map(_is_finite, terms.values())):
+            explain_infinite_loss(last[-1].nodes, model, args, kwargs)
+        return terms
 
     def site_terms(self, model: Any, guide: Any, *args: Any, **kwargs: Any) -> dict[str, float]:
         """What each site contributes to the ELBO; arguments as in :meth:`differentiable_loss`."""
-        totals: dict[str, float] = {}
         with torch.no_grad():
-            for traces in self._get_traces(model, guide, args, kwargs):
-                with full_precision():
-                    for name, term in elbo_terms(*traces).items():
-                        totals[name] = totals.get(name, 0.0) + torch_item(term)
-        return {name: total / self.num_particles for name, total in totals.items()}
-
-    def loss(self, model: Any, guide: Any, *args: Any, **kwargs: Any) -> float:
-        """Negative ELBO as a number; arguments as in :meth:`differentiable_loss`."""
-        with torch.no_grad():
-            return torch_item(self.differentiable_loss(model, guide, *args, **kwargs))
-
-    def loss_and_grads(self, model: Any, guide: Any, *args: Any, **kwargs: Any) -> float:
-        """Negative ELBO as a number, its gradients left in the parameters' ``grad``."""
-        loss = None
-        if self.compiled is not None:
-            loss = self.compiled.with_gradients(model, guide, args, kwargs)
-        if loss is None:
-            loss = self._eager(model, guide, *args, **kwargs)
-            if getattr(loss, "requires_grad", False):
-                with full_precision():
-                    loss.backward(retain_graph=self.retain_graph)
-        value = torch_item(loss)
-        if self.compiled is not None and not math.isfinite(value) and is_validation_enabled():
-            self._eager(model, guide, *args, **kwargs)  # which names the cause
-        warn_if_nan(value, "loss")
-        warn_if_inf(value, "loss")
-        return value
+            terms = self._site_terms(model, guide, args, kwargs)
+            return {name: torch_item(term) for name, term in terms.items()}
 
 
-def _check_options(options: dict[str, Any]) -> None:
-    if options.get("vectorize_particles"):
-        raise ValueError(
-            "vectorize_particles=True is not supported: without sample_sites one pass is exact, "
-            "with them the num_particles draws are looped over"
-        )
-
-
-def _elbo(model_trace: Trace, guide_trace: Trace) -> Any:
-    total: Any = 0.0
-    for term in elbo_terms(model_trace, guide_trace).values():
-        total = total + term
-    return total
+def _is_finite(term: torch.Tensor) -> bool:
+    return math.isfinite(torch_item(term))
 
 
 def elbo_terms(model_trace: Trace, guide_trace: Trace) -> dict[str, Any]:
@@ -176,15 +97,33 @@ def elbo_terms(model_trace: Trace, guide_trace: Trace) -> dict[str, Any]:
         model_trace: of the model, with moments for the latent sites.
         guide_trace: of the guide, likewise.
     """
-    terms = {}
-    for name, site in model_trace.nodes.items():
-        if site["type"] != "sample" or (site["infer"] or {}).get("_deterministic"):
-            continue  # deterministic sites are recorded as observed, and contribute nothing
-        if site["is_observed"]:
-            terms[name] = observed_term(name, site)
-        else:
-            terms[name] = latent_term(name, site, guide_trace)
+    observed = {
+        name: observed_term(name, site)
+        for name, site in model_trace.nodes.items()
+        if is_observation(site)
+    }
+    return observed | latent_terms(model_trace, guide_trace)
+
+
+def latent_terms(model_trace: Trace, guide_trace: Trace) -> dict[str, Any]:
+    """What each latent site contributes, as scalars by name.
+
+    Args:
+        model_trace: of the model.
+        guide_trace: of the guide.
+    """
+    terms = {
+        name: latent_term(name, site, guide_trace)
+        for name, site in model_trace.nodes.items()
+        if is_latent(site)
+    }
     for name, site in guide_trace.nodes.items():
         if site["type"] == "sample" and name not in model_trace.nodes:
             terms[name] = auxiliary_term(site)
     return terms
+
+
+def latent_sum(model_trace: Trace, guide_trace: Trace) -> torch.Tensor:
+    """What all latent sites contribute; arguments as of :func:`latent_terms`."""
+    terms = latent_terms(model_trace, guide_trace).values()
+    return torch.stack(list(terms)).sum() if terms else torch.zeros(())

@@ -44,6 +44,16 @@ def latent_term(name: str, site: Any, guide_trace: Trace) -> torch.Tensor:
         UnsupportedMoments: if the guide has no such site, or its posterior has no moments.
     """
     guide_site = _guide_site(name, guide_trace)
+    try:
+        return _term(name, site, guide_site)
+    except UnsupportedMoments:
+        if site.get("undrawn") is None:
+            raise
+    value = {"value": site["undrawn"].draw()}  # what is not known in closed form is estimated
+    return _term(name, {**site, **value}, {**guide_site, **value})
+
+
+def _term(name: str, site: Any, guide_site: Any) -> torch.Tensor:
     same = site["mask"] is guide_site["mask"] and _same(site["scale"], guide_site["scale"])
     if same and (divergence := _gaussian_kl(site, guide_site)) is not None:
         return -scaled_sum(divergence, site)

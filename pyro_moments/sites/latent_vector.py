@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -32,6 +32,14 @@ class Part(NamedTuple):
     start: int
     shape: torch.Size
     event_dim: int
+
+    def of(self, vector: torch.Tensor) -> torch.Tensor:
+        """The share of this site.
+
+        Args:
+            vector: of the shape of the latent vector.
+        """
+        return vector[..., self.start : self.start + self.shape.numel()].reshape(self.shape)
 
 
 def modules_of(guide: Any) -> Iterable[torch.nn.Module]:
@@ -79,22 +87,19 @@ class LatentVector:
     Args:
         fn: distribution of the vector, a Normal with independent components.
         parts: the sites that it holds.
-        sampled: names of the sites that are drawn by reparameterisation.
-        propagation: how randomness flows from the others.
+        value: gives a part its value, from its location and scale.
     """
 
     def __init__(
         self,
         fn: Any,
         parts: tuple[Part, ...],
-        sampled: Collection[str],
-        propagation: Propagation,
+        value: Callable[[Part, torch.Tensor, torch.Tensor], torch.Tensor],
     ) -> None:
         normal: Any = gaussian_base(fn)[0]
         self.shape = fn.batch_shape + fn.event_shape
-        self.loc, self.scale = (p.expand(self.shape) for p in (normal.loc, normal.scale))
-        self.propagation = propagation
-        self._values = {part.start: self._value(part, part.name in sampled) for part in parts}
+        whole = [p.expand(self.shape) for p in (normal.loc, normal.scale)]
+        self._values = {part.start: value(part, *map(part.of, whole)) for part in parts}
 
     def size(self, dim: int) -> int:
         """Size of one dimension."""
@@ -112,13 +117,24 @@ class LatentVector:
             remedy=MEAN_FIELD_GUIDES + OR_DRAW,
         )
 
-    def _value(self, part: Part, sampled: bool) -> torch.Tensor:
-        end = part.start + part.shape.numel()
-        loc, scale = (p[..., part.start : end].reshape(part.shape) for p in (self.loc, self.scale))
-        if sampled:
+
+def moments_or_draw(
+    sampled: Collection[str], propagation: Propagation
+) -> Callable[[Part, torch.Tensor, torch.Tensor], torch.Tensor]:
+    """Gives the parts of a latent vector their moments, or draws them.
+
+    Args:
+        sampled: names of the sites that are drawn by reparameterisation.
+        propagation: how randomness flows from the others.
+    """
+
+    def value(part: Part, loc: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+        if part.name in sampled:
             return mean_field.sample(loc, scale, torch.randn_like(loc))
         moments = mean_field.moments(loc, scale)
-        return MomentTensor(leaf(part.name, *moments, self.propagation, event_dim=part.event_dim))
+        return MomentTensor(leaf(part.name, *moments, propagation, event_dim=part.event_dim))
+
+    return value
 
 
 class _Unshaped(NamedTuple):

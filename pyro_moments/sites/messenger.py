@@ -16,7 +16,13 @@ from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.refusals.places import calling_line
 from pyro_moments.evaluation.tensor import MomentTensor
 from pyro_moments.sites.draws import Draws
-from pyro_moments.sites.latent_vector import LatentVector, Part, modules_of, parts_of
+from pyro_moments.sites.latent_vector import (
+    LatentVector,
+    Part,
+    modules_of,
+    moments_or_draw,
+    parts_of,
+)
 from pyro_moments.sites.posteriors import posterior_value, without_wrappers
 from pyro_moments.sites.transformed import gaussian_base
 
@@ -84,7 +90,7 @@ class MomentMessenger(Messenger):
         """The latent vector: independent parts, or one Gaussian with its joint covariance."""
         base, transforms = gaussian_base(fn)
         if base is not None and not transforms:
-            return LatentVector(fn, parts, self.sample_sites, self.propagation)
+            return LatentVector(fn, parts, moments_or_draw(self.sample_sites, self.propagation))
         names = [part.name for part in parts]
         remedy = f"{MEAN_FIELD_GUIDES}, or draw all its sites: sample_sites={names}"
         if drawn := self.sample_sites.intersection(names):

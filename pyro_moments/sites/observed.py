@@ -17,7 +17,7 @@ from pyro_moments.sites.latent import scaled_sum
 
 
 def observed_term(name: str, site: Any) -> torch.Tensor:
-    """E_q[log p] of one observed site, with its scale and mask.
+    """E_q[log p] of one observed site, with its scale and mask; its log-density where it is drawn.
 
     Args:
         name: the site.
@@ -29,6 +29,8 @@ def observed_term(name: str, site: Any) -> torch.Tensor:
         ValueError: Pyro's, if the shape of observations and distribution together is not that of
             the site's plates.
     """
+    if (drawn := site.get("log_prob")) is not None:
+        return scaled_sum(drawn, site)
     masked = site["mask"] is not None or isinstance(site["fn"], MaskedDistribution)
     if masked and is_validation_enabled():
         refuse_infinite_data(name, site)  # it does not show in the loss, only in its gradients
@@ -39,3 +41,25 @@ def observed_term(name: str, site: Any) -> torch.Tensor:
     if is_validation_enabled():
         check_site_shape({**site, "log_prob": log_prob}, math.inf)  # type: ignore[arg-type]
     return scaled_sum(log_prob, site)
+
+
+def is_observation(site: Any) -> bool:
+    """Whether a node of a trace is an observed site.
+
+    Args:
+        site: the node; deterministic sites are recorded as observed, and contribute nothing.
+    """
+    return _is_sample(site) and site["is_observed"]
+
+
+def is_latent(site: Any) -> bool:
+    """Whether a node of a trace is a latent site.
+
+    Args:
+        site: the node.
+    """
+    return _is_sample(site) and not site["is_observed"]
+
+
+def _is_sample(site: Any) -> bool:
+    return site["type"] == "sample" and not (site["infer"] or {}).get("_deterministic")

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from pyro import poutine
 from pyro.poutine import Trace
+from pyro.poutine.messenger import Messenger
 from pyro.poutine.util import prune_subsample_sites, site_is_subsample
 
 from moment_calculus.hosts.wording import unknown_sample_sites
@@ -44,6 +45,33 @@ def moment_traces(
             ``sample_sites`` is not a latent site.
     """
     messenger = MomentMessenger(propagation, sample_sites, guide)
+    traces = run(messenger, model, guide, args, kwargs, partial(watched, messenger.draws))
+    if sample_sites:
+        _check_known(sample_sites, traces[1])
+    return traces
+
+
+def run(
+    messenger: Messenger,
+    model: Callable,
+    guide: Callable,
+    args: tuple,
+    kwargs: dict,
+    watch: Callable[[Callable[[], Any]], Any],
+) -> tuple[Trace, Trace]:
+    """Traces of the model and the guide under a handler of their sites.
+
+    Args:
+        messenger: gives latent sites their value.
+        model: Pyro model.
+        guide: Pyro guide, a callable or a guide messenger.
+        args: arguments of both.
+        kwargs: keyword arguments of both.
+        watch: runs the model.
+
+    Returns:
+        The model's and the guide's trace, without subsample sites.
+    """
     unwrapped: Any = poutine.unwrap(guide)
     interleaved = isinstance(unwrapped, poutine.messenger.Messenger)
     if interleaved:
@@ -51,15 +79,13 @@ def moment_traces(
     with diagnosed(model, args, kwargs), messenger:
         if interleaved:
             program = partial(guide, *args, **kwargs)  # it runs the model itself
-            watched(messenger.draws, program)
+            watch(program)
             model_trace, guide_trace = unwrapped.get_traces()
         else:
             guide_trace = poutine.trace(guide).get_trace(*args, **kwargs)
             replayed = poutine.replay(model, trace=guide_trace)
             program = partial(poutine.trace(replayed).get_trace, *args, **kwargs)
-            model_trace = watched(messenger.draws, program)
-    if sample_sites:
-        _check_known(sample_sites, guide_trace)
+            model_trace = watch(program)
     return prune_subsample_sites(model_trace), prune_subsample_sites(guide_trace)
 
 

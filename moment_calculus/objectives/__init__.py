@@ -1,0 +1,1 @@
+"""What objectives are made of: the data and their plates, means of powers, options."""

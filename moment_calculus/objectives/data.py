@@ -1,0 +1,143 @@
+"""The data of a model: which plates they lie in, and what each contributes."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from moment_calculus.numerics.arrays import Array
+from moment_calculus.numerics.special import namespace
+
+
+@dataclass(frozen=True)
+class Plate:
+    """A plate around a site.
+
+    Args:
+        name: of the plate.
+        dim: its axis among those of the batch, negative.
+        scale: its full size divided by that of its subsample.
+    """
+
+    name: str
+    dim: int
+    scale: float
+
+
+@dataclass(frozen=True)
+class Observed:
+    """What an observed site contributes.
+
+    Args:
+        terms: its log-densities, of its batch shape, zero where it is masked.
+        plates: around it.
+        scale: by which its terms are multiplied, that of its plates included; None for one.
+    """
+
+    terms: Array
+    plates: Sequence[Plate]
+    scale: Any = None
+
+
+@dataclass(frozen=True)
+class DataPlates:
+    """The plates whose elements are the data.
+
+    Args:
+        plates: in the order of their axes; none where all observations are one datum.
+    """
+
+    plates: tuple[Plate, ...]
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Their names."""
+        return frozenset(plate.name for plate in self.plates)
+
+    @property
+    def scale(self) -> float:
+        """How many data of the full size each one stands for."""
+        scale = 1.0
+        for plate in self.plates:
+            scale *= plate.scale
+        return scale
+
+    def exponent(self, site: Observed) -> Any:
+        """The scale of a site without that of the data: the user's, and that of inner plates.
+
+        Args:
+            site: an observed one.
+        """
+        if site.scale is None:
+            return 1.0 / self.scale
+        return site.scale / self.scale
+
+    def each(self, site: Observed) -> Array:
+        """The log-density of a site for each datum: [data plates].
+
+        Args:
+            site: an observed one.
+        """
+        terms = site.terms * self.exponent(site)
+        return summed(terms, [plate.dim for plate in self.plates])
+
+
+def summed(terms: Array, dims: Sequence[int]) -> Array:
+    """Sum over all axes but some.
+
+    Args:
+        terms: of any shape.
+        dims: the axes that remain, negative, in ascending order; those that are missing are one.
+    """
+    xp, rank = namespace(terms), len(terms.shape)
+    wide = max([rank, *(-dim for dim in dims)])
+    terms = xp.reshape(terms, (1,) * (wide - rank) + tuple(terms.shape))
+    others = tuple(axis for axis in range(wide) if axis - wide not in dims)
+    return xp.sum(terms, axis=others) if others else terms
+
+
+def data_plates(observed: Mapping[str, Sequence[Plate]], datum: str | None = None) -> DataPlates:
+    """The plates whose elements are the data: those around all observed sites, or the user's.
+
+    Args:
+        observed: the plates around each observed site.
+        datum: name of the plate whose elements are the data; by default all common ones.
+
+    Raises:
+        ValueError: if the plate is not around all observed sites, or nothing is observed.
+
+    Warns:
+        UserWarning: if all observations together are one datum.
+    """
+    if not observed:
+        raise ValueError("the model observes nothing: there are no data")
+    found = [{plate.name: plate for plate in plates} for plates in observed.values()]
+    common = [plate for name, plate in found[0].items() if all(name in part for part in found)]
+    if datum is not None:
+        _check(datum, {plate.name for plate in common}, observed)
+        common = [plate for plate in common if plate.name == datum]
+    if not common:
+        _warn(observed)
+    return DataPlates(tuple(sorted(common, key=lambda plate: plate.dim)))
+
+
+def _check(datum: str, names: set[str], observed: Mapping[str, Sequence[Plate]]) -> None:
+    if datum not in names:
+        sites = ", ".join(sorted(observed))
+        known = ", ".join(sorted(names)) or "none is"
+        raise ValueError(
+            f"datum={datum!r} is no plate around every observed site ({sites}): {known}"
+        )
+
+
+def _warn(observed: Mapping[str, Sequence[Plate]]) -> None:
+    bare = sorted(name for name, plates in observed.items() if not plates)
+    reason = f"{', '.join(bare)} in no plate" if bare else "no plate is around all of them"
+    warnings.warn(
+        f"all observations are one datum, whose joint density is taken to the power alpha: "
+        f"observed sites {reason}; put them in one plate for the data",
+        UserWarning,
+        stacklevel=2,
+    )

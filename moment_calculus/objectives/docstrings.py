@@ -1,0 +1,43 @@
+"""What the docstrings of both front ends' objectives say alike."""
+
+PROPAGATION_OPTION = """
+propagation: how randomness flows. ``"analytic"``: as moments, in closed form. ``"sampled"``:
+    by draws, ``num_particles`` of them vectorised. A weight that a linear map of rows of data
+    alone uses is drawn anew for each row (local reparameterisation: the same expectation, less
+    variance), if nothing afterwards mixes rows; every other site is drawn once for each
+    particle. Divergences from Normal posteriors stay in closed form where they are known.
+    ``"mean"``: the means of the sites stand for draws of them, as in an ordinary network.
+"""
+
+BB_ALPHA = """
+−(1/α) Σ_n log E_q[p(y_n | θ)^α] + KL(q ‖ p): the ELBO for α → 0 (exactly at 0), for α = 1 the
+log predictive likelihood of each datum. RenyiELBO has the opposite order: its ELBO is α → 1.
+
+A datum is an element of the plates around all observed sites, or of the plate ``datum``; what lies
+in plates inside it is summed. Several observed sites of a datum are one joint density. A user's
+scale and mask are inside the power, the scale of a subsample of the data outside, so that the mean
+over all mini-batches is the energy of all data. Observed sites without a common plate are one
+datum, with a warning.
+
+Sampled, E_q is a mean over the particles, inside the logarithm: biased, towards the ELBO, by
+O(1/K), and one particle is the ELBO. Analytic, it is a closed form for Normal observations and a
+quadrature for other univariate ones: no noise, no bias.
+
+Args:
+    alpha: the power α, between 0 and 1.
+    datum: name of the plate whose elements are the data.
+    num_particles: number of draws K.
+    **options: ``propagation``, ``covariance``, ``rules``, ``categorical``, ``categorical_draws``,
+        ``sample_sites`` and ``memory_limit`` as of :class:`DeterministicELBO`, others passed to
+        {host}'s ``ELBO``.
+
+Raises:
+    ValueError: if ``alpha`` is not between 0 and 1, an option is out of range, or (when evaluated)
+        nothing is observed or ``datum`` is no plate around every observed site.
+    UnsupportedMoments: when evaluated, if the model or the guide leaves what is supported.
+
+Warns:
+    UserWarning: for one sampled particle, or if all observations are one datum.
+
+Source: Li and Gal 2017, eq. 7.
+"""

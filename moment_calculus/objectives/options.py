@@ -1,0 +1,101 @@
+"""Options that objectives have in common, and their errors."""
+
+from __future__ import annotations
+
+import math
+import warnings
+
+from moment_calculus.numerics.rulebook import check_choice
+
+PROPAGATIONS = ("analytic", "sampled", "mean")
+
+
+def check_alpha(alpha: float, objective: str) -> None:
+    """Check the power of a BB-α energy.
+
+    Args:
+        alpha: the power.
+        objective: for the message.
+
+    Raises:
+        ValueError: if it is not between 0 and 1.
+    """
+    if not 0 <= alpha <= 1:
+        raise ValueError(
+            f"{objective}(alpha={alpha}): the energy is defined here for 0 <= alpha <= 1, from the "
+            "ELBO (0) to the log predictive likelihood of the data (1); RenyiELBO has another "
+            "order, in which alpha -> 1 is the ELBO"
+        )
+
+
+def check_order(alpha: float) -> None:
+    """Check the order of a Rényi bound.
+
+    Args:
+        alpha: the order.
+
+    Raises:
+        ValueError: if it is negative, infinite, or 1.
+    """
+    if alpha == 1:
+        raise ValueError(
+            "RenyiELBO(alpha=1) is the ELBO: use DeterministicELBO; BBAlphaELBO, whose ELBO is "
+            "alpha=0, has alpha=1 for the log predictive likelihood"
+        )
+    if not 0 <= alpha < math.inf:
+        raise ValueError(
+            f"RenyiELBO(alpha={alpha}): a lower bound of the log evidence needs alpha >= 0"
+        )
+
+
+def warn_collapse(alpha: float, num_particles: int, propagation: str) -> None:
+    """Warn of a sampled power mean of one particle, which is that particle.
+
+    Args:
+        alpha: the power.
+        num_particles: number of draws.
+        propagation: how randomness flows.
+    """
+    if propagation == "sampled" and num_particles < 2 and alpha:
+        warnings.warn(
+            f"BBAlphaELBO(alpha={alpha}, num_particles={num_particles}) is variational inference, "
+            "whatever alpha: the mean over one particle is that particle; use num_particles >= 2, "
+            'or propagation="analytic"',
+            UserWarning,
+            stacklevel=3,
+        )
+
+
+def check_propagation(propagation: str, sample_sites: object, num_particles: int) -> None:
+    """Check how randomness is to flow.
+
+    Args:
+        propagation: what the user chose.
+        sample_sites: names of the sites that are drawn under analytic propagation.
+        num_particles: number of draws.
+
+    Raises:
+        ValueError: if it is unknown, or options contradict it.
+    """
+    check_choice("propagation", propagation, PROPAGATIONS)
+    if propagation != "analytic" and sample_sites:
+        raise ValueError(
+            f"sample_sites are drawn under propagation='analytic'; with {propagation!r} every "
+            "latent site is treated alike"
+        )
+    if propagation == "mean" and num_particles != 1:
+        raise ValueError(f"propagation='mean' draws nothing: num_particles={num_particles} is 1")
+
+
+def check_compiled(compiled: bool, propagation: str) -> None:
+    """Check that a loss can be captured.
+
+    Args:
+        compiled: whether it is to be compiled.
+        propagation: how randomness flows.
+
+    Raises:
+        ValueError: if it is sampled.
+    """
+    if compiled and propagation != "analytic":
+        raise ValueError(f"compiled=True needs propagation='analytic', not {propagation!r}")

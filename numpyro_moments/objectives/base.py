@@ -1,0 +1,127 @@
+"""What the objectives have in common: how randomness flows through a model, how often."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+from numpyro import handlers
+from numpyro.infer.elbo import ELBO
+
+from moment_calculus.numerics.rulebook import RuleBook, check_draws
+from moment_calculus.objectives.options import check_propagation
+from moment_calculus.rulebooks import propagation_of
+from numpyro_moments.diagnosis import diagnosed
+from numpyro_moments.sites.binding import bind
+from numpyro_moments.sites.drawn import Drawing, drawn_traces
+from numpyro_moments.sites.traces import Traces, moment_traces
+
+
+class Objective(ELBO):
+    """An objective that is made of what every site contributes.
+
+    Args:
+        propagation: ``"analytic"``, ``"sampled"`` or ``"mean"``.
+        covariance: of analytic propagation, as the following ones.
+        rules: rule book.
+        categorical: how expected log-likelihoods of classes are approximated.
+        categorical_draws: number of draws of logits.
+        sample_sites: names of the sites that are drawn.
+        num_particles: number of draws.
+        memory_limit: bytes that one covariance may take.
+        **options: passed to :class:`numpyro.infer.elbo.ELBO`.
+    """
+
+    def __init__(
+        self,
+        *,
+        propagation: str = "analytic",
+        covariance: str = "full",
+        rules: str | RuleBook = "exact",
+        categorical: str = "delta",
+        categorical_draws: int = 1,
+        sample_sites: Collection[str] = (),
+        num_particles: int = 1,
+        memory_limit: float | None = None,
+        **options: Any,
+    ) -> None:
+        check_draws(sample_sites, num_particles)
+        check_propagation(propagation, sample_sites, num_particles)
+        super().__init__(num_particles=num_particles, **options)
+        self.flow, self.sample_sites = propagation, frozenset(sample_sites)
+        self.propagation = propagation_of(
+            covariance, rules, categorical, memory_limit, categorical_draws
+        )
+
+    def particles(
+        self, key: Any, program: Program, consume: Callable[[Traces], Any], data: Any = None
+    ) -> tuple[Any, dict[str, Any] | None]:
+        """What is made of the traces of each particle.
+
+        Args:
+            key: for what is drawn.
+            program: model and guide.
+            consume: makes arrays of traces.
+            data: as of :class:`numpyro_moments.sites.drawn.Drawing`.
+
+        Returns:
+            What ``consume`` returns, with an axis of the particles before the others; the new
+            values of the mutable sites, those of the last particle.
+        """
+        bind(program.guide, program.model)
+        if self.num_particles == 1:
+            found = self._particle(program, consume, data, key)
+            return jax.tree.map(lambda part: part[None], found[0]), found[1] or None
+        shared, key = jax.random.split(key)
+        once = partial(self._particle, program.sharing(shared), consume, data)
+        found, states = self.vectorize_particles_fn(once, jax.random.split(key, self.num_particles))
+        return found, jax.tree.map(lambda state: state[-1], states) or None
+
+    def _particle(
+        self, program: Program, consume: Callable[[Traces], Any], data: Any, key: Any
+    ) -> tuple[Any, dict[str, Any]]:
+        trace_key, draw_key = jax.random.split(key)
+
+        def consumed(traces: Traces) -> tuple[Any, dict[str, Any]]:
+            with handlers.seed(rng_seed=draw_key):  # logits are drawn where categorical="sample"
+                return consume(traces), traces.mutable
+
+        with diagnosed(program.model, program.args, program.kwargs):
+            if self.flow != "analytic":
+                drawing = Drawing(self.flow == "mean", data)
+                return drawn_traces(*program, trace_key, drawing, consumed)
+            options = self.propagation, self.sample_sites
+            traces = moment_traces(*program, trace_key, *options)
+        return consumed(traces)
+
+
+class Program(NamedTuple):
+    """A model and a guide, with what they are called with.
+
+    Args:
+        model: NumPyro model.
+        guide: NumPyro guide.
+        args: arguments of both.
+        kwargs: keyword arguments of both.
+        parameters: values of the ``param`` and ``mutable`` sites by name.
+    """
+
+    model: Callable
+    guide: Callable
+    args: tuple
+    kwargs: dict[str, Any]
+    parameters: dict[str, Any]
+
+    def sharing(self, key: Any) -> Program:
+        """The same with subsamples drawn by a key, whatever else is drawn.
+
+        Args:
+            key: random key.
+        """
+        seeded = partial(handlers.seed, rng_seed=key, hide_types=_OTHERS)
+        return self._replace(model=seeded(self.model), guide=seeded(self.guide))
+
+
+_OTHERS = ["sample", "prng_key", "control_flow"]  # all that are drawn but subsamples

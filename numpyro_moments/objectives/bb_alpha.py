@@ -1,0 +1,89 @@
+"""The black-box α energy, sampled or in closed form."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from moment_calculus.hosts.docstrings import documented
+from moment_calculus.objectives.data import DataPlates, Observed, data_plates
+from moment_calculus.objectives.docstrings import BB_ALPHA
+from moment_calculus.objectives.options import check_alpha, warn_collapse
+from moment_calculus.objectives.powers import log_mean_power
+from numpyro_moments.objectives.base import Objective, Program
+from numpyro_moments.objectives.elbo import latent_terms
+from numpyro_moments.sites.traces import Traces, observed_plates
+
+
+@documented("NumPyro", objective=BB_ALPHA)
+class BBAlphaELBO(Objective):
+    """Black-box α energy: between the ELBO and the log predictive likelihood of each datum.
+
+    {objective}
+
+    Example:
+        >>> energy = BBAlphaELBO(alpha=0.5, num_particles=10, propagation="sampled")
+    """
+
+    def __init__(
+        self,
+        alpha: float = 0.5,
+        *,
+        datum: str | None = None,
+        num_particles: int = 1,
+        **options: Any,
+    ) -> None:
+        check_alpha(alpha, type(self).__name__)
+        super().__init__(num_particles=num_particles, **options)
+        warn_collapse(alpha, num_particles, self.flow)
+        self.alpha, self.datum = alpha, datum
+
+    def loss_with_mutable_state(
+        self,
+        rng_key: Any,
+        param_map: dict[str, Any],
+        model: Callable,
+        guide: Callable,
+        *args: Any,
+        **kwargs: Any,
+    ) -> Any:
+        """The energy, and the new values of the mutable sites.
+
+        Args:
+            rng_key: for what is drawn.
+            param_map: values of the ``param`` and ``mutable`` sites by name.
+            model: NumPyro model.
+            guide: NumPyro guide; one without a model is bound to ``model``.
+            *args: passed to both.
+            **kwargs: passed to both.
+
+        Returns:
+            Dictionary with ``"loss"``, and ``"mutable_state"`` (None if there is none).
+        """
+        program = Program(model, guide, args, kwargs, param_map)
+        find = partial(data_plates, datum=self.datum)
+        consume = partial(self._terms, find)
+        (data, latent, scale), mutable = self.particles(rng_key, program, consume, find)
+        gain = jnp.sum(log_mean_power(data, self.alpha)) * scale[0]
+        return {"loss": -gain - jnp.mean(latent), "mutable_state": mutable}
+
+    def _terms(self, find: Callable[[dict], DataPlates], traces: Traces) -> tuple[Any, Any, Any]:
+        """What each datum and the latent sites contribute, and how many data each stands for."""
+        plates = find(observed_plates(traces.model))
+        sites = {name: traces.model[name] for name in observed_plates(traces.model)}
+        data = self._analytic(sites, plates) if self.flow == "analytic" else _drawn(sites, plates)
+        latent = sum(latent_terms(traces).values(), start=jnp.zeros(()))
+        return data, latent, jnp.asarray(plates.scale)
+
+    def _analytic(self, sites: dict[str, dict], plates: DataPlates) -> jax.Array:
+        raise NotImplementedError
+
+
+def _drawn(sites: dict[str, dict], plates: DataPlates) -> jax.Array:
+    """The log-density of each datum."""
+    parts = (Observed(site["log_prob"], site["plates"], site["scale"]) for site in sites.values())
+    return sum(map(plates.each, parts), start=jnp.zeros(()))

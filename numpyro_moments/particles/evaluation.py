@@ -1,0 +1,213 @@
+"""Evaluates a jaxpr whose Normal sites are drawn: rows of data by noise of their own if they can.
+
+Local reparameterisation: a map x W + b of rows of data by weights that nothing else uses is Normal
+in every row, and what is summed over rows has the same expectation when each row has noise of its
+own, with less variance. That rows are not mixed afterwards is followed by :mod:`.rows`; where they
+are, or where a site is used again, the evaluation starts anew with one draw of that site.
+
+Source: Kingma, Salimans and Welling 2015; Li and Gal 2017, section 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+from jax.extend import core, source_info_util
+from jax.interpreters.partial_eval import dce_jaxpr
+
+from moment_calculus.numerics.matrices import squared
+from numpyro_moments.particles.rows import Mixed, axes_after, called
+from numpyro_moments.particles.undrawn import (
+    Rows,
+    Site,
+    Together,
+    Undrawn,
+    UndrawnRows,
+    normal_site_p,
+)
+
+_CUSTOM = frozenset(("custom_jvp_call", "custom_vjp_call"))  # whose derivatives are their own
+
+
+def evaluated(consumed: Callable[[Evaluation], Any], is_mean: bool = False) -> Any:
+    """Evaluate a program, once more for each set of sites that has to be drawn for all rows.
+
+    Args:
+        consumed: runs an evaluation, and makes something of its outputs.
+        is_mean: whether the means of the sites stand for draws.
+
+    Returns:
+        What it makes of them.
+    """
+    together: frozenset[str] = frozenset()
+    while True:
+        try:
+            return consumed(Evaluation(together, is_mean))
+        except Together as found:
+            together |= found.sites
+
+
+class Evaluation:
+    """One evaluation.
+
+    Args:
+        together: names of the sites that are drawn once for all rows.
+        is_mean: whether the means of the sites stand for draws.
+    """
+
+    def __init__(self, together: Collection[str] = (), is_mean: bool = False) -> None:
+        self.together, self.is_mean = frozenset(together), is_mean
+
+    def run(self, program: core.ClosedJaxpr, operands: Sequence[Any]) -> list[Any]:
+        """Evaluate a program.
+
+        Args:
+            program: closed jaxpr.
+            operands: arrays, or values that are not drawn.
+
+        Returns:
+            For each output an array, :class:`Rows` or a value that is not drawn.
+
+        Raises:
+            Together: if sites have to be drawn once for all rows.
+        """
+        jaxpr, _ = dce_jaxpr(program.jaxpr, [True] * len(program.out_avals), instantiate=True)
+        values = dict(zip(jaxpr.constvars, program.consts, strict=True))
+        values.update(zip(jaxpr.invars, operands, strict=True))
+
+        def read(variable: Any) -> Any:
+            return variable.val if isinstance(variable, core.Literal) else values[variable]
+
+        for equation in jaxpr.eqns:
+            results = self._apply(equation, [read(variable) for variable in equation.invars])
+            values.update(zip(equation.outvars, results, strict=True))
+        return [read(variable) for variable in jaxpr.outvars]
+
+    def _apply(self, equation: Any, operands: list[Any]) -> Sequence[Any]:
+        if equation.primitive is normal_site_p:
+            return [self._site(equation, operands)]
+        if not any(isinstance(operand, Undrawn | UndrawnRows) for operand in operands):
+            return _settled(equation, operands)
+        name = equation.primitive.name
+        if name not in _CUSTOM and (program := called(equation)) is not None:
+            return self.run(program, operands)
+        later = _LATER.get(name)
+        result = None if later is None else later(self, equation, operands)
+        return _settled(equation, operands) if result is None else [result]
+
+    def _site(self, equation: Any, operands: Sequence[Any]) -> Undrawn:
+        key, loc, scale = (certain(operand) for operand in operands)
+        return Undrawn(Site(equation.params["site"], key, loc, scale, self.is_mean))
+
+    def _can_be_apart(self, operand: Any) -> bool:
+        apart = isinstance(operand, Undrawn) and operand.site.name not in self.together
+        return apart and not self.is_mean
+
+    def _by_rows(self, equation: Any, operands: Sequence[Any]) -> UndrawnRows | None:
+        """The map of the rows of a matrix by a weight that is not drawn."""
+        side = next((k for k, part in enumerate(operands) if self._can_be_apart(part)), None)
+        if side is None or not _is_plain_map(equation, operands[side], 1 - side):
+            return None
+        weight, inputs = operands[side], drawn(operands[1 - side])
+        array, before = (inputs.array, inputs.sites) if isinstance(inputs, Rows) else (inputs, ())
+        axes: list[int | None] = [None, None]
+        if len(array.shape) == 2 and _free(equation, 1 - side, array) > 1:
+            (free,) = {0, 1} - set(equation.params["dimension_numbers"][0][1 - side])
+            axes[1 - side] = free
+            if isinstance(inputs, Rows) and inputs.axis != free:
+                raise Together(inputs.sites)
+        weight.site.take_apart()
+        pairs = (array, squared(array)), (weight.loc, squared(weight.scale))
+        mean, variance = (
+            _bind(equation, pair if side else pair[::-1])[0] for pair in zip(*pairs, strict=True)
+        )
+        (axis,) = axes_after(equation, axes)
+        return UndrawnRows(mean, variance, axis, [weight.site], frozenset(before))
+
+    def _biased(self, equation: Any, operands: Sequence[Any]) -> UndrawnRows | None:
+        """The sum of rows that are not drawn and a bias that is repeated for each row."""
+        rows, bias = sorted(operands, key=lambda part: isinstance(part, Undrawn))
+        if not (isinstance(rows, UndrawnRows) and self._can_be_apart(bias)):
+            return None
+        shape = rows.mean.shape
+        if equation.outvars[0].aval.shape != shape or bias.loc.ndim != len(shape):
+            return None
+        along = set() if rows.axis is None else {rows.axis}
+        return rows.plus(bias) if bias.repeated_to(shape) == along else None
+
+    def _moved(self, equation: Any, operands: Sequence[Any]) -> Undrawn | None:
+        return operands[0].moved(equation) if isinstance(operands[0], Undrawn) else None
+
+
+def _is_plain_map(equation: Any, weight: Undrawn, side: int) -> bool:
+    """Whether a matrix or vector is mapped by a whole weight, none of whose elements is repeated."""
+    contracted, batches = equation.params["dimension_numbers"]
+    plain = not batches[0] and len(contracted[0]) == 1 and not weight.repeated
+    return plain and len(equation.invars[side].aval.shape) <= 2
+
+
+def _free(equation: Any, side: int, array: Any) -> int:
+    """How many rows a matrix has that is contracted over its other axis."""
+    (contracted,) = equation.params["dimension_numbers"][0][side]
+    return array.shape[1 - contracted]
+
+
+def drawn(operand: Any) -> Any:
+    """An operand as an array, or rows of one.
+
+    Args:
+        operand: array, or value that is not drawn.
+    """
+    return operand.draw() if isinstance(operand, Undrawn | UndrawnRows) else operand
+
+
+def certain(operand: Any) -> Any:
+    """An operand as an array, of which no row has noise of its own.
+
+    Args:
+        operand: of an equation, or output of a program.
+
+    Raises:
+        Together: if rows have.
+    """
+    operand = drawn(operand)
+    if isinstance(operand, Rows):
+        raise Together(operand.sites)
+    return operand
+
+
+def _settled(equation: Any, operands: Sequence[Any]) -> list[Any]:
+    """The results of a primitive on drawn values."""
+    operands = [drawn(operand) for operand in operands]
+    rows = [operand for operand in operands if isinstance(operand, Rows)]
+    if not rows:
+        return _bind(equation, operands)
+    sites = frozenset[str]().union(*(part.sites for part in rows))
+    try:
+        axes = axes_after(equation, [getattr(operand, "axis", None) for operand in operands])
+    except Mixed:
+        raise Together(sites) from None
+    results = _bind(equation, [getattr(operand, "array", operand) for operand in operands])
+    return [
+        result if axis is None else Rows(result, axis, sites)
+        for result, axis in zip(results, axes, strict=True)
+    ]
+
+
+def _bind(equation: Any, operands: Sequence[Any]) -> list[Any]:
+    primitive = equation.primitive
+    trace = equation.source_info.traceback
+    with source_info_util.user_context(trace), equation.ctx.manager:
+        result = primitive.bind(*operands, **primitive.get_bind_params(equation.params))
+    return list(result) if primitive.multiple_results else [result]
+
+
+# What is done with values that stay undrawn.
+_LATER = {
+    "dot_general": Evaluation._by_rows,
+    **dict.fromkeys(("add", "add_any"), Evaluation._biased),
+    **dict.fromkeys(
+        ("broadcast_in_dim", "copy", "reshape", "squeeze", "transpose"), Evaluation._moved
+    ),
+}

@@ -1,0 +1,222 @@
+"""How primitives carry the axis of the rows: through what keeps rows apart from each other.
+
+A primitive that is not listed mixes rows, as far as anybody knows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from jax.extend import core
+
+Axes = Sequence[int | None]
+_ELEMENTWISE = frozenset(
+    "abs acos acosh add add_any and asin asinh atan atan2 atanh bessel_i0e bessel_i1e cbrt ceil "
+    "clamp convert_element_type copy copy_p cos cosh digamma div eq erf erf_inv erfc exp exp2 "
+    "expm1 floor ge gt igamma igammac imag integer_pow is_finite le lgamma log log1p logistic lt "
+    "max min mul name ne neg nextafter not or polygamma pow real reduce_precision regularized_"
+    "incomplete_beta rem round rsqrt select_n sign sin sinh sqrt square stop_gradient sub tan tanh "
+    "xor zeta".split()
+)
+_REDUCTIONS = frozenset(
+    "argmax argmin reduce_and reduce_max reduce_min reduce_or reduce_prod reduce_sum".split()
+)
+_ALONG = {
+    **dict.fromkeys(("cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp"), "axis"),
+    **dict.fromkeys(("concatenate", "sort"), "dimension"),
+}
+_CALLS = {
+    "pjit": "jaxpr",
+    "jit": "jaxpr",
+    "closed_call": "call_jaxpr",
+    "core_call": "call_jaxpr",
+    "remat": "jaxpr",
+    "checkpoint": "jaxpr",
+    "custom_jvp_call": "call_jaxpr",
+    "custom_vjp_call": "call_jaxpr",
+}
+
+
+class Mixed(Exception):
+    """An operation lets rows depend on each other."""
+
+
+def called(equation: Any) -> core.ClosedJaxpr | None:
+    """The program that an equation calls once, as it is; None if it calls none.
+
+    Args:
+        equation: of a jaxpr.
+    """
+    name = _CALLS.get(equation.primitive.name)
+    program = None if name is None else equation.params[name]
+    return core.ClosedJaxpr(program, ()) if isinstance(program, core.Jaxpr) else program
+
+
+def axes_after(equation: Any, axes: Axes) -> list[int | None]:
+    """Where the axis of the rows is in each result.
+
+    Args:
+        equation: of a jaxpr.
+        axes: where it is in each operand; None for those that have no rows.
+
+    Raises:
+        Mixed: if a row of a result may depend on several rows.
+    """
+    if all(axis is None for axis in axes):
+        return [None] * len(equation.outvars)
+    if (program := called(equation)) is not None:
+        return _through(program.jaxpr, axes)
+    rule = _RULES.get(equation.primitive.name)
+    if rule is None:
+        raise Mixed(equation.primitive.name)
+    return [rule(equation, axes)] * len(equation.outvars)
+
+
+def _through(program: core.Jaxpr, axes: Axes) -> list[int | None]:
+    places: dict[Any, int | None] = dict(zip(program.invars, axes, strict=True))
+
+    def read(variable: Any) -> int | None:
+        return None if isinstance(variable, core.Literal) else places.get(variable)
+
+    for equation in program.eqns:
+        found = axes_after(equation, [read(variable) for variable in equation.invars])
+        places.update(zip(equation.outvars, found, strict=True))
+    return [read(variable) for variable in program.outvars]
+
+
+def _only(axes: Axes) -> int:
+    """The one place at which all operands have their rows."""
+    found = {axis for axis in axes if axis is not None}
+    if len(found) > 1:
+        raise Mixed("operands with rows along different axes")
+    return found.pop()
+
+
+def _elementwise(equation: Any, axes: Axes) -> int:
+    return _only(axes)
+
+
+def _broadcast(equation: Any, axes: Axes) -> int:
+    axis = _only(axes)
+    place = equation.params["broadcast_dimensions"][axis]
+    return _unless(_size(equation, axis) != equation.params["shape"][place], place)
+
+
+def _reshape(equation: Any, axes: Axes) -> int:
+    axis, before = _only(axes), equation.invars[0].aval.shape
+    after = equation.outvars[0].aval.shape
+    for place, size in enumerate(after):
+        leading = math.prod(after[:place]) == math.prod(before[:axis])
+        if leading and size == before[axis] and equation.params["dimensions"] is None:
+            return place
+    raise Mixed("reshape")
+
+
+def _squeeze(equation: Any, axes: Axes) -> int:
+    axis = _only(axes)
+    return axis - sum(gone < axis for gone in equation.params["dimensions"])
+
+
+def _transpose(equation: Any, axes: Axes) -> int:
+    return equation.params["permutation"].index(_only(axes))
+
+
+def _reduction(equation: Any, axes: Axes) -> int:
+    axis, gone = _only(axes), equation.params["axes"]
+    return _unless(axis in gone, axis - sum(place < axis for place in gone))
+
+
+def _along(equation: Any, axes: Axes) -> int:
+    axis = _only(axes)
+    return _unless(equation.params[_ALONG[equation.primitive.name]] == axis, axis)
+
+
+def _reverse(equation: Any, axes: Axes) -> int:
+    axis = _only(axes)
+    return _unless(axis in equation.params["dimensions"], axis)
+
+
+def _slice(equation: Any, axes: Axes) -> int:
+    axis = _only(axes)
+    return _unless(_size(equation, axis) != equation.outvars[0].aval.shape[axis], axis)
+
+
+def _pad(equation: Any, axes: Axes) -> int:
+    axis = _only(axes)
+    return _unless(any(equation.params["padding_config"][axis]) or axes[1] is not None, axis)
+
+
+def _dot(equation: Any, axes: Axes) -> int:
+    contracted, batches = equation.params["dimension_numbers"]
+    found = set()
+    sizes = [len(variable.aval.shape) for variable in equation.invars]
+    for side, axis in enumerate(axes):
+        if axis is None:
+            continue
+        if axis in batches[side]:
+            found.add(tuple(batches[side]).index(axis))
+            continue
+        bound = (*batches[side], *contracted[side])
+        free = [place for place in range(sizes[side]) if place not in bound]
+        other = sizes[0] - len(batches[0]) - len(contracted[0]) if side else 0
+        found.add(_unless(axis not in free, len(batches[side]) + other) + _index(free, axis))
+    return _unless(len(found) > 1, found.pop())
+
+
+def _index(places: list[int], axis: int) -> int:
+    return places.index(axis) if axis in places else 0
+
+
+def _convolution(equation: Any, axes: Axes) -> int:
+    numbers, groups = equation.params["dimension_numbers"], equation.params["batch_group_count"]
+    mixes = axes[0] != numbers.lhs_spec[0] or axes[1] is not None or groups != 1
+    return _unless(mixes, numbers.out_spec[0])
+
+
+def _window(equation: Any, axes: Axes) -> int:
+    axis, of = _only(axes), equation.params
+    moves = of["window_dimensions"][axis], of["window_strides"][axis]
+    return _unless(moves != (1, 1) or any(of["padding"][axis]), axis)
+
+
+def _gather(equation: Any, axes: Axes) -> int:
+    """Elements of each row by indices of its own."""
+    numbers, (taken, indices) = equation.params["dimension_numbers"], axes
+    if indices is not None or taken not in numbers.operand_batching_dims:
+        raise Mixed("gather")
+    place = numbers.operand_batching_dims.index(taken)
+    batch = numbers.start_indices_batching_dims[place]
+    rank = len(equation.outvars[0].aval.shape)
+    return [axis for axis in range(rank) if axis not in numbers.offset_dims][batch]
+
+
+def _size(equation: Any, axis: int) -> int:
+    return equation.invars[0].aval.shape[axis]
+
+
+def _unless(mixes: bool, place: int) -> int:
+    if mixes:
+        raise Mixed("rows")
+    return place
+
+
+_RULES: dict[str, Callable[[Any, Axes], int]] = {
+    **dict.fromkeys(_ELEMENTWISE, _elementwise),
+    **dict.fromkeys(_REDUCTIONS, _reduction),
+    **dict.fromkeys(_ALONG, _along),
+    "broadcast_in_dim": _broadcast,
+    "reshape": _reshape,
+    "squeeze": _squeeze,
+    "transpose": _transpose,
+    "rev": _reverse,
+    "slice": _slice,
+    "pad": _pad,
+    "dot_general": _dot,
+    "conv_general_dilated": _convolution,
+    "reduce_window_max": _window,
+    "reduce_window_sum": _window,
+    "reduce_window_min": _window,
+    "gather": _gather,
+}

@@ -1,0 +1,211 @@
+"""Runs a guide and a model with draws of the latent sites, or with their means."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpyro.distributions as dist
+from numpyro import handlers
+from numpyro.primitives import Messenger
+
+from moment_calculus.hosts.wording import no_posterior_moments, not_reparameterised
+from moment_calculus.objectives.data import DataPlates
+from numpyro_moments.likelihoods.derived import stripped
+from numpyro_moments.particles.evaluation import Evaluation, certain, drawn, evaluated
+from numpyro_moments.particles.undrawn import (
+    Rows,
+    Together,
+    Undrawn,
+    UndrawnRows,
+    normal_site_p,
+)
+from numpyro_moments.sites.draws import Declared
+from numpyro_moments.sites.latent_vector import LatentVectors, drawn_density
+from numpyro_moments.sites.messenger import model_site
+from numpyro_moments.sites.posteriors import without_wrappers
+from numpyro_moments.sites.traces import Traces, host_traces, observed_plates
+from numpyro_moments.sites.transformed import gaussian_base
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """What stands for the latent sites.
+
+    Args:
+        is_mean: whether their means do, or draws.
+        data: finds the plates of the data, along which rows may have noise of their own; None
+            where it may be any axis of the log-density of a site, as in a sum of expectations.
+    """
+
+    is_mean: bool = False
+    data: Callable[[dict[str, Any]], DataPlates] | None = None
+
+
+class _Drawn(Messenger):
+    """Draws latent sites; Normal ones by a primitive, so late as an evaluation wants."""
+
+    def __init__(self, fn: Callable, drawing: Drawing) -> None:
+        super().__init__(fn)
+        self.drawing, self.vectors = drawing, LatentVectors(fn, ())
+
+    def process_message(self, msg: Any) -> None:
+        if msg["type"] != "sample" or msg["is_observed"] or msg["value"] is not None:
+            return
+        name, fn = model_site(msg), msg["fn"]
+        if isinstance(without_wrappers(fn), dist.Delta):
+            msg["fn"] = self.vectors.values.get(msg["name"], fn)
+            return
+        key = msg["kwargs"]["rng_key"]
+        self.vectors.take_apart(msg["name"], fn, partial(_part, key), None)
+        base, transforms = gaussian_base(fn)
+        if base is not None and not transforms and not msg["kwargs"].get("sample_shape"):
+            msg["value"] = _normal(key, name, base, fn.shape())
+        elif self.drawing.is_mean:
+            msg["value"] = centre(name, fn)
+        elif not fn.has_rsample:
+            raise not_reparameterised(name, without_wrappers(fn), host="NumPyro")
+
+
+def drawn_traces(
+    model: Callable,
+    guide: Callable,
+    args: tuple,
+    kwargs: dict,
+    parameters: dict[str, Any],
+    key: Any,
+    drawing: Drawing,
+    consume: Callable[[Traces], Any],
+) -> Any:
+    """Run guide and model as NumPyro's ELBOs do, with Normal sites drawn where it is best.
+
+    Args:
+        model: NumPyro model.
+        guide: NumPyro guide.
+        args: arguments of both.
+        kwargs: keyword arguments of both.
+        parameters: values of the ``param`` and ``mutable`` sites by name.
+        key: for what is drawn.
+        drawing: what stands for the latent sites.
+        consume: what is done with the traces. Observed sites have their ``log_prob``, of the batch
+            shape, beside a distribution that was only traced; a Normal latent site has the moments
+            of its posterior as value, and what draws it as ``undrawn``.
+
+    Returns:
+        What ``consume`` returns.
+    """
+    details: dict[str, Any] = {}
+
+    def traced(part: Callable) -> dict:
+        return handlers.trace(part).get_trace(*args, **kwargs)
+
+    def program(key: Any) -> Any:
+        keys = tuple(jax.random.split(key))
+        messengers = partial(_Drawn, drawing=drawing), Declared
+        traces = host_traces(model, guide, traced, parameters, keys, *messengers)
+        details.update(zip(("guide", "model"), traces, strict=True))
+        return [{name: _parts(site) for name, site in trace.items()} for trace in traces]
+
+    jaxpr, shapes = jax.make_jaxpr(program, return_shape=True)(key)
+    structure = jax.tree.structure(shapes)
+
+    dims = None if drawing.data is None else _dims(drawing.data(observed_plates(details["model"])))
+
+    def consumed(evaluation: Evaluation) -> Any:
+        found = jax.tree.unflatten(structure, evaluation.run(jaxpr, [key]))
+        sites = (
+            {name: _settled({**details[kind][name]}, part, dims) for name, part in parts.items()}
+            for kind, parts in zip(("guide", "model"), found, strict=True)
+        )
+        return consume(Traces.of(*sites))
+
+    return evaluated(consumed, drawing.is_mean)
+
+
+def _part(key: Any, name: str, fn: dist.Normal) -> jax.Array:
+    """A part of a latent vector, with a key of its own."""
+    return _normal(jax.random.fold_in(key, zlib.crc32(name.encode())), name, fn, fn.batch_shape)
+
+
+def _normal(key: Any, name: str, fn: dist.Normal, shape: tuple[int, ...]) -> jax.Array:
+    dtype = jnp.result_type(float, fn.loc, fn.scale)
+    parts = (jnp.broadcast_to(part, shape).astype(dtype) for part in (fn.loc, fn.scale))
+    return normal_site_p.bind(key, *parts, site=name)
+
+
+def _parts(site: dict) -> dict:
+    """What of a site is made of arrays: of an observed one its log-density in place of the rest."""
+    if site["type"] != "sample":
+        return {"value": site["value"]}
+    if site["is_observed"]:
+        parts = {"log_prob": site["fn"].log_prob(site["value"])}
+    else:
+        parts = {"value": site["value"], "fn": stripped(site["fn"])}
+        if (density := drawn_density(site)) is not None:
+            parts["log_prob"] = density
+    return parts | ({"scale": site["scale"]} if isinstance(site["scale"], jax.Array) else {})
+
+
+def _dims(plates: DataPlates) -> set[int]:
+    return {plate.dim for plate in plates.plates}
+
+
+def _settled(site: dict, parts: dict, dims: set[int] | None) -> dict:
+    """A site with what was evaluated: arrays, and the moments of what is not drawn."""
+    observed = site["type"] == "sample" and site["is_observed"]
+    if observed:
+        parts["log_prob"] = _terms(parts["log_prob"], dims)
+    if isinstance(parts.get("value"), Undrawn):
+        site["undrawn"] = parts["value"]
+    if site["type"] == "deterministic":
+        parts["value"] = getattr(drawn(parts["value"]), "array", parts["value"])
+    return {**site, **jax.tree.map(_moments, parts, is_leaf=_is_special)}
+
+
+def _terms(terms: Any, dims: set[int] | None) -> jax.Array:
+    """The log-density of an observed site, whose rows are data if they have noise of their own."""
+    terms = drawn(terms)
+    if not isinstance(terms, Rows):
+        return terms
+    if dims is not None and terms.axis - terms.array.ndim not in dims:
+        raise Together(terms.sites)
+    return terms.array
+
+
+def _is_special(part: Any) -> bool:
+    return isinstance(part, Undrawn | UndrawnRows | Rows)
+
+
+def _moments(part: Any) -> Any:
+    """Moments of a site that is not drawn, in what the log-densities of latent sites are made of."""
+    if isinstance(part, Undrawn) and not part.moves:
+        return part.site.moments()
+    return certain(part) if _is_special(part) else part
+
+
+def centre(name: str, fn: Any) -> jax.Array:
+    """The value of a latent site at the mean of its posterior, or of what it is a function of.
+
+    Args:
+        name: the site.
+        fn: its distribution in the guide.
+
+    Raises:
+        UnsupportedMoments: if it has none.
+    """
+    shape = fn.batch_shape + fn.event_shape
+    inner = without_wrappers(fn)
+    if isinstance(inner, dist.TransformedDistribution):
+        value = centre(name, inner.base_dist)
+        for transform in inner.transforms:
+            value = transform(value)
+        return jnp.broadcast_to(value, shape)
+    try:
+        return jnp.broadcast_to(inner.mean, shape)
+    except NotImplementedError:
+        raise no_posterior_moments(name, inner, "") from None

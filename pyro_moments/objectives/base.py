@@ -1,0 +1,141 @@
+"""What the objectives have in common: how randomness flows through a model, and how often."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection
+from typing import Any
+
+import torch
+from pyro.infer.elbo import ELBO
+from pyro.infer.util import is_validation_enabled, torch_item
+from pyro.poutine import Trace
+from pyro.util import check_model_guide_match, warn_if_inf, warn_if_nan
+from torch.utils import _pytree as pytree
+
+from moment_calculus.numerics.rulebook import RuleBook, check_draws
+from moment_calculus.objectives.options import check_compiled, check_propagation
+from moment_calculus.rulebooks import propagation_of
+from pyro_moments.compiled.compiled import CompiledLoss
+from pyro_moments.evaluation.precision import full_precision
+from pyro_moments.objectives.particles import Program, Vectorised
+from pyro_moments.sites.binding import bind
+from pyro_moments.sites.traces import moment_traces
+
+Consume = Callable[[Trace, Trace], Any]
+
+
+class Objective(ELBO):
+    """An objective that is made of what every site contributes; its loss is ``_eager``.
+
+    Args:
+        propagation: ``"analytic"``, ``"sampled"`` or ``"mean"``.
+        covariance: of analytic propagation, as the following ones.
+        rules: rule book.
+        categorical: how expected log-likelihoods of classes are approximated.
+        categorical_draws: number of draws of logits.
+        sample_sites: names of the sites that are drawn.
+        num_particles: number of draws.
+        memory_limit: bytes that one covariance may take.
+        compiled: capture the whole program, gradients included, and compile it.
+        **options: passed to :class:`pyro.infer.ELBO`.
+    """
+
+    def __init__(
+        self,
+        *,
+        propagation: str = "analytic",
+        covariance: str = "full",
+        rules: str | RuleBook = "exact",
+        categorical: str = "delta",
+        categorical_draws: int = 1,
+        sample_sites: Collection[str] = (),
+        num_particles: int = 1,
+        memory_limit: float | None = None,
+        compiled: bool = False,
+        **options: Any,
+    ) -> None:
+        check_draws(sample_sites, num_particles)
+        check_propagation(propagation, sample_sites, num_particles)
+        check_compiled(compiled, propagation)
+        _check_options(options)
+        super().__init__(num_particles=num_particles, **options)
+        self.flow, self.sample_sites = propagation, frozenset(sample_sites)
+        self.propagation = propagation_of(
+            covariance, rules, categorical, memory_limit, categorical_draws
+        )
+        self.compiled = CompiledLoss(self._eager, self._settings) if compiled else None
+        self.vectorised = Vectorised(propagation == "mean")
+
+    def _settings(self) -> tuple:
+        return self.propagation, self.sample_sites, self.num_particles
+
+    def _eager(self, model: Any, guide: Any, *args: Any, **kwargs: Any) -> Any:
+        raise NotImplementedError
+
+    def _get_trace(self, model: Any, guide: Any, args: tuple, kwargs: dict) -> tuple[Trace, Trace]:
+        propagation, sampled = self.propagation, self.sample_sites
+        traces = moment_traces(model, guide, args, kwargs, propagation, sampled)
+        if is_validation_enabled():
+            check_model_guide_match(*traces, self.max_plate_nesting)
+        return traces
+
+    def particles(self, program: Program, consume: Consume) -> Any:
+        """What is made of the traces of each particle, on a leading axis.
+
+        Args:
+            program: model and guide.
+            consume: makes a pytree of tensors of the model's and the guide's trace.
+        """
+        bind(program.guide, program.model)
+        if self.flow != "analytic":
+            return self.vectorised(program, consume, self.num_particles)
+        found = []
+        for traces in self._get_traces(program.model, program.guide, program.args, program.kwargs):
+            with full_precision():
+                found.append(consume(*traces))
+        return pytree.tree_map(lambda *parts: torch.stack(parts), *found)
+
+    def differentiable_loss(self, model: Any, guide: Any, *args: Any, **kwargs: Any) -> Any:
+        """The loss as a tensor that can be differentiated.
+
+        Args:
+            model: Pyro model.
+            guide: Pyro guide; one without a model is bound to ``model``.
+            *args: passed to both.
+            **kwargs: passed to both.
+        """
+        if self.compiled is not None:
+            return self.compiled.differentiable(model, guide, args, kwargs)
+        return self._eager(model, guide, *args, **kwargs)
+
+    def loss(self, model: Any, guide: Any, *args: Any, **kwargs: Any) -> float:
+        """The loss as a number; arguments as in :meth:`differentiable_loss`."""
+        with torch.no_grad():
+            return torch_item(self.differentiable_loss(model, guide, *args, **kwargs))
+
+    def loss_and_grads(self, model: Any, guide: Any, *args: Any, **kwargs: Any) -> float:
+        """The loss as a number, its gradients left in the parameters' ``grad``."""
+        loss = None
+        if self.compiled is not None:
+            loss = self.compiled.with_gradients(model, guide, args, kwargs)
+        if loss is None:
+            loss = self._eager(model, guide, *args, **kwargs)
+            if getattr(loss, "requires_grad", False):
+                with full_precision():
+                    loss.backward(retain_graph=self.retain_graph)
+        value = torch_item(loss)
+        if self.compiled is not None and not math.isfinite(value) and is_validation_enabled():
+            self._eager(model, guide, *args, **kwargs)  # which names the cause
+        warn_if_nan(value, "loss")
+        warn_if_inf(value, "loss")
+        return value
+
+
+def _check_options(options: dict[str, Any]) -> None:
+    if options.get("vectorize_particles"):
+        raise ValueError(
+            "vectorize_particles=True is not supported: without sample_sites one pass is exact, "
+            "with them the num_particles draws are looped over; propagation='sampled' vectorises "
+            "its particles by itself"
+        )

@@ -1,0 +1,153 @@
+"""Draws of a model's latent sites: K particles at once, by vmap."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from pyro import poutine
+from pyro.infer.util import is_validation_enabled
+from pyro.poutine import Trace
+from pyro.util import check_model_guide_match
+from torch.utils import _pytree as pytree
+
+from moment_calculus.objectives.data import DataPlates
+from pyro_moments.evaluation.precision import full_precision
+from pyro_moments.particles.noise import OutOfPlace
+from pyro_moments.particles.particle import Particle, mixing
+from pyro_moments.particles.site import Together
+from pyro_moments.sites.drawn import data_log_prob, drawn_traces
+from pyro_moments.sites.observed import is_observation
+
+Consume = Callable[[Trace, Trace], Any]
+
+
+class Program(NamedTuple):
+    """A model and a guide, with what they are called with.
+
+    Args:
+        model: Pyro model.
+        guide: Pyro guide.
+        args: arguments of both.
+        kwargs: keyword arguments of both.
+        data: finds the plates of the data in the model's trace, along which rows may have noise of
+            their own; None where it may be any axis of the log-density of a site, as in a sum of
+            expectations.
+        rest: from both traces to what is summed over all rows besides the data.
+    """
+
+    model: Any
+    guide: Any
+    args: tuple
+    kwargs: dict[str, Any]
+    data: Callable[[Trace], DataPlates] | None
+    rest: Callable[[Trace, Trace], torch.Tensor]
+
+    def run(self, particle: Particle, subsamples: int | None = None) -> tuple[Trace, Trace]:
+        """The traces of one particle."""
+        return drawn_traces(particle, *self[:4], subsamples)
+
+
+class Vectorised:
+    """Runs programs with draws of their latent sites.
+
+    At the first call for each structure (the shapes of the arguments) a program is run on samples,
+    with Pyro's validation, and it is found out which sites may have noise of their own for each
+    row.
+
+    Args:
+        is_mean: whether the means of the sites stand for draws.
+    """
+
+    def __init__(self, is_mean: bool) -> None:
+        self.is_mean = is_mean
+        self.together: dict[Any, tuple[frozenset[str], Any]] = {}  # and what keeps its ids alive
+
+    def __getstate__(self) -> dict:
+        """Copy and pickle without what was found out of programs, which have other ids then."""
+        return self.__dict__ | {"together": {}}
+
+    def __call__(self, program: Program, consume: Consume, count: int) -> Any:
+        """What is made of the traces of each particle, on a leading axis.
+
+        Args:
+            program: model and guide.
+            consume: makes a pytree of tensors of the model's and the guide's trace.
+            count: number of particles.
+        """
+        key = _structure(program)
+        if key not in self.together:
+            found = frozenset[str]() if self.is_mean else _together(program)
+            self.together[key] = found, program[:2]
+        while True:
+            together = self.together[key][0]
+            try:
+                return self._run(program, consume, count, together)
+            except Together as found:
+                self.together[key] = together | found.sites, program[:2]
+
+    def _run(self, program: Program, consume: Consume, count: int, together: frozenset[str]) -> Any:
+        if count == 1:
+            with full_precision():
+                found = consume(*program.run(Particle(together, self.is_mean)))
+            return pytree.tree_map(lambda part: part[None], found)
+        subsamples = int(torch.randint(2**31, ()))
+
+        def particle(_: torch.Tensor) -> Any:
+            with OutOfPlace():
+                return consume(*program.run(Particle(together), subsamples))
+
+        with full_precision():
+            return torch.vmap(particle, randomness="different")(torch.arange(count))
+
+
+def _structure(program: Program) -> tuple:
+    """What of a call decides how its program goes, as far as can be told."""
+    leaves, tree = pytree.tree_flatten((program.args, program.kwargs))
+    kinds = tuple(
+        (leaf.shape, leaf.dtype, leaf.device) if isinstance(leaf, torch.Tensor) else type(leaf)
+        for leaf in leaves
+    )
+    training = (getattr(part, "training", None) for part in (program.model, program.guide))
+    return id(program.model), id(program.guide), str(tree), kinds, *training
+
+
+def _together(program: Program) -> frozenset[str]:
+    """The sites that have to be drawn once for all rows."""
+    _validate(program)
+    together = frozenset[str]()
+    while True:
+        particle = Particle(together)
+        particle.differentiable = True
+        try:
+            with torch.enable_grad(), full_precision():
+                found = mixing(particle, _terms(program, *program.run(particle)))
+        except Together as error:
+            found = error.sites
+        if not found:
+            return together
+        together |= found
+
+
+def _validate(program: Program) -> None:
+    """Run a program on samples, as Pyro does, with its checks."""
+    guide, (args, kwargs) = program.guide, program[2:4]
+    if isinstance(poutine.unwrap(guide), poutine.messenger.Messenger):
+        return  # it runs the model itself
+    with torch.no_grad(), poutine.block():
+        guide_trace = poutine.trace(guide).get_trace(*args, **kwargs)
+        replayed = poutine.replay(program.model, trace=guide_trace)
+        model_trace = poutine.trace(replayed).get_trace(*args, **kwargs)
+        if is_validation_enabled():
+            check_model_guide_match(model_trace, guide_trace)
+            model_trace.compute_log_prob()
+
+
+def _terms(
+    program: Program, model: Trace, guide: Trace
+) -> Sequence[tuple[torch.Tensor, frozenset[int] | None]]:
+    plates = None if program.data is None else program.data(model)
+    dims = None if plates is None else frozenset(plate.dim for plate in plates.plates)
+    sites = [site for site in model.nodes.values() if is_observation(site)]
+    return [(program.rest(model, guide), frozenset()), *((data_log_prob(s), dims) for s in sites)]

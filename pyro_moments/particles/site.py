@@ -1,0 +1,77 @@
+"""Latent sites with Normal posteriors, which are drawn as late as it can be."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import torch
+
+from guides.families import mean_field
+from moment_calculus.numerics.rulebook import Propagation
+from moment_calculus.operations.elementwise.arithmetic import leaf
+from moment_calculus.values import Gaussian
+
+
+class Together(TypeError):
+    """Sites that have to be drawn once for all rows: the program is run anew.
+
+    A TypeError, because Pyro's handlers rebuild other errors and lose what they hold.
+
+    Args:
+        sites: their names.
+    """
+
+    def __init__(self, sites: Collection[str]) -> None:
+        super().__init__(sorted(sites))
+        self.sites = frozenset(sites)
+
+
+class Site:
+    """A latent site with a Normal posterior, drawn at most once.
+
+    Args:
+        name: the site.
+        loc: locations.
+        scale: standard deviations, of the same shape.
+        particle: what is being run.
+    """
+
+    def __init__(self, name: str, loc: torch.Tensor, scale: torch.Tensor, particle: Any) -> None:
+        self.name, self.loc, self.scale, self.particle = name, loc, scale, particle
+        self.apart = False  # whether rows have had noise of their own
+        self._drawn: torch.Tensor | None = None
+
+    def moments(self) -> Gaussian:
+        """The moments of its posterior, for log-densities that are known in closed form."""
+        moments = mean_field.moments(self.loc, self.scale)
+        return leaf(self.name, *moments, Propagation("diagonal"), event_dim=self.loc.dim())
+
+    def draw(self) -> torch.Tensor:
+        """The draw, the same for all who ask.
+
+        Raises:
+            Together: if rows have had noise of their own.
+        """
+        if self.particle.is_mean:
+            return self.loc
+        if self.apart:
+            raise Together([self.name])
+        if self._drawn is None:
+            self._drawn = mean_field.sample(self.loc, self.scale, torch.randn_like(self.loc))
+        return self._drawn
+
+    def take_apart(self) -> None:
+        """Give each row noise of its own, which one operation may do.
+
+        Raises:
+            Together: if the site is used elsewhere.
+        """
+        if self.apart or self._drawn is not None:
+            raise Together([self.name])
+        self.apart = True
+
+    @property
+    def can_be_apart(self) -> bool:
+        """Whether rows may have noise of their own, as far as anybody knows."""
+        return not self.particle.is_mean and self.name not in self.particle.together

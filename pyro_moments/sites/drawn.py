@@ -1,0 +1,169 @@
+"""Runs a guide and a model with draws of the latent sites, or with their means."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyro
+import pyro.distributions as dist
+import torch
+from pyro.distributions.util import scale_and_mask
+from pyro.poutine import Trace
+from pyro.poutine.messenger import Messenger
+from pyro.poutine.util import site_is_subsample
+
+from moment_calculus.hosts.wording import no_posterior_moments, not_reparameterised
+from pyro_moments.evaluation.tensor import MomentTensor
+from pyro_moments.particles.particle import Particle
+from pyro_moments.particles.site import Site
+from pyro_moments.particles.undrawn import Undrawn, drawn
+from pyro_moments.sites.draws import Draws, watched
+from pyro_moments.sites.latent_vector import LatentVector, Part, parts_of
+from pyro_moments.sites.messenger import model_site
+from pyro_moments.sites.posteriors import without_wrappers
+from pyro_moments.sites.traces import run
+from pyro_moments.sites.transformed import gaussian_base
+
+
+class DrawingMessenger(Messenger):
+    """Gives latent sites a draw; Normal ones a value that is drawn as late as it can be.
+
+    It has to be the outermost handler of the guide, so that it sees the site's distribution after
+    plates have expanded it.
+
+    Args:
+        particle: what is being run.
+        guide: the guide, in which the latent vectors of Pyro's automatic guides are looked up.
+        subsamples: seed of the subsamples, which all particles share; None: they are drawn as
+            usual.
+    """
+
+    def __init__(self, particle: Particle, guide: Any, subsamples: int | None = None) -> None:
+        super().__init__()
+        self.particle, self.guide = particle, guide
+        self.indices = None if subsamples is None else np.random.default_rng(subsamples)
+
+    def _pyro_sample(self, msg: Any) -> None:
+        if msg["is_observed"] or msg["done"] or msg["value"] is not None:
+            return
+        fn = msg["fn"]
+        if site_is_subsample(msg):
+            if self.indices is not None and fn.subsample_size != fn.size:
+                msg["value"], msg["done"] = self._subsample(fn), True
+        elif not isinstance(without_wrappers(fn), dist.Delta):
+            value = self._value(msg, model_site(msg), fn)
+            msg["value"], msg["done"] = value, value is not None
+
+    def _subsample(self, fn: Any) -> torch.Tensor:
+        assert self.indices is not None
+        chosen = self.indices.permutation(fn.size)[: fn.subsample_size]
+        return torch.from_numpy(chosen).to(fn.device)
+
+    def _value(self, msg: Any, name: str, fn: Any) -> Any:
+        base, transforms = gaussian_base(fn)
+        if base is not None and not transforms:
+            parts = parts_of(self.guide, name) if msg["infer"].get("is_auxiliary") else ()
+            if parts:
+                return LatentVector(fn, parts, self._part)
+            shape = fn.batch_shape + fn.event_shape
+            whole = (part.expand(shape) for part in (base.loc, base.scale))
+            return Undrawn(Site(name, *map(drawn, whole), self.particle))
+        if self.particle.is_mean:
+            return centre(name, fn)
+        if not fn.has_rsample:
+            raise not_reparameterised(name, without_wrappers(fn), host="Pyro")
+        return None  # as the host draws it
+
+    def _part(self, part: Part, loc: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+        return Undrawn(Site(part.name, loc, scale, self.particle))
+
+
+def drawn_traces(
+    particle: Particle,
+    model: Callable,
+    guide: Callable,
+    args: tuple,
+    kwargs: dict,
+    subsamples: int | None = None,
+) -> tuple[Trace, Trace]:
+    """Run guide and model as Pyro's ELBOs do, with Normal sites drawn where it is best.
+
+    Args:
+        particle: what is being run.
+        model: Pyro model.
+        guide: Pyro guide, a callable or a guide messenger.
+        args: arguments of both.
+        kwargs: keyword arguments of both.
+        subsamples: as of :class:`DrawingMessenger`.
+
+    Returns:
+        The model's and the guide's trace, without subsample sites. Observed sites have their
+        ``log_prob``, of the batch shape; a Normal latent site has the moments of its posterior as
+        value, and what draws it as ``undrawn``.
+
+    Raises:
+        Together: if sites have to be drawn once for all rows.
+    """
+    messenger = DrawingMessenger(particle, guide, subsamples)
+    with pyro.validation_enabled(False):
+        watch = _watched if particle.is_mean else _unwatched
+        traces = run(messenger, model, guide, args, kwargs, watch)
+        for trace in traces:
+            for site in trace.nodes.values():
+                _settle(site)
+    return traces
+
+
+def _watched(program: Callable[[], Any]) -> Any:
+    return watched(Draws(), program)
+
+
+def _unwatched(program: Callable[[], Any]) -> Any:
+    return program()
+
+
+def _settle(site: Any) -> None:
+    """Give a site what objectives are made of."""
+    if site["type"] != "sample":
+        return
+    value = site["value"]
+    if isinstance(value, Undrawn) and not site["is_observed"]:
+        site["undrawn"], site["value"] = value, MomentTensor(value.site.moments())
+    elif not isinstance(value, LatentVector):
+        site["value"] = drawn(value)
+    if site["is_observed"] and not (site["infer"] or {}).get("_deterministic"):
+        site["log_prob"] = drawn(site["fn"].log_prob(site["value"]))
+
+
+def data_log_prob(site: Any) -> torch.Tensor:
+    """Log-density of an observed site, zero where it is masked, without its scale.
+
+    Args:
+        site: of a trace.
+    """
+    return scale_and_mask(site["log_prob"], 1.0, site["mask"])
+
+
+def centre(name: str, fn: Any) -> torch.Tensor:
+    """The value of a latent site at the mean of its posterior, or of what it is a function of.
+
+    Args:
+        name: the site.
+        fn: its distribution in the guide.
+
+    Raises:
+        UnsupportedMoments: if it has none.
+    """
+    shape = fn.batch_shape + fn.event_shape
+    inner = without_wrappers(fn)
+    if isinstance(inner, torch.distributions.TransformedDistribution):
+        value = centre(name, inner.base_dist)
+        for transform in inner.transforms:
+            value = transform(value)
+        return value.expand(shape)
+    try:
+        return inner.mean.expand(shape)
+    except NotImplementedError:
+        raise no_posterior_moments(name, inner, "") from None
