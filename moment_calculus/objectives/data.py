@@ -98,6 +98,18 @@ def summed(terms: Array, dims: Sequence[int]) -> Array:
     return xp.sum(terms, axis=others) if others else terms
 
 
+def common_plates(sites: Mapping[str, Sequence[Plate]]) -> DataPlates:
+    """The plates around all of some sites.
+
+    Args:
+        sites: the plates around each.
+    """
+    found = [{plate.name: plate for plate in plates} for plates in sites.values()]
+    first = found[0] if found else {}
+    common = (plate for name, plate in first.items() if all(name in part for part in found))
+    return DataPlates(tuple(sorted(common, key=lambda plate: plate.dim)))
+
+
 def data_plates(observed: Mapping[str, Sequence[Plate]], datum: str | None = None) -> DataPlates:
     """The plates whose elements are the data: those around all observed sites, or the user's.
 
@@ -113,17 +125,36 @@ def data_plates(observed: Mapping[str, Sequence[Plate]], datum: str | None = Non
     """
     if not observed:
         raise ValueError("the model observes nothing: there are no data")
-    found = [{plate.name: plate for plate in plates} for plates in observed.values()]
-    common = [plate for name, plate in found[0].items() if all(name in part for part in found)]
+    common = common_plates(observed)
     if datum is not None:
-        _check(datum, {plate.name for plate in common}, observed)
-        common = [plate for plate in common if plate.name == datum]
-    if not common:
+        _check(datum, common.names, observed)
+        return DataPlates(tuple(plate for plate in common.plates if plate.name == datum))
+    if not common.plates:
         _warn(observed)
-    return DataPlates(tuple(sorted(common, key=lambda plate: plate.dim)))
+    return common
 
 
-def _check(datum: str, names: set[str], observed: Mapping[str, Sequence[Plate]]) -> None:
+def refuse_subsamples(sites: Mapping[str, Sequence[Plate]], common: DataPlates) -> None:
+    """Refuse subsamples in plates that are not around all sites.
+
+    Args:
+        sites: the plates around each site.
+        common: those around all of them.
+
+    Raises:
+        ValueError: naming the plate and the site.
+    """
+    for name, plates in sites.items():
+        for plate in plates:
+            if plate.scale != 1 and plate.name not in common.names:
+                raise ValueError(
+                    f"RenyiELBO: plate '{plate.name}' around site '{name}' is subsampled, but not "
+                    "around every site, and the ratio of densities of global sites is one power; "
+                    "use BBAlphaELBO, whose power is that of each datum, or all the data"
+                )
+
+
+def _check(datum: str, names: frozenset[str], observed: Mapping[str, Sequence[Plate]]) -> None:
     if datum not in names:
         sites = ", ".join(sorted(observed))
         known = ", ".join(sorted(names)) or "none is"

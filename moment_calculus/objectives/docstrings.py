@@ -41,3 +41,23 @@ Warns:
 
 Source: Li and Gal 2017, eq. 7.
 """
+
+RENYI = """
+Its order is opposite to that of :class:`BBAlphaELBO`: α → 1 is the ELBO, α = 0 the
+importance-weighted bound, and the bound falls as α grows. The expectation is a mean over K draws of
+all latent sites, each drawn once for all rows: the ratio needs the density of the guide. Elements
+of the plates around all sites are bounded one by one, and the scale of a subsample of such a plate
+multiplies the bound, as in NumPyro; Pyro's own puts it inside the power. {host} draws the sites.
+
+Args:
+    alpha: the order α, not negative and not 1.
+    num_particles: number of draws K.
+    **options: passed to {host}'s ``ELBO``.
+
+Raises:
+    ValueError: if ``alpha`` is negative or 1, or (when evaluated) a plate is subsampled that is not
+        around every site: use :class:`BBAlphaELBO`.
+    NotImplementedError: when evaluated, if the guide has no density, as that of dropout.
+
+Source: Li and Turner 2016, eq. 9.
+"""

@@ -141,7 +141,7 @@ class Evaluation:
 
 
 def _is_plain_map(equation: Any, weight: Undrawn, side: int) -> bool:
-    """Whether a matrix or vector is mapped by a whole weight, none of whose elements is repeated."""
+    """Whether a matrix or vector is mapped by a weight, none of whose elements is repeated."""
     contracted, batches = equation.params["dimension_numbers"]
     plain = not batches[0] and len(contracted[0]) == 1 and not weight.repeated
     return plain and len(equation.invars[side].aval.shape) <= 2

@@ -182,7 +182,7 @@ def _is_special(part: Any) -> bool:
 
 
 def _moments(part: Any) -> Any:
-    """Moments of a site that is not drawn, in what the log-densities of latent sites are made of."""
+    """Moments of a site that is not drawn, for the log-densities of latent sites."""
     if isinstance(part, Undrawn) and not part.moves:
         return part.site.moments()
     return certain(part) if _is_special(part) else part

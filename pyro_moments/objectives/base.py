@@ -25,7 +25,47 @@ from pyro_moments.sites.traces import moment_traces
 Consume = Callable[[Trace, Trace], Any]
 
 
-class Objective(ELBO):
+class Loss(ELBO):
+    """A loss that is differentiated as it is; a subclass says what it is in ``_eager``."""
+
+    def _eager(self, model: Any, guide: Any, *args: Any, **kwargs: Any) -> Any:
+        raise NotImplementedError
+
+    def _get_trace(self, model: Any, guide: Any, args: tuple, kwargs: dict) -> Any:
+        raise NotImplementedError
+
+    def differentiable_loss(self, model: Any, guide: Any, *args: Any, **kwargs: Any) -> Any:
+        """The loss as a tensor that can be differentiated.
+
+        Args:
+            model: Pyro model.
+            guide: Pyro guide; one without a model is bound to ``model``.
+            *args: passed to both.
+            **kwargs: passed to both.
+        """
+        return self._eager(model, guide, *args, **kwargs)
+
+    def loss(self, model: Any, guide: Any, *args: Any, **kwargs: Any) -> float:
+        """The loss as a number; arguments as in :meth:`differentiable_loss`."""
+        with torch.no_grad():
+            return torch_item(self.differentiable_loss(model, guide, *args, **kwargs))
+
+    def loss_and_grads(self, model: Any, guide: Any, *args: Any, **kwargs: Any) -> float:
+        """The loss as a number, its gradients left in the parameters' ``grad``."""
+        value = torch_item(self._backward(model, guide, args, kwargs))
+        warn_if_nan(value, "loss")
+        warn_if_inf(value, "loss")
+        return value
+
+    def _backward(self, model: Any, guide: Any, args: tuple, kwargs: dict) -> Any:
+        loss = self._eager(model, guide, *args, **kwargs)
+        if getattr(loss, "requires_grad", False):
+            with full_precision():
+                loss.backward(retain_graph=self.retain_graph)
+        return loss
+
+
+class Objective(Loss):
     """An objective that is made of what every site contributes; its loss is ``_eager``.
 
     Args:
@@ -70,9 +110,6 @@ class Objective(ELBO):
     def _settings(self) -> tuple:
         return self.propagation, self.sample_sites, self.num_particles
 
-    def _eager(self, model: Any, guide: Any, *args: Any, **kwargs: Any) -> Any:
-        raise NotImplementedError
-
     def _get_trace(self, model: Any, guide: Any, args: tuple, kwargs: dict) -> tuple[Trace, Trace]:
         propagation, sampled = self.propagation, self.sample_sites
         traces = moment_traces(model, guide, args, kwargs, propagation, sampled)
@@ -97,39 +134,20 @@ class Objective(ELBO):
         return pytree.tree_map(lambda *parts: torch.stack(parts), *found)
 
     def differentiable_loss(self, model: Any, guide: Any, *args: Any, **kwargs: Any) -> Any:
-        """The loss as a tensor that can be differentiated.
-
-        Args:
-            model: Pyro model.
-            guide: Pyro guide; one without a model is bound to ``model``.
-            *args: passed to both.
-            **kwargs: passed to both.
-        """
+        """The loss as a tensor that can be differentiated; arguments as of :class:`Loss`."""
         if self.compiled is not None:
             return self.compiled.differentiable(model, guide, args, kwargs)
         return self._eager(model, guide, *args, **kwargs)
 
-    def loss(self, model: Any, guide: Any, *args: Any, **kwargs: Any) -> float:
-        """The loss as a number; arguments as in :meth:`differentiable_loss`."""
-        with torch.no_grad():
-            return torch_item(self.differentiable_loss(model, guide, *args, **kwargs))
-
-    def loss_and_grads(self, model: Any, guide: Any, *args: Any, **kwargs: Any) -> float:
-        """The loss as a number, its gradients left in the parameters' ``grad``."""
-        loss = None
-        if self.compiled is not None:
-            loss = self.compiled.with_gradients(model, guide, args, kwargs)
+    def _backward(self, model: Any, guide: Any, args: tuple, kwargs: dict) -> Any:
+        if self.compiled is None:
+            return super()._backward(model, guide, args, kwargs)
+        loss = self.compiled.with_gradients(model, guide, args, kwargs)
         if loss is None:
-            loss = self._eager(model, guide, *args, **kwargs)
-            if getattr(loss, "requires_grad", False):
-                with full_precision():
-                    loss.backward(retain_graph=self.retain_graph)
-        value = torch_item(loss)
-        if self.compiled is not None and not math.isfinite(value) and is_validation_enabled():
+            return super()._backward(model, guide, args, kwargs)
+        if not math.isfinite(torch_item(loss)) and is_validation_enabled():
             self._eager(model, guide, *args, **kwargs)  # which names the cause
-        warn_if_nan(value, "loss")
-        warn_if_inf(value, "loss")
-        return value
+        return loss
 
 
 def _check_options(options: dict[str, Any]) -> None:

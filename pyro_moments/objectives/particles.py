@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import pyro
 import torch
 from pyro import poutine
 from pyro.infer.util import is_validation_enabled
@@ -41,12 +42,12 @@ class Program(NamedTuple):
     guide: Any
     args: tuple
     kwargs: dict[str, Any]
-    data: Callable[[Trace], DataPlates] | None
-    rest: Callable[[Trace, Trace], torch.Tensor]
+    data: Callable[[Trace], DataPlates] | None = None
+    rest: Callable[[Trace, Trace], torch.Tensor] | None = None
 
-    def run(self, particle: Particle, subsamples: int | None = None) -> tuple[Trace, Trace]:
+    def run(self, particle: Particle, seed: int | None = None) -> tuple[Trace, Trace]:
         """The traces of one particle."""
-        return drawn_traces(particle, *self[:4], subsamples)
+        return drawn_traces(particle, *self[:4], seed)
 
 
 class Vectorised:
@@ -92,14 +93,24 @@ class Vectorised:
             with full_precision():
                 found = consume(*program.run(Particle(together, self.is_mean)))
             return pytree.tree_map(lambda part: part[None], found)
-        subsamples = int(torch.randint(2**31, ()))
+        return vectorised(lambda seed: consume(*program.run(Particle(together), seed)), count)
 
-        def particle(_: torch.Tensor) -> Any:
-            with OutOfPlace():
-                return consume(*program.run(Particle(together), subsamples))
 
-        with full_precision():
-            return torch.vmap(particle, randomness="different")(torch.arange(count))
+def vectorised(particle: Callable[[int], Any], count: int) -> Any:
+    """What particles give, on a leading axis.
+
+    Args:
+        particle: makes a pytree of tensors, from the seed of the subsamples that all share.
+        count: number of particles.
+    """
+    seed = int(torch.randint(2**31, ()))
+
+    def once(_: torch.Tensor) -> Any:
+        with OutOfPlace():
+            return particle(seed)
+
+    with full_precision(), pyro.validation_enabled(False):
+        return torch.vmap(once, randomness="different")(torch.arange(count))
 
 
 def _structure(program: Program) -> tuple:
@@ -115,7 +126,7 @@ def _structure(program: Program) -> tuple:
 
 def _together(program: Program) -> frozenset[str]:
     """The sites that have to be drawn once for all rows."""
-    _validate(program)
+    validate(program)
     together = frozenset[str]()
     while True:
         particle = Particle(together)
@@ -130,8 +141,12 @@ def _together(program: Program) -> frozenset[str]:
         together |= found
 
 
-def _validate(program: Program) -> None:
-    """Run a program on samples, as Pyro does, with its checks."""
+def validate(program: Program) -> None:
+    """Run a program on samples, as Pyro does, with its checks.
+
+    Args:
+        program: model and guide.
+    """
     guide, (args, kwargs) = program.guide, program[2:4]
     if isinstance(poutine.unwrap(guide), poutine.messenger.Messenger):
         return  # it runs the model itself
@@ -150,4 +165,5 @@ def _terms(
     plates = None if program.data is None else program.data(model)
     dims = None if plates is None else frozenset(plate.dim for plate in plates.plates)
     sites = [site for site in model.nodes.values() if is_observation(site)]
-    return [(program.rest(model, guide), frozenset()), *((data_log_prob(s), dims) for s in sites)]
+    rest = [] if program.rest is None else [(program.rest(model, guide), frozenset())]
+    return [*rest, *((data_log_prob(site), dims) for site in sites)]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import torch
 
 from guides.families import mean_field
 from moment_calculus.numerics.arrays import standard_deviation
-from pyro_moments.particles.site import Site
 
 
 class Particle:
@@ -25,20 +24,17 @@ class Particle:
         self.noise: list[tuple[frozenset[str], torch.Tensor]] = []
         self.differentiable = False  # whether derivatives by the noise will be asked for
 
-    def rows(
-        self, mean: torch.Tensor, variance: torch.Tensor, sites: Sequence[Site]
-    ) -> torch.Tensor:
+    def rows(self, rows: Any) -> torch.Tensor:
         """Rows with noise of their own.
 
         Args:
-            mean: of the rows.
-            variance: of the rows.
-            sites: whose noise it is.
+            rows: an :class:`pyro_moments.particles.undrawn.UndrawnRows`.
         """
-        noise = torch.randn_like(mean)
-        if self.differentiable:
-            self.noise.append((frozenset(site.name for site in sites), noise.requires_grad_()))
-        return mean_field.sample(mean, standard_deviation(variance), noise)
+        noise = torch.randn_like(rows.mean_)
+        if self.differentiable and rows.many and len(noise) > 1:
+            sites = frozenset(site.name for site in rows.sites)
+            self.noise.append((sites, noise.requires_grad_()))
+        return mean_field.sample(rows.mean_, standard_deviation(rows.variance_), noise)
 
 
 def mixing(
@@ -63,8 +59,6 @@ def mixing(
 
 
 def _mixes(noise: torch.Tensor, terms: list[tuple[torch.Tensor, Any]]) -> bool:
-    if noise.dim() < 2 or len(noise) == 1:
-        return False  # one row: the draw of what the map makes of it
     rows = len(noise)
     plain = _slope([term.sum() for term, _ in terms], noise)
     if plain is None:
@@ -73,7 +67,7 @@ def _mixes(noise: torch.Tensor, terms: list[tuple[torch.Tensor, Any]]) -> bool:
     deepest = max(term.dim() for term, _ in terms)
     for dim in range(-1, -deepest - 1, -1):
         weighed = _slope([_weighed(*term, dim, weights).sum() for term in terms], noise)
-        if torch.equal(weighed, plain * weights[:, None]):
+        if torch.equal(weighed, plain * weights.reshape(-1, *[1] * (noise.dim() - 1))):
             return False
     return True
 

@@ -105,22 +105,25 @@ class UndrawnRows(_Shell):
         mean: of the outputs.
         variance: of the outputs.
         sites: whose noise it is.
+        many: whether there are several rows, along the leading axis, or is one.
     """
 
     mean_: torch.Tensor
     variance_: torch.Tensor
     sites: tuple[Site, ...]
+    many: bool
     drawn_: torch.Tensor | None
 
     @staticmethod
     def __new__(
-        cls, mean: torch.Tensor, variance: torch.Tensor, sites: tuple[Site, ...]
+        cls, mean: torch.Tensor, variance: torch.Tensor, sites: tuple[Site, ...], many: bool
     ) -> UndrawnRows:
         """Make the shell."""
         shell = torch.Tensor._make_wrapper_subclass(
             cls, mean.shape, dtype=mean.dtype, device=mean.device
         )
-        shell.mean_, shell.variance_, shell.sites, shell.drawn_ = mean, variance, sites, None
+        shell.mean_, shell.variance_, shell.drawn_ = mean, variance, None
+        shell.sites, shell.many = sites, many
         return shell
 
     def __init__(self, *_: Any) -> None:
@@ -129,7 +132,7 @@ class UndrawnRows(_Shell):
     def draw(self) -> torch.Tensor:
         """The draw, the same for all who ask."""
         if self.drawn_ is None:
-            self.drawn_ = self.sites[0].particle.rows(self.mean_, self.variance_, self.sites)
+            self.drawn_ = self.sites[0].particle.rows(self)
         return self.drawn_
 
 
@@ -204,19 +207,31 @@ def _linear(input: Any, weight: Any, bias: Any = None) -> UndrawnRows | None:
         bias.site.take_apart()
         mean = F.linear(input, weight.loc, bias.loc)
         variance = F.linear(squared(input), squared(weight.scale), squared(bias.scale))
-        return UndrawnRows(mean, variance, (weight.site, bias.site))
+        return UndrawnRows(mean, variance, (weight.site, bias.site), input.dim() > 1)
     mean = F.linear(input, weight.loc, certain)
-    return UndrawnRows(mean, F.linear(squared(input), squared(weight.scale)), (weight.site,))
+    variance = F.linear(squared(input), squared(weight.scale))
+    return UndrawnRows(mean, variance, (weight.site,), input.dim() > 1)
 
 
 def _is_matrix(input: Any) -> bool:
     return isinstance(input, Tensor) and input.dim() in (1, 2)
 
 
-@_later(*named("matmul", "__matmul__", "mm"))
+@_later(*named("matmul", "__matmul__", "mm", "mv"))
 def _product(input: Any, other: Any) -> Any:
-    two = isinstance(other, Undrawn) and other.dim() == 2
-    return _linear(input, _transposed(other)) if two else None
+    if not isinstance(other, Undrawn) or other.dim() > 2:
+        return None
+    return _linear(input, _transposed(other)) if other.dim() == 2 else _scalars(input, other)
+
+
+def _scalars(input: Any, weight: Undrawn) -> UndrawnRows | None:
+    """The products of the rows of a matrix and a vector."""
+    input = drawn(input)
+    if not weight.site.can_be_apart or not _is_matrix(input):
+        return None
+    weight.site.take_apart()
+    variance = squared(input) @ squared(weight.scale)
+    return UndrawnRows(input @ weight.loc, variance, (weight.site,), input.dim() > 1)
 
 
 @_later(*named("addmm"))
@@ -233,8 +248,9 @@ def _sum(input: Any, other: Any, *, alpha: float = 1) -> UndrawnRows | None:
         return None
     if rows.drawn_ is not None or not bias.site.can_be_apart:
         return None
-    if bias.dim() != 1 or tuple(bias.shape) != tuple(rows.shape[-1:]):
+    if tuple(bias.shape) != tuple(rows.shape[rows.many :]):
         return None
     bias.site.take_apart()
     sites = (*rows.sites, bias.site)
-    return UndrawnRows(rows.mean_ + bias.loc, rows.variance_ + squared(bias.scale), sites)
+    variance = rows.variance_ + squared(bias.scale)
+    return UndrawnRows(rows.mean_ + bias.loc, variance, sites, rows.many)

@@ -27,7 +27,27 @@ from pyro_moments.sites.traces import run
 from pyro_moments.sites.transformed import gaussian_base
 
 
-class DrawingMessenger(Messenger):
+class SharedSubsamples(Messenger):
+    """Draws the subsamples that all particles share, where vmap cannot see it.
+
+    Args:
+        seed: of the subsamples; None: they are drawn as usual.
+    """
+
+    def __init__(self, seed: int | None) -> None:
+        super().__init__()
+        self.indices = None if seed is None else np.random.default_rng(seed)
+
+    def _pyro_sample(self, msg: Any) -> None:
+        fn = msg["fn"]
+        if self.indices is None or msg["value"] is not None or not site_is_subsample(msg):
+            return
+        if fn.subsample_size != fn.size:
+            chosen = self.indices.permutation(fn.size)[: fn.subsample_size]
+            msg["value"], msg["done"] = torch.from_numpy(chosen).to(fn.device), True
+
+
+class DrawingMessenger(SharedSubsamples):
     """Gives latent sites a draw; Normal ones a value that is drawn as late as it can be.
 
     It has to be the outermost handler of the guide, so that it sees the site's distribution after
@@ -36,30 +56,20 @@ class DrawingMessenger(Messenger):
     Args:
         particle: what is being run.
         guide: the guide, in which the latent vectors of Pyro's automatic guides are looked up.
-        subsamples: seed of the subsamples, which all particles share; None: they are drawn as
-            usual.
+        seed: of the subsamples.
     """
 
-    def __init__(self, particle: Particle, guide: Any, subsamples: int | None = None) -> None:
-        super().__init__()
+    def __init__(self, particle: Particle, guide: Any, seed: int | None = None) -> None:
+        super().__init__(seed)
         self.particle, self.guide = particle, guide
-        self.indices = None if subsamples is None else np.random.default_rng(subsamples)
 
     def _pyro_sample(self, msg: Any) -> None:
-        if msg["is_observed"] or msg["done"] or msg["value"] is not None:
+        super()._pyro_sample(msg)
+        if msg["is_observed"] or msg["done"] or msg["value"] is not None or site_is_subsample(msg):
             return
-        fn = msg["fn"]
-        if site_is_subsample(msg):
-            if self.indices is not None and fn.subsample_size != fn.size:
-                msg["value"], msg["done"] = self._subsample(fn), True
-        elif not isinstance(without_wrappers(fn), dist.Delta):
-            value = self._value(msg, model_site(msg), fn)
+        if not isinstance(without_wrappers(msg["fn"]), dist.Delta):
+            value = self._value(msg, model_site(msg), msg["fn"])
             msg["value"], msg["done"] = value, value is not None
-
-    def _subsample(self, fn: Any) -> torch.Tensor:
-        assert self.indices is not None
-        chosen = self.indices.permutation(fn.size)[: fn.subsample_size]
-        return torch.from_numpy(chosen).to(fn.device)
 
     def _value(self, msg: Any, name: str, fn: Any) -> Any:
         base, transforms = gaussian_base(fn)
@@ -86,7 +96,7 @@ def drawn_traces(
     guide: Callable,
     args: tuple,
     kwargs: dict,
-    subsamples: int | None = None,
+    seed: int | None = None,
 ) -> tuple[Trace, Trace]:
     """Run guide and model as Pyro's ELBOs do, with Normal sites drawn where it is best.
 
@@ -96,7 +106,7 @@ def drawn_traces(
         guide: Pyro guide, a callable or a guide messenger.
         args: arguments of both.
         kwargs: keyword arguments of both.
-        subsamples: as of :class:`DrawingMessenger`.
+        seed: of the subsamples, as of :class:`SharedSubsamples`.
 
     Returns:
         The model's and the guide's trace, without subsample sites. Observed sites have their
@@ -106,9 +116,9 @@ def drawn_traces(
     Raises:
         Together: if sites have to be drawn once for all rows.
     """
-    messenger = DrawingMessenger(particle, guide, subsamples)
+    messenger = DrawingMessenger(particle, guide, seed)
     with pyro.validation_enabled(False):
-        watch = _watched if particle.is_mean else _unwatched
+        watch = _watched if particle.is_mean else unwatched
         traces = run(messenger, model, guide, args, kwargs, watch)
         for trace in traces:
             for site in trace.nodes.values():
@@ -120,7 +130,12 @@ def _watched(program: Callable[[], Any]) -> Any:
     return watched(Draws(), program)
 
 
-def _unwatched(program: Callable[[], Any]) -> Any:
+def unwatched(program: Callable[[], Any]) -> Any:
+    """Run a program that may draw whatever it likes.
+
+    Args:
+        program: without arguments.
+    """
     return program()
 
 

@@ -10,6 +10,7 @@ from pyro.distributions.torch_distribution import MaskedDistribution
 from pyro.infer.util import is_validation_enabled
 from pyro.util import check_site_shape
 
+from moment_calculus.objectives.data import Plate
 from moment_calculus.refusals.errors import UnsupportedMoments
 from pyro_moments.diagnosis import refuse_infinite_data
 from pyro_moments.likelihoods import evaluate
@@ -49,7 +50,7 @@ def is_observation(site: Any) -> bool:
     Args:
         site: the node; deterministic sites are recorded as observed, and contribute nothing.
     """
-    return _is_sample(site) and site["is_observed"]
+    return is_sample(site) and site["is_observed"]
 
 
 def is_latent(site: Any) -> bool:
@@ -58,8 +59,26 @@ def is_latent(site: Any) -> bool:
     Args:
         site: the node.
     """
-    return _is_sample(site) and not site["is_observed"]
+    return is_sample(site) and not site["is_observed"]
 
 
-def _is_sample(site: Any) -> bool:
+def is_sample(site: Any) -> bool:
+    """Whether a node of a trace is a site with a distribution, not a deterministic one.
+
+    Args:
+        site: the node.
+    """
     return site["type"] == "sample" and not (site["infer"] or {}).get("_deterministic")
+
+
+def plates_of(site: Any) -> tuple[Plate, ...]:
+    """The plates around a site.
+
+    Args:
+        site: node of a trace.
+    """
+    return tuple(
+        Plate(frame.name, frame.dim, (frame.full_size or frame.size) / frame.size)
+        for frame in site["cond_indep_stack"]
+        if frame.vectorized
+    )

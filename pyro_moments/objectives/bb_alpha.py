@@ -1,0 +1,74 @@
+"""The black-box α energy, sampled or in closed form."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from pyro.poutine import Trace
+
+from moment_calculus.hosts.docstrings import documented
+from moment_calculus.objectives.data import DataPlates, Observed, data_plates
+from moment_calculus.objectives.docstrings import BB_ALPHA
+from moment_calculus.objectives.options import check_alpha, warn_collapse
+from moment_calculus.objectives.powers import log_mean_power
+from pyro_moments.objectives.base import Objective
+from pyro_moments.objectives.elbo import latent_sum
+from pyro_moments.objectives.particles import Program
+from pyro_moments.sites.drawn import data_log_prob
+from pyro_moments.sites.observed import is_observation, plates_of
+
+
+@documented("Pyro", objective=BB_ALPHA)
+class BBAlphaELBO(Objective):
+    """Black-box α energy: between the ELBO and the log predictive likelihood of each datum.
+
+    {objective}
+
+    Example:
+        >>> energy = BBAlphaELBO(alpha=0.5, num_particles=10, propagation="sampled")
+    """
+
+    def __init__(
+        self,
+        alpha: float = 0.5,
+        *,
+        datum: str | None = None,
+        num_particles: int = 1,
+        **options: Any,
+    ) -> None:
+        check_alpha(alpha, type(self).__name__)
+        super().__init__(num_particles=num_particles, **options)
+        warn_collapse(alpha, num_particles, self.flow)
+        self.alpha, self.datum = alpha, datum
+
+    def _eager(self, model: Any, guide: Any, *args: Any, **kwargs: Any) -> Any:
+        program = Program(model, guide, args, kwargs, self._plates, latent_sum)
+        data, latent, scale = self.particles(program, self._terms)
+        return -log_mean_power(data, self.alpha).sum() * scale[0] - latent.mean()
+
+    def _plates(self, model: Trace) -> DataPlates:
+        plates = {name: plates_of(site) for name, site in _observed(model).items()}
+        return data_plates(plates, self.datum)
+
+    def _terms(self, model: Trace, guide: Trace) -> tuple[torch.Tensor, ...]:
+        """What each datum and the latent sites contribute, and how many data each stands for."""
+        plates, sites = self._plates(model), _observed(model)
+        data = self._analytic(sites, plates) if self.flow == "analytic" else _drawn(sites, plates)
+        return data, latent_sum(model, guide), torch.as_tensor(plates.scale)
+
+    def _analytic(self, sites: dict[str, Any], plates: DataPlates) -> torch.Tensor:
+        raise NotImplementedError
+
+
+def _observed(model: Trace) -> dict[str, Any]:
+    return {name: site for name, site in model.nodes.items() if is_observation(site)}
+
+
+def _drawn(sites: dict[str, Any], plates: DataPlates) -> torch.Tensor:
+    """The log-density of each datum."""
+    parts = [
+        plates.each(Observed(data_log_prob(site), plates_of(site), site["scale"]))
+        for site in sites.values()
+    ]
+    return sum(parts[1:], start=parts[0])
