@@ -72,7 +72,7 @@ class Parameter:
             return repeated
         features = None if value.axis is None else value.axis + self.own
         across = {axis for axis in axes if axis != features and not value.apart}
-        along = {features} & set(axes) if value.has_covariance else set()
+        along = {axis for axis in axes if axis == features and value.has_covariance}
         return across | along | repeated
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from moment_calculus.likelihoods.predictive.dependence import Layout, Parameter, tied_axes
 from moment_calculus.likelihoods.predictive.vectors import check_gaussian, log_mean_power
-from moment_calculus.numerics.arrays import Array
+from moment_calculus.numerics.arrays import Array, device
 from moment_calculus.numerics.special import namespace
 from moment_calculus.operations.elementwise.arithmetic import is_value, subtract
 from moment_calculus.operations.shapes.concatenation import concatenate
@@ -54,6 +54,11 @@ class Observed:
         """Names of the latent sites it depends on."""
         return frozenset().union(*(parameter.gaussian.sites for parameter in self.parameters))
 
+    @property
+    def counts(self) -> bool:
+        """Whether it is not excluded as a whole."""
+        return hasattr(self.weights, "shape") or bool(self.weights)
+
     def inner(self, datum: Sequence[int]) -> tuple[int, ...]:
         """Axes along which there are several elements of one datum.
 
@@ -65,7 +70,7 @@ class Observed:
         return tuple(axis for axis, size in sizes if size > 1 and axis not in outer)
 
 
-def jointly(observed: Iterable[Observed], alpha: float, datum: Sequence[int]) -> Array:
+def jointly(observed: Sequence[Observed], alpha: float, datum: Sequence[int]) -> Array:
     """(1/α) log E[Π pᵅ] of every datum, over all of its elements and sites.
 
     Elements that are independent are multiplied one by one; those that may depend on each other by
@@ -90,8 +95,9 @@ def jointly(observed: Iterable[Observed], alpha: float, datum: Sequence[int]) ->
     """
     if not 0 <= alpha <= 1:
         raise ValueError(f"alpha={alpha} is not between 0 (expectation) and 1 (predictive density)")
-    total: Any = 0.0
-    for group in _groups(list(observed)) if alpha else ([site] for site in observed):
+    counted = [site for site in observed if site.counts]
+    total: Any = sum(_nothing(site, tuple(datum)) for site in observed if not site.counts)
+    for group in _groups(counted) if alpha else ([site] for site in counted):
         for site, terms in _terms(group, alpha, tuple(datum)):
             total = total + _of_data(site, terms, tuple(datum))
     return total
@@ -110,6 +116,13 @@ def _terms(
             return [(site, _separate(site, alpha))]
         return [(site, _joint([site], [tied], alpha))]
     return [(site, _joint(group, _tied_together(group, datum), alpha))]
+
+
+def _nothing(site: Observed, datum: tuple[int, ...]) -> Array:
+    """Of a site that is excluded as a whole, whatever its observations are."""
+    like = site.parameters[0].gaussian.mean if site.parameters else site.expected()
+    zeros = namespace(like).zeros(site.shape, dtype=like.dtype, device=device(like))
+    return _of_data(site, zeros, datum)
 
 
 def _groups(observed: list[Observed]) -> list[list[Observed]]:
@@ -148,8 +161,7 @@ def _of_data(site: Observed, terms: Array, datum: tuple[int, ...]) -> Array:
 def _separate(site: Observed, alpha: float) -> Array:
     weights = site.weights
     if not hasattr(weights, "shape"):
-        found = site.tempered(alpha * weights) if weights else site.expected()
-        return _weighted(weights, found, site.shape)
+        return _weighted(weights, site.tempered(alpha * weights), site.shape)
     xp = namespace(weights)
     counted = xp.where(weights > 0, weights, xp.ones_like(weights))
     return _weighted(weights, site.tempered(alpha * counted), site.shape)
@@ -160,7 +172,7 @@ def _weighted(weights: Any, terms: Array, shape: tuple[int, ...]) -> Array:
     xp = namespace(terms)
     terms = xp.broadcast_to(terms, shape)
     if not hasattr(weights, "shape"):
-        return weights * terms if weights else xp.zeros_like(terms)
+        return weights * terms
     return xp.where(weights > 0, weights * terms, xp.zeros_like(terms))
 
 
@@ -224,7 +236,8 @@ def _location(site: Observed, group: Sequence[Observed]) -> Gaussian:
 
 def _check_in_place(locations: Sequence[Gaussian], group: Sequence[Observed]) -> None:
     if any(is_rearranged(left, right) for left, right in combinations(locations, 2)):
-        raise _refused(group, "a latent site has its elements in another order in one of them")
+        cause = "they are not computed from one value of what they share, in the order of the data"
+        raise _refused(group, cause)
 
 
 def _vector(
