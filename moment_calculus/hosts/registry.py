@@ -44,7 +44,16 @@ class ClassTable(Table[type]):
         Args:
             instance: any object.
         """
-        return next((self[kind] for kind in type(instance).__mro__ if kind in self), None)
+        kind = self.kind(instance)
+        return None if kind is None else self[kind]
+
+    def kind(self, instance: Any) -> type | None:
+        """The nearest registered class of an object, if there is one.
+
+        Args:
+            instance: any object.
+        """
+        return next((kind for kind in type(instance).__mro__ if kind in self), None)
 
 
 class LikelihoodTables:

@@ -38,6 +38,29 @@ def no_expected_log_prob(
     )
 
 
+def no_tempered_log_prob(
+    name: str, fn: Any, known: Iterable[type], *, host: str, sites: Iterable[str] = ()
+) -> UnsupportedMoments:
+    """A distribution that has no rule for the mean of a power of its density.
+
+    Args:
+        name: the site.
+        fn: its distribution.
+        known: classes that have one.
+        host: see the module.
+        sites: the latent sites that its parameters depend on.
+    """
+    names = sorted({kind.__name__ for kind in known})
+    return UnsupportedMoments(
+        f"site '{name}': the mean of a power of the density of a {type(fn).__name__} with random "
+        f"parameters has no rule; there is one for {', '.join(names)}, and for every univariate "
+        "distribution",
+        sites=sites,
+        remedy="use propagation='sampled', or the expected log-probability, "
+        f"{host.lower()}_moments.DeterministicELBO",
+    )
+
+
 def not_univariate(fn: Any, sites: Iterable[str]) -> UnsupportedMoments:
     """Random parameters that are not one for each element of a distribution's batch.
 

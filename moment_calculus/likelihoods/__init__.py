@@ -32,6 +32,15 @@ from moment_calculus.likelihoods.normal import (
     normal_log_predictive,
     normal_predictive,
 )
+from moment_calculus.likelihoods.predictive.classes import (
+    check_sampled,
+    tempered_categorical,
+    tempered_categorical_sampled,
+    tempered_multinomial_sampled,
+)
+from moment_calculus.likelihoods.predictive.counts import tempered_ordered_logistic
+from moment_calculus.likelihoods.predictive.factors import tempered_factor
+from moment_calculus.likelihoods.predictive.vectors import tempered_multivariate_normal
 from moment_calculus.likelihoods.rates import exponential, gamma, gamma_poisson, poisson, weibull
 from moment_calculus.likelihoods.trials import (
     bernoulli,
@@ -49,6 +58,7 @@ __all__ = [
     "categorical_sampled",
     "cauchy",
     "check_classes_last",
+    "check_sampled",
     "drawn",
     "expectation",
     "expected_probability",
@@ -73,5 +83,11 @@ __all__ = [
     "ordered_probabilities",
     "poisson",
     "student_t",
+    "tempered_categorical",
+    "tempered_categorical_sampled",
+    "tempered_factor",
+    "tempered_multinomial_sampled",
+    "tempered_multivariate_normal",
+    "tempered_ordered_logistic",
     "weibull",
 ]

@@ -39,7 +39,7 @@ def categorical(value: Array, logits: Any, *, bound: str = "delta") -> Array:
     Source: Wu et al. 2019, appendix B.4; Haussmann et al. 2019, appendix B.2.
     """
     logits = logits.gaussian()
-    return _chosen(logits.mean, value) - expected_logsumexp(logits, bound)
+    return chosen(logits.mean, value) - expected_logsumexp(logits, bound)
 
 
 def multinomial(value: Array, logits: Any, *, bound: str = "delta") -> Array:
@@ -109,11 +109,20 @@ def categorical_sampled(value: Array, logits: Any, noise: Array) -> Array:
 
     Source: reparameterisation of the logits, as the local one of Kingma et al. 2015.
     """
+    terms = sampled_log_probabilities(value, logits, noise)
+    return namespace(terms).mean(terms, axis=0)
+
+
+def sampled_log_probabilities(value: Array, logits: Any, noise: Array) -> Array:
+    """log softmax(f)_y of draws of Gaussian logits; arguments as of :func:`categorical_sampled`.
+
+    Returns:
+        Array [draws, ...].
+    """
     drawn = draws(logits.gaussian(), noise)
     xp = namespace(drawn)
     index = xp.broadcast_to(value, drawn.shape[:-1])[..., None]
-    terms = xp.take_along_axis(drawn, index, axis=-1)[..., 0] - logsumexp(drawn)
-    return xp.mean(terms, axis=0)
+    return xp.take_along_axis(drawn, index, axis=-1)[..., 0] - logsumexp(drawn)
 
 
 def draws(logits: Gaussian, noise: Array) -> Array:
@@ -162,7 +171,13 @@ def one_hot_moments(mean: Array, epistemic: Array) -> tuple[Array, Array, Array]
     return mean, epistemic, total - epistemic
 
 
-def _chosen(logits: Array, value: Array) -> Array:
+def chosen(logits: Array, value: Array) -> Array:
+    """Entries of the observed classes.
+
+    Args:
+        logits: [..., classes].
+        value: class indices, [...].
+    """
     xp = namespace(logits)
     shape = broadcast_shape(tuple(logits.shape[:-1]), tuple(value.shape))
     wide = xp.broadcast_to(logits, (*shape, logits.shape[-1]))

@@ -15,10 +15,10 @@ from moment_calculus.functions.families.exponential import Exp, infinite_where_h
 from moment_calculus.functions.rescaled import Rescaled
 from moment_calculus.likelihoods.drivers import Drivers, Grid, drivers_of
 from moment_calculus.numerics.arrays import Array
+from moment_calculus.numerics.quadrature import log_mean_exp, log_weights
 from moment_calculus.numerics.special import (
     in_precision_of,
     infinite_beyond,
-    logsumexp,
     namespace,
     stop_gradient,
 )
@@ -137,19 +137,24 @@ def moments_of_observation(
 
 
 def log_expectation(
-    function: Callable[..., Array], *arguments: Any, knots: tuple[Any, ...] = ()
+    function: Callable[..., Array],
+    *arguments: Any,
+    knots: tuple[Any, ...] = (),
+    power: Any = 1.0,
 ) -> Array:
-    """log E[exp f(a, b, …)]: the log predictive density for a log density f.
+    """(1/a) log E[exp(a f(b, c, …))] for a power a: the log predictive density where a is one.
 
-    By :func:`expectation`, with panels that close in on the peak of exp f. Measured absolute
+    By :func:`expectation`, with panels that close in on the peak of exp(a f). Measured absolute
     error: 1e-7 over one Gaussian for peaks of width 1e-5 to 36 and more, within 10 standard
     deviations of its mean (beyond 14 the result is too low); over two 5e-10 where the scale's
-    Gaussian has a standard deviation up to 1, and 6e-4 where it is 3.
+    Gaussian has a standard deviation up to 1, and 6e-4 where it is 3. For small powers it tends to
+    E[f] without cancellation.
 
     Args:
         function: takes arrays with nodes on new leading axes.
         arguments: values, arrays or numbers that broadcast with each other.
         knots: as of :func:`expectation`.
+        power: a, positive number or array that broadcasts with the arguments.
 
     Returns:
         Array of the broadcast shape.
@@ -157,12 +162,16 @@ def log_expectation(
     Raises:
         UnsupportedMoments: as :func:`expectation`.
     """
-    drivers = drivers_of(*arguments)
+    drivers = drivers_of(power, *arguments)
     if not drivers.gaussians:
         return function(*arguments)
-    grid, values = _zoomed(drivers, function, _peak, knots)
-    terms = values + log_weights(grid.weights)
-    return in_precision_of(_log_sum(terms, len(grid.axes)), _like(drivers))
+
+    def raised(power: Any, *points: Any) -> Array:
+        return power * function(*points)
+
+    grid, values = _zoomed(drivers, raised, _peak, knots)
+    found = log_mean_exp(values, grid.weights, len(grid.axes)) / power
+    return in_precision_of(found, _like(drivers))
 
 
 def expected_probability(
@@ -211,22 +220,6 @@ def _zoomed(
         knots = (*given, *((centre, width) for width in widths))
     grid = drivers.grid(knots)
     return grid, function(*drivers.at(grid.points))
-
-
-def log_weights(weights: Array) -> Array:
-    """Logarithm of the weights of a quadrature, with a floor under those that underflow.
-
-    Args:
-        weights: in double precision.
-    """
-    xp = namespace(weights)
-    return xp.log(xp.clip(weights, min=1e-300))
-
-
-def _log_sum(terms: Array, axes: int) -> Array:
-    for _ in range(axes):
-        terms = logsumexp(terms, axis=0)
-    return terms
 
 
 def _peak(grid: Grid, log_density: Array) -> Array:

@@ -9,13 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from moment_calculus.hosts.marginals import Marginal
-from moment_calculus.likelihoods.cumulative import (
-    cauchy_marginal,
-    normal_marginal,
-    student_t_marginal,
-)
 from moment_calculus.likelihoods.divergences import uniform_prior
 from moment_calculus.likelihoods.location_scale import (
     cauchy,
@@ -33,6 +29,13 @@ from moment_calculus.likelihoods.normal import (
     normal_log_predictive,
     normal_predictive,
 )
+from moment_calculus.likelihoods.predictive import counts
+from moment_calculus.likelihoods.predictive.cumulative import (
+    cauchy_marginal,
+    normal_marginal,
+    student_t_marginal,
+)
+from moment_calculus.likelihoods.predictive.vectors import tempered_multivariate_normal
 from moment_calculus.likelihoods.rates import (
     exponential,
     gamma,
@@ -49,6 +52,7 @@ from moment_calculus.likelihoods.trials import (
     negative_binomial,
 )
 from moment_calculus.numerics.arrays import Array
+from moment_calculus.numerics.special import namespace
 from moment_calculus.values import Value
 
 
@@ -71,6 +75,8 @@ class Family:
             variance, and the log predictive density; by default by quadrature.
         marginal: from the name of a site and the parameters to its predictive distribution
             function and the like, given if ``predictive`` is.
+        tempered: from a power a, a certain observation and the parameters to (1/a) log E[pᵃ]; by
+            default by quadrature.
     """
 
     name: str
@@ -80,11 +86,21 @@ class Family:
     latent: Callable[..., Array] | None = None
     predictive: Callable[..., tuple] | None = None
     marginal: Callable[..., Marginal] | None = None
+    tempered: Callable[..., Array] | None = None
 
 
 def _normal_predictive(loc: Value, scale: Value) -> tuple:
     moments = normal_predictive(loc, scale)
     return *moments, lambda value: normal_log_predictive(value, loc, scale)
+
+
+def _tempered_normal(power: Any, value: Array, loc: Any, scale: Any) -> Array:
+    return normal_log_predictive(value, loc, scale, power=power)
+
+
+def _tempered_log_normal(power: Any, value: Array, loc: Any, scale: Any) -> Array:
+    logs = namespace(value).log(value)
+    return normal_log_predictive(logs, loc, scale, power=power) - logs
 
 
 FAMILIES = (
@@ -95,8 +111,15 @@ FAMILIES = (
         latent=normal,
         predictive=_normal_predictive,
         marginal=normal_marginal,
+        tempered=_tempered_normal,
     ),
-    Family("LogNormal", log_normal, "loc scale", latent=log_normal),
+    Family(
+        "LogNormal",
+        log_normal,
+        "loc scale",
+        latent=log_normal,
+        tempered=_tempered_log_normal,
+    ),
     Family("Laplace", laplace, "loc scale", latent=laplace),
     Family(
         "StudentT",
@@ -114,19 +137,42 @@ FAMILIES = (
         predictive=cauchy_predictive,
         marginal=cauchy_marginal,
     ),
-    Family("MultivariateNormal", multivariate_normal, "loc scale_tril", latent=multivariate_normal),
-    Family("Bernoulli", bernoulli, odds=True),
-    Family("Binomial", binomial, "total_count", odds=True),
-    Family("NegativeBinomial", negative_binomial, "total_count", odds=True),
-    Family("Geometric", geometric, odds=True),
-    Family("Poisson", poisson, "rate"),
-    Family("Exponential", exponential, "rate", latent=exponential),
-    Family("Gamma", gamma, "concentration rate", latent=gamma),
+    Family(
+        "MultivariateNormal",
+        multivariate_normal,
+        "loc scale_tril",
+        latent=multivariate_normal,
+        tempered=tempered_multivariate_normal,
+    ),
+    Family("Bernoulli", bernoulli, odds=True, tempered=counts.tempered_bernoulli),
+    Family("Binomial", binomial, "total_count", odds=True, tempered=counts.tempered_binomial),
+    Family(
+        "NegativeBinomial",
+        negative_binomial,
+        "total_count",
+        odds=True,
+        tempered=counts.tempered_negative_binomial,
+    ),
+    Family("Geometric", geometric, odds=True, tempered=counts.tempered_geometric),
+    Family("Poisson", poisson, "rate", tempered=counts.tempered_poisson),
+    Family(
+        "Exponential",
+        exponential,
+        "rate",
+        latent=exponential,
+        tempered=counts.tempered_exponential,
+    ),
+    Family("Gamma", gamma, "concentration rate", latent=gamma, tempered=counts.tempered_gamma),
     Family("InverseGamma", inverse_gamma, "concentration rate", latent=inverse_gamma),
     Family("HalfNormal", half_normal, "scale", latent=half_normal),
     Family("HalfCauchy", half_cauchy, "scale", latent=half_cauchy),
     Family("Beta", beta, "concentration1 concentration0", latent=beta),
-    Family("GammaPoisson", gamma_poisson, "concentration rate"),
+    Family(
+        "GammaPoisson",
+        gamma_poisson,
+        "concentration rate",
+        tempered=counts.tempered_gamma_poisson,
+    ),
     Family("Weibull", weibull, "scale concentration", latent=weibull),
     Family("Uniform", None, "low high", latent=uniform_prior),
 )

@@ -57,13 +57,20 @@ def multivariate_normal_predictive(
     check_certain(scale_tril=scale_tril)
     noise = scale_tril @ scale_tril.mT
     zero = namespace(scale_tril).zeros_like(noise)
-    mean, covariance = _moments(loc) if is_value(loc) else (loc, zero)
+    mean, covariance = moments_of_features(loc) if is_value(loc) else (loc, zero)
     spread = 0 * mean
     return mean, diagonal(covariance) + spread, diagonal(noise) + spread, noise + covariance
 
 
-def _moments(value: Any) -> tuple[Array, Array]:
-    """Mean and covariance over the trailing axis."""
+def moments_of_features(value: Any) -> tuple[Array, Array]:
+    """Mean and covariance over the trailing axis.
+
+    Args:
+        value: value [..., d].
+
+    Raises:
+        UnsupportedMoments: if its dependent components are on another axis.
+    """
     matched = value.gaussian()
     if matched.axis == -1:
         return matched.mean, matched.joint_covariance()
@@ -79,7 +86,7 @@ def _moments(value: Any) -> tuple[Array, Array]:
 
 def _trace(residual: Any, scale_tril: Array) -> tuple[Array, Array]:
     """Mean of the residual and tr(Σ⁻¹ C)."""
-    mean, covariance = _moments(residual)
+    mean, covariance = moments_of_features(residual)
     xp = namespace(scale_tril)
     root = xp.linalg.inv(scale_tril)
     return mean, xp.sum((root @ covariance) * root, axis=(-2, -1))

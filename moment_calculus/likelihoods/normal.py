@@ -7,7 +7,7 @@ from typing import Any
 
 from moment_calculus.functions.families.exponential import capped_exp, infinite_where_held
 from moment_calculus.likelihoods.drivers import conditional
-from moment_calculus.likelihoods.expectations import expected_value, log_expectation, log_weights
+from moment_calculus.likelihoods.expectations import expected_value, log_expectation
 from moment_calculus.likelihoods.links import log
 from moment_calculus.likelihoods.residual import (
     check_positive,
@@ -16,11 +16,11 @@ from moment_calculus.likelihoods.residual import (
     zero_with,
 )
 from moment_calculus.numerics.arrays import Array
-from moment_calculus.numerics.quadrature import nodes
-from moment_calculus.numerics.special import double, in_precision_of, logsumexp, namespace
+from moment_calculus.numerics.quadrature import log_mean_exp, nodes
+from moment_calculus.numerics.special import double, in_precision_of, namespace
 from moment_calculus.operations.elementwise import positive
 from moment_calculus.operations.elementwise.alignment import aligned
-from moment_calculus.operations.elementwise.arithmetic import is_value, scale_shift
+from moment_calculus.operations.elementwise.arithmetic import is_value, scale_shift, shape_of
 from moment_calculus.operations.shapes.reshaping import broadcast
 from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.values import Deferred, Gaussian, elementwise_covariance
@@ -154,42 +154,55 @@ def normal_predictive(loc: Any, scale: Any) -> tuple[Array, Array, Array]:
     return mean, variance + zero, moments.variance + moments.mean**2 + zero
 
 
-def normal_log_predictive(value: Array, loc: Any, scale: Any) -> Array:
-    """log E_q[N(value; f, scale)]: exact for a certain scale, else quadrature over the scale.
+def normal_log_predictive(value: Array, loc: Any, scale: Any, *, power: Any = 1.0) -> Array:
+    """(1/a) log E_q[N(value; f, scale)ᵃ] for a power a: the log predictive density where a is one.
 
-    Of a location that is itself a function of a Gaussian by :func:`log_expectation`.
+    Exact for a certain scale, log N(y; m, v + s²/a) + ½ (1 − a) log 2πs² − ½ log a over a, written
+    so that nothing cancels where a is small; else quadrature over the scale. Of a location that is
+    itself a function of a Gaussian by :func:`log_expectation`.
 
     Args:
         value: observation.
         loc: location, array or value.
         scale: standard deviation, array, number or a positive function of a Gaussian.
+        power: a, positive number or array.
     """
     if isinstance(loc, Deferred):
         check_positive(scale)
-        return log_expectation(_plain_density, value, loc, scale)
+        return log_expectation(_plain_density, value, loc, scale, power=power)
     residual = difference(value, loc)
     if not is_value(scale):
         mean, variance = _moments(residual)
-        return _log_normal_density(mean, variance + scale * scale)
-    return _log_over_scale(residual, scale)
+        return _log_power_mean(mean, variance, scale, power)
+    return _log_over_scale(residual, scale, power)
 
 
 def _plain_density(value: Array, loc: Array, scale: Any) -> Array:
     return _normal_density(value - loc, 0.0, scale)
 
 
-def _log_over_scale(residual: Any, scale: Any) -> Array:
+def _log_over_scale(residual: Any, scale: Any, power: Any) -> Array:
     check_positive(scale)
-    shape = broadcast_shape(tuple(residual.shape), scale.shape)
+    shape = broadcast_shape(tuple(residual.shape), scale.shape, shape_of(power))
     scale = broadcast(scale, shape)
     driver = scale.base
     points, weights = nodes(double(driver.mean), double(driver.variance), scale.function.knots)
     mean, variance = residual, 0.0
     if is_value(residual):
         mean, variance = conditional(broadcast(residual, shape), driver, points)
-    terms = _log_normal_density(mean, variance + scale(points) ** 2) + log_weights(weights)
-    return in_precision_of(logsumexp(terms, axis=0), driver.mean)
+    terms = power * _log_power_mean(mean, variance, scale(points), power)
+    return in_precision_of(log_mean_exp(terms, weights) / power, driver.mean)
 
 
-def _log_normal_density(residual: Array, variance: Array) -> Array:
-    return -0.5 * (LOG_2PI + namespace(residual).log(variance) + residual * residual / variance)
+def _log_power_mean(residual: Array, variance: Any, scale: Any, power: Any) -> Array:
+    """−½ (log 2πs² + log(1 + a v/s²)/a + r²/(s² + a v))."""
+    xp = namespace(residual)
+    zero = xp.zeros_like(residual)
+    squared = xp.clip(scale * scale + zero, min=float(xp.finfo(residual.dtype).tiny))
+    added = power * variance + zero
+    total = squared + added
+    large = added > squared  # where the quotient may overflow
+    ratio = xp.where(large, xp.ones_like(added), added) / xp.where(large, total, squared)
+    growth = xp.where(large, xp.log(total) - xp.log(squared), xp.log1p(ratio))
+    spread = xp.log(squared) + growth / power
+    return -0.5 * (LOG_2PI + spread + residual * residual / total)

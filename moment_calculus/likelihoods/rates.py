@@ -153,14 +153,20 @@ def gamma_poisson(value: Array, concentration: Any, rate: Any) -> Array:
     """
     if is_value(concentration):
         log(concentration)  # which refuses what is not positive
-        return expectation(_log_gamma_poisson, value, concentration, log(rate))
+        return expectation(log_gamma_poisson_density, value, concentration, log(rate))
     shape = concentration + 0.0 * value
     ways = gammaln(value + shape) - gammaln(shape) - gammaln(value + 1.0)
     return ways + expected_trials(log(rate), shape, value, shape + value)
 
 
-def _log_gamma_poisson(value: Array, concentration: Any, log_rate: Any) -> Array:
-    """Γ(k + y) / (Γ(k) y!) (λ/(1 + λ))ᵏ (1 + λ)⁻ʸ."""
+def log_gamma_poisson_density(value: Array, concentration: Any, log_rate: Any) -> Array:
+    """Logarithm of Γ(k + y) / (Γ(k) y!) (λ/(1 + λ))ᵏ (1 + λ)⁻ʸ.
+
+    Args:
+        value: counts y.
+        concentration: k, array or number.
+        log_rate: log λ, likewise.
+    """
     log_rate = log_rate + 0.0 * value
     log_total = log_1p_exp(log_rate)
     shape = concentration + 0.0 * value

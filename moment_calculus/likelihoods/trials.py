@@ -60,7 +60,13 @@ def bernoulli(value: Array, *, logits: Any = None, probs: Any = None) -> Array:
     return _expected(logits, probs, value, 1 - value, 1)
 
 
-def _log_choose(total: Any, value: Array) -> Array:
+def log_choose(total: Any, value: Array) -> Array:
+    """Logarithm of the binomial coefficient.
+
+    Args:
+        total: number of trials, array or number.
+        value: number of successes.
+    """
     total = total + 0.0 * value
     return gammaln(total + 1) - gammaln(value + 1.0) - gammaln(total - value + 1)
 
@@ -83,7 +89,7 @@ def binomial(value: Array, total_count: Any, *, logits: Any = None, probs: Any =
     """
     check_certain(total_count=total_count)
     trials = _expected(logits, probs, value, total_count - value, total_count)
-    return _log_choose(total_count, value) + trials
+    return log_choose(total_count, value) + trials
 
 
 def negative_binomial(

@@ -16,7 +16,13 @@ from typing import Any
 import numpy as np
 
 from moment_calculus.numerics.arrays import Array
-from moment_calculus.numerics.special import constants, namespace, safe_scale, stop_gradient
+from moment_calculus.numerics.special import (
+    constants,
+    logsumexp,
+    namespace,
+    safe_scale,
+    stop_gradient,
+)
 
 REACH = 14.0
 DEVIATIONS = (-REACH, -10.0, -7.0, -5.0, -3.5, -2.0, -0.7, 0.7, 2.0, 3.5, 5.0, 7.0, 10.0, REACH)
@@ -106,3 +112,44 @@ def nodes(
     scale = safe_scale(variance)
     found, mass = steps(mean, scale, knots, points)
     return mean + scale * found, mass
+
+
+def log_weights(weights: Array) -> Array:
+    """Logarithm of the weights of a quadrature, with a floor under those that underflow.
+
+    Args:
+        weights: in double precision.
+    """
+    xp = namespace(weights)
+    return xp.log(xp.clip(weights, min=1e-300))
+
+
+def log_mean_exp(exponents: Array, weights: Array, axes: int = 1) -> Array:
+    """log of the weighted mean of exponentials, relatively accurate also of small exponents.
+
+    As log(1 + E[e^(g − E g) − 1]) + E g where no exponent exceeds the mean by more than one, so
+    that nothing cancels; else by the logsumexp.
+
+    Args:
+        exponents: g, [nodes, ..., *shape].
+        weights: non-negative, broadcastable to them; they need not sum to one.
+        axes: number of leading axes with nodes.
+
+    Returns:
+        Array [*shape].
+    """
+    xp, places = namespace(exponents), tuple(range(axes))
+    shares = weights / xp.sum(weights, axis=places, keepdims=True)
+    terms = xp.where(shares > 0, shares * stop_gradient(exponents), 0 * shares)
+    centre = xp.sum(terms, axis=places, keepdims=True)  # its gradient would cancel
+    centre = xp.where(xp.isfinite(centre), centre, xp.zeros_like(centre))
+    rises = exponents - centre
+    moderate = xp.all((rises <= 1) | (shares <= 0), axis=places)
+    held = xp.where(rises <= 1, rises, xp.ones_like(rises))
+    close = xp.sum(xp.where(shares > 0, shares * xp.expm1(held), 0 * shares), axis=places)
+    close = xp.where(moderate, close, xp.zeros_like(close))
+    small = xp.log1p(close) + xp.reshape(centre, close.shape)
+    wide = exponents + log_weights(shares)
+    for _ in places:
+        wide = logsumexp(wide, axis=0)
+    return xp.where(moderate, small, wide)

@@ -17,7 +17,7 @@ from moment_calculus.operations.normalised.softmax_moments import softmax_moment
 from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.values import Gaussian
 from numpyro_moments.likelihoods.structure import has_moments, is_random
-from numpyro_moments.likelihoods.table import expected_log_prob, predictive_moments
+from numpyro_moments.likelihoods.table import TEMPERED, expected_log_prob, predictive_moments
 
 
 @expected_log_prob(dist.CategoricalLogits, dist.CategoricalProbs)
@@ -27,13 +27,25 @@ def _categorical(fn: Any, value: Any) -> jax.Array:
     propagation = logits.propagation
     if propagation.categorical != "sample":
         return likelihoods.categorical(value, logits, bound=propagation.categorical)
-    shape = np.broadcast_shapes(logits.shape[:-1], value.shape) + logits.shape[-1:]
-    noise = _noise((propagation.categorical_draws, *shape), logits)
-    return likelihoods.categorical_sampled(value, logits, noise)
+    return likelihoods.categorical_sampled(value, logits, _noise(logits, value.shape))
 
 
-def _noise(shape: tuple[int, ...], logits: Gaussian) -> jax.Array:
-    """Standard normal draws with a key of the enclosing ``numpyro.handlers.seed``."""
+@TEMPERED.register(dist.CategoricalLogits, dist.CategoricalProbs)
+def _tempered_categorical(fn: Any, value: Any, power: Any) -> jax.Array:
+    logits = random_logits(fn)
+    value = jnp.asarray(value, jnp.result_type(int))
+    bound = logits.propagation.categorical
+    if bound != "sample":
+        return likelihoods.tempered_categorical(power, value, logits, bound=bound)
+    noise = _noise(logits, value.shape, jnp.shape(power))
+    return likelihoods.tempered_categorical_sampled(power, value, logits, noise)
+
+
+def _noise(logits: Gaussian, *shapes: tuple[int, ...]) -> jax.Array:
+    """Standard normal draws with a key of the enclosing ``numpyro.handlers.seed``.
+
+    They are for logits of the batch that some shapes have together.
+    """
     key = numpyro.prng_key()
     if key is None:
         raise UnsupportedMoments(
@@ -42,13 +54,23 @@ def _noise(shape: tuple[int, ...], logits: Gaussian) -> jax.Array:
             remedy="evaluate inside numpyro.handlers.seed(rng_seed=...), or choose "
             "categorical='delta' or 'jensen'",
         )
-    return jax.random.normal(key, shape, logits.mean.dtype)
+    shape = np.broadcast_shapes(logits.shape[:-1], *shapes) + logits.shape[-1:]
+    draws = logits.propagation.categorical_draws
+    return jax.random.normal(key, (draws, *shape), logits.mean.dtype)
 
 
 @expected_log_prob(dist.MultinomialLogits, dist.MultinomialProbs)
 def _multinomial(fn: Any, value: Any) -> jax.Array:
     logits = random_logits(fn)
     return likelihoods.multinomial(value, logits, bound=logits.propagation.categorical)
+
+
+@TEMPERED.register(dist.MultinomialLogits, dist.MultinomialProbs)
+def _tempered_multinomial(fn: Any, value: Any, power: Any) -> jax.Array:
+    logits = random_logits(fn)
+    likelihoods.check_sampled(logits, "Multinomial")
+    noise = _noise(logits, value.shape[:-1], jnp.shape(power))
+    return likelihoods.tempered_multinomial_sampled(power, value, logits, noise)
 
 
 def _classes(name: str, fn: Any) -> ClassMarginal:
@@ -108,6 +130,12 @@ def _family(fn: Any) -> str:
 def _ordered_logistic(fn: Any, value: Any) -> jax.Array:
     value = jnp.asarray(value, jnp.result_type(int))
     return likelihoods.ordered_logistic(value, fn.predictor, fn.cutpoints)
+
+
+@TEMPERED.register(dist.OrderedLogistic)
+def _tempered_ordered_logistic(fn: Any, value: Any, power: Any) -> jax.Array:
+    value = jnp.asarray(value, jnp.result_type(int))
+    return likelihoods.tempered_ordered_logistic(power, value, fn.predictor, fn.cutpoints)
 
 
 @predictive_moments(dist.OrderedLogistic, marginal=_ordered_classes)

@@ -47,29 +47,37 @@ def evaluate(name: str, fn: Any, value: Any) -> jax.Array:
     if isinstance(fn, dist.MaskedDistribution):
         return _masked(name, fn, value)
     if isinstance(fn, dist.ExpandedDistribution):
-        return jnp.broadcast_to(evaluate(name, fn.base_dist, value), _shape(fn, value))
+        return jnp.broadcast_to(evaluate(name, fn.base_dist, value), shape_with(fn, value))
     if is_random(value):
         return _expected(name, fn, value)
-    return _supported(fn, value, _expected(name, fn, value))
+    return supported(fn, value, _expected(name, fn, value))
 
 
 def _expected(name: str, fn: Any, value: Any) -> jax.Array:
-    shape = _shape(fn, value)
+    shape = shape_with(fn, value)
     if not is_random(value) and not has_moments(fn):
         return restored(fn).log_prob(value)
     if 0 in shape:
         return jnp.zeros(shape)
     rule = EXPECTED_LOG_PROB.nearest(fn)
     if rule is not None:
-        return jnp.broadcast_to(rule(_on_arrays(fn), value), shape)
+        return jnp.broadcast_to(rule(on_arrays(fn), value), shape)
     if fn.event_dim or not _is_univariate(value):
         sites = frozenset().union(*(leaf.sites for leaf in random_leaves(fn)))
         raise no_expected_log_prob(name, fn, EXPECTED_LOG_PROB, host="NumPyro", sites=sites)
     return univariate.expected(fn, value)
 
 
-def _shape(fn: Any, value: Any) -> tuple[int, ...]:
-    """The batch shape, or the wider one of an observation."""
+def shape_with(fn: Any, value: Any) -> tuple[int, ...]:
+    """The batch shape, or the wider one of an observation.
+
+    Args:
+        fn: the distribution.
+        value: the observation or value.
+
+    Raises:
+        UnsupportedMoments: if the two do not fit.
+    """
     batch = tuple(value.shape)[: max(len(value.shape) - fn.event_dim, 0)]
     try:
         return np.broadcast_shapes(fn.batch_shape, batch)
@@ -83,8 +91,12 @@ def _shape(fn: Any, value: Any) -> tuple[int, ...]:
         ) from None
 
 
-def _on_arrays(fn: Any) -> Any:
-    """The distribution with NumPy's arrays as JAX's, so that both can be combined."""
+def on_arrays(fn: Any) -> Any:
+    """The distribution with NumPy's arrays as JAX's, so that both can be combined.
+
+    Args:
+        fn: the distribution.
+    """
     leaves, tree = jax.tree.flatten(fn, is_leaf=is_random)
     moved = [jnp.asarray(leaf) if isinstance(leaf, np.ndarray) else leaf for leaf in leaves]
     return jax.tree.unflatten(tree, moved)
@@ -94,17 +106,22 @@ def _masked(name: str, fn: Any, value: Any) -> jax.Array:
     """Zero where a mask excludes, whatever the observation is there; so are its gradients."""
     mask = fn._mask
     if mask is False:
-        return jnp.zeros(_shape(fn, value))
+        return jnp.zeros(shape_with(fn, value))
     if mask is True:
         return evaluate(name, fn.base_dist, value)
     if not is_random(value):
         included = jnp.reshape(mask, jnp.shape(mask) + (1,) * fn.event_dim)
-        value = jnp.where(included, value, _feasible(fn, value))
+        value = jnp.where(included, value, feasible(fn, value))
     return jnp.where(mask, evaluate(name, fn.base_dist, value), 0.0)
 
 
-def _feasible(fn: Any, value: jax.Array) -> jax.Array:
-    """Values like the observations that have a log-probability, if the host knows some."""
+def feasible(fn: Any, value: jax.Array) -> jax.Array:
+    """Values like the observations that have a log-probability, if the host knows some.
+
+    Args:
+        fn: the distribution.
+        value: the observations.
+    """
     support = _certain_support(fn)
     try:
         return value if support is None else support.feasible_like(value)
@@ -118,8 +135,14 @@ def _certain_support(fn: Any) -> Any:
     return None if has_moments(bounds) else placeholder(fn).support
 
 
-def _supported(fn: Any, value: jax.Array, log_prob: jax.Array) -> jax.Array:
-    """The host's own check of observations, where it validates them."""
+def supported(fn: Any, value: jax.Array, log_prob: jax.Array) -> jax.Array:
+    """The host's own check of observations, where it validates them.
+
+    Args:
+        fn: the distribution.
+        value: the observations.
+        log_prob: what they have, −∞ where they are outside the support.
+    """
     own = fn._validate_args
     validates = dist.Distribution._validate_args if own is None else own
     if not validates or isinstance(fn, dist.Unit) or _certain_support(fn) is None:

@@ -16,7 +16,7 @@ from moment_calculus.likelihoods.expectations import check_certain
 from moment_calculus.likelihoods.families import FAMILIES, Family
 from numpyro_moments.likelihoods import univariate
 from numpyro_moments.likelihoods.structure import is_random
-from numpyro_moments.likelihoods.table import expected_log_prob, predictive_moments
+from numpyro_moments.likelihoods.table import TEMPERED, expected_log_prob, predictive_moments
 
 _ODDS = ("logits", "probs")
 
@@ -52,10 +52,20 @@ def _serve(family: Family, kind: type, odds: tuple[str, ...]) -> None:
         return univariate.expected(fn, value) if found is NotImplemented else found
 
     expected_log_prob(kind)(rule)
+    if family.tempered is not None:
+        TEMPERED.register(kind)(partial(_tempered, family, odds))
     if (predictive := family.predictive) is not None:
         predictive_moments(kind, marginal=partial(_marginal, family))(
             lambda fn: predictive(*parameters(family, fn))
         )
+
+
+def _tempered(family: Family, odds: tuple[str, ...], fn: Any, value: Any, power: Any) -> jax.Array:
+    if is_random(value):
+        return univariate.tempered(fn, value, power)
+    assert family.tempered is not None, "a family with means of powers of its own"
+    given = {name: getattr(fn, name) for name in odds}
+    return family.tempered(power, value, *parameters(family, fn), **given)
 
 
 def _marginal(family: Family, name: str, fn: Any) -> Marginal:
@@ -81,6 +91,11 @@ def _multivariate_normal_predictive(fn: Any) -> tuple:
 @expected_log_prob(dist.LowRankMultivariateNormal)
 def _low_rank_normal(fn: Any, value: Any) -> jax.Array:
     return likelihoods.multivariate_normal(value, fn.loc, _root(fn))
+
+
+@TEMPERED.register(dist.LowRankMultivariateNormal)
+def _tempered_low_rank_normal(fn: Any, value: Any, power: Any) -> jax.Array:
+    return likelihoods.tempered_multivariate_normal(power, value, fn.loc, _root(fn))
 
 
 @predictive_moments(dist.LowRankMultivariateNormal, marginal=_components)
@@ -111,12 +126,27 @@ def _improper_uniform(fn: dist.ImproperUniform, value: Any) -> jax.Array:
     return jnp.zeros(fn.batch_shape)
 
 
+@TEMPERED.register(dist.ImproperUniform)
+def _tempered_improper_uniform(fn: dist.ImproperUniform, value: Any, power: Any) -> jax.Array:
+    return _improper_uniform(fn, value)
+
+
 @expected_log_prob(dist.Delta)
 def _delta(fn: dist.Delta, value: Any) -> jax.Array:
     return likelihoods.expected_value(fn.log_density)
+
+
+@TEMPERED.register(dist.Delta)
+def _tempered_delta(fn: dist.Delta, value: Any, power: Any) -> jax.Array:
+    return likelihoods.tempered_factor(power, fn.log_density)
 
 
 @expected_log_prob(dist.Unit)
 def _factor(fn: dist.Unit, value: Any) -> jax.Array:
     """Serve ``numpyro.factor``: the mean of a random log factor."""
     return likelihoods.expected_value(fn.log_factor)
+
+
+@TEMPERED.register(dist.Unit)
+def _tempered_unit(fn: dist.Unit, value: Any, power: Any) -> jax.Array:
+    return likelihoods.tempered_factor(power, fn.log_factor)

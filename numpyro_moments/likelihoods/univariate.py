@@ -76,16 +76,6 @@ def predictive(fn: Any) -> tuple[jax.Array, jax.Array, jax.Array, Callable]:
     given, arguments = _given(fn)
     shape = np.broadcast_shapes(*(argument.shape for argument in arguments))
 
-    def log_prob(value: Any) -> jax.Array:
-        value = _double(jnp.asarray(value))
-        wide = np.broadcast_shapes(value.shape, shape)
-        return likelihoods.log_expectation(
-            _over_nodes(lambda value, *points: given(*points).log_prob(value), wide),
-            value,
-            *arguments,
-            knots=_knots(fn, value),
-        )
-
     mean, variance = (
         _over_nodes(lambda *points, name=name: getattr(given(*points), name), shape)
         for name in ("mean", "variance")
@@ -98,7 +88,35 @@ def predictive(fn: Any) -> tuple[jax.Array, jax.Array, jax.Array, Callable]:
             sites=frozenset().union(*(argument.sites for argument in arguments)),
             remedy=predictive_remedy("NumPyro"),
         ) from None
-    return *moments, log_prob
+    return *moments, partial(tempered, fn)
+
+
+@documented("NumPyro", errors=QUADRATURE_ERRORS)
+def tempered(fn: Any, value: Any, power: Any = 1.0) -> jax.Array:
+    """(1/a) log E_q[p(value)ᵃ] by quadrature: the log predictive density where a is one.
+
+    For the error see :func:`moment_calculus.likelihoods.log_expectation`, and for the precision
+    :func:`expected`.
+
+    Args:
+        fn: univariate distribution.
+        value: observation or value.
+        power: a, positive number or array.
+
+    {errors}
+    """
+    given, arguments = _given(fn)
+    value = value if is_random(value) else jnp.asarray(value)
+    shape = np.broadcast_shapes(
+        value.shape, jnp.shape(power), *(argument.shape for argument in arguments)
+    )
+    return likelihoods.log_expectation(
+        _over_nodes(lambda value, *points: given(*points).log_prob(value), shape),
+        _double(value),
+        *arguments,
+        knots=_knots(fn, value),
+        power=power,
+    )
 
 
 def marginal(name: str, fn: Any) -> Marginal:

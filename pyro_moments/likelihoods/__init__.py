@@ -10,6 +10,7 @@ from pyro_moments.likelihoods.table import (
     predicted,
     predictive,
 )
+from pyro_moments.likelihoods.tempered import tempered, tempered_jointly
 
 __all__ = [
     "EXPECTED_LOG_PROB",
@@ -19,4 +20,6 @@ __all__ = [
     "marginal",
     "predicted",
     "predictive",
+    "tempered",
+    "tempered_jointly",
 ]

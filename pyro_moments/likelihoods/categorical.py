@@ -9,13 +9,14 @@ import torch
 
 from moment_calculus import likelihoods
 from moment_calculus.hosts.marginals import ClassMarginal
+from moment_calculus.operations.elementwise.arithmetic import shape_of
 from moment_calculus.operations.normalised.composites import LogSoftmax, Softmax
 from moment_calculus.operations.normalised.softmax_moments import softmax_moments
 from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.values import Gaussian
 from pyro_moments.evaluation.tensor import unwrap
 from pyro_moments.likelihoods.structure import has_moments
-from pyro_moments.likelihoods.table import expected_log_prob, predictive_moments
+from pyro_moments.likelihoods.table import TEMPERED, expected_log_prob, predictive_moments
 
 
 @expected_log_prob(torch.distributions.Categorical)
@@ -24,17 +25,39 @@ def _categorical(fn: Any, value: Any) -> torch.Tensor:
     propagation = logits.propagation
     if propagation.categorical != "sample":
         return likelihoods.categorical(value, logits, bound=propagation.categorical)
-    shape = torch.broadcast_shapes(logits.shape[:-1], value.shape) + logits.shape[-1:]
-    noise = torch.randn(
-        (propagation.categorical_draws, *shape), dtype=logits.mean.dtype, device=logits.mean.device
-    )
-    return likelihoods.categorical_sampled(value, logits, noise)
+    return likelihoods.categorical_sampled(value, logits, _noise(logits, value.shape))
+
+
+def _noise(logits: Gaussian, *shapes: tuple[int, ...]) -> torch.Tensor:
+    """Standard normal draws for logits of the batch that some shapes have together."""
+    shape = torch.broadcast_shapes(logits.shape[:-1], *shapes) + logits.shape[-1:]
+    like = logits.mean
+    draws = logits.propagation.categorical_draws
+    return torch.randn((draws, *shape), dtype=like.dtype, device=like.device)
+
+
+@TEMPERED.register(torch.distributions.Categorical)
+def _tempered_categorical(fn: Any, value: Any, power: Any) -> torch.Tensor:
+    logits = random_logits(fn)
+    bound = logits.propagation.categorical
+    if bound != "sample":
+        return likelihoods.tempered_categorical(power, value, logits, bound=bound)
+    noise = _noise(logits, value.shape, shape_of(power))
+    return likelihoods.tempered_categorical_sampled(power, value, logits, noise)
 
 
 @expected_log_prob(torch.distributions.Multinomial)
 def _multinomial(fn: Any, value: Any) -> torch.Tensor:
     logits = random_logits(fn._categorical)
     return likelihoods.multinomial(value, logits, bound=logits.propagation.categorical)
+
+
+@TEMPERED.register(torch.distributions.Multinomial)
+def _tempered_multinomial(fn: Any, value: Any, power: Any) -> torch.Tensor:
+    logits = random_logits(fn._categorical)
+    likelihoods.check_sampled(logits, "Multinomial")
+    noise = _noise(logits, value.shape[:-1], shape_of(power))
+    return likelihoods.tempered_multinomial_sampled(power, value, logits, noise)
 
 
 def _classes(name: str, fn: Any) -> ClassMarginal:
@@ -84,6 +107,12 @@ def random_logits(fn: Any) -> Gaussian:
 @expected_log_prob(dist.OrderedLogistic)
 def _ordered_logistic(fn: Any, value: Any) -> torch.Tensor:
     return likelihoods.ordered_logistic(value, unwrap(fn.predictor), unwrap(fn.cutpoints))
+
+
+@TEMPERED.register(dist.OrderedLogistic)
+def _tempered_ordered_logistic(fn: Any, value: Any, power: Any) -> torch.Tensor:
+    parameters = unwrap(fn.predictor), unwrap(fn.cutpoints)
+    return likelihoods.tempered_ordered_logistic(power, value, *parameters)
 
 
 @predictive_moments(dist.OrderedLogistic, marginal=_ordered_classes)

@@ -28,7 +28,7 @@ def evaluate(name: str, fn: Any, value: Any) -> torch.Tensor:
     {site}
         ValueError: the distribution's own, if an observation is outside its support.
     """
-    if (known := _of_certain(fn, value)) is not None:
+    if (known := of_certain(fn, value)) is not None:
         return known
     if isinstance(fn, torch.distributions.Independent):
         return sum_rightmost(evaluate(name, fn.base_dist, value), fn.reinterpreted_batch_ndims)
@@ -37,16 +37,23 @@ def evaluate(name: str, fn: Any, value: Any) -> torch.Tensor:
     if isinstance(fn, ExpandedDistribution):
         return evaluate(name, fn.base_dist, value).expand(fn.batch_shape)
     if not isinstance(value, MomentTensor) and fn._validate_args:
-        _check_support(fn, value)
+        check_support(fn, value)
     rule = EXPECTED_LOG_PROB.nearest(fn)
     if rule is not None:
-        return _in_one_precision(rule, fn, value)
+        return in_one_precision(rule, fn, value)
     if fn.event_dim or not _is_univariate(value):
         raise no_expected_log_prob(name, fn, EXPECTED_LOG_PROB, host="Pyro")
     return univariate.expected(fn, value)
 
 
-def _in_one_precision(rule: Callable, fn: Any, value: Any) -> torch.Tensor:
+def in_one_precision(rule: Callable, fn: Any, value: Any) -> torch.Tensor:
+    """Apply a rule, and say by name which operands differ in precision.
+
+    Args:
+        rule: function of the distribution and the value.
+        fn: the distribution.
+        value: the observation or value.
+    """
     try:
         return rule(fn, value)
     except RuntimeError as error:
@@ -54,15 +61,25 @@ def _in_one_precision(rule: Callable, fn: Any, value: Any) -> torch.Tensor:
         raise refusal or error from None
 
 
-def _of_certain(fn: Any, value: Any) -> torch.Tensor | None:
-    """What the host knows, and the terms of a batch without elements."""
+def of_certain(fn: Any, value: Any) -> torch.Tensor | None:
+    """What the host knows, and the terms of a batch without elements; None of others.
+
+    Args:
+        fn: the distribution.
+        value: the observation or value.
+    """
     if not isinstance(value, MomentTensor) and not has_moments(fn):
         return fn.log_prob(value)
     return torch.zeros(fn.batch_shape, device=value.device) if 0 in fn.batch_shape else None
 
 
-def _check_support(fn: Any, value: torch.Tensor) -> None:
-    """The host's own check of observations; shapes and NaN are refused later, by name."""
+def check_support(fn: Any, value: torch.Tensor) -> None:
+    """The host's own check of observations; shapes and NaN are refused later, by name.
+
+    Args:
+        fn: the distribution.
+        value: the observation.
+    """
     try:
         torch.broadcast_shapes(value.shape, fn.batch_shape + fn.event_shape)
     except RuntimeError:

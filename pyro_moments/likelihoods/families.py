@@ -15,7 +15,7 @@ from moment_calculus.hosts.marginals import Marginal, NormalMarginal
 from moment_calculus.likelihoods.families import FAMILIES, Family
 from pyro_moments.evaluation.tensor import MomentTensor, unwrap
 from pyro_moments.likelihoods import univariate
-from pyro_moments.likelihoods.table import expected_log_prob, predictive_moments
+from pyro_moments.likelihoods.table import TEMPERED, expected_log_prob, predictive_moments
 
 # Parameters that torch keeps in another form, before they are broadcast.
 _ATTRIBUTES = {"scale_tril": "_unbroadcasted_scale_tril"}
@@ -63,10 +63,20 @@ def _serve(family: Family) -> None:
         return univariate.expected(fn, value) if found is NotImplemented else found
 
     expected_log_prob(*kinds_of(family))(rule)
+    if family.tempered is not None:
+        TEMPERED.register(*kinds_of(family))(partial(_tempered, family))
     if (predictive := family.predictive) is not None:
         predictive_moments(*kinds_of(family), marginal=partial(_marginal, family))(
             lambda fn: predictive(*parameters(family, fn))
         )
+
+
+def _tempered(family: Family, fn: Any, value: Any, power: Any) -> torch.Tensor:
+    if isinstance(value, MomentTensor):
+        return univariate.tempered(fn, value, power)
+    assert family.tempered is not None, "a family with means of powers of its own"
+    given = odds(fn) if family.odds else {}
+    return family.tempered(power, value, *parameters(family, fn), **given)
 
 
 def _marginal(family: Family, name: str, fn: Any) -> Marginal:
@@ -102,12 +112,27 @@ def _improper_uniform(fn: dist.ImproperUniform, value: Any) -> torch.Tensor:
     return torch.zeros(fn.batch_shape)
 
 
+@TEMPERED.register(dist.ImproperUniform)
+def _tempered_improper_uniform(fn: dist.ImproperUniform, value: Any, power: Any) -> torch.Tensor:
+    return _improper_uniform(fn, value)
+
+
 @expected_log_prob(dist.Delta)
 def _delta(fn: dist.Delta, value: Any) -> torch.Tensor:
     return fn.log_density
+
+
+@TEMPERED.register(dist.Delta)
+def _tempered_delta(fn: dist.Delta, value: Any, power: Any) -> torch.Tensor:
+    return likelihoods.tempered_factor(power, unwrap(fn.log_density))
 
 
 @expected_log_prob(dist.Unit)
 def _factor(fn: dist.Unit, value: Any) -> torch.Tensor:
     """Serve ``pyro.factor``: the mean of a random log factor."""
     return likelihoods.expected_value(unwrap(fn.log_factor))
+
+
+@TEMPERED.register(dist.Unit)
+def _tempered_unit(fn: dist.Unit, value: Any, power: Any) -> torch.Tensor:
+    return likelihoods.tempered_factor(power, unwrap(fn.log_factor))

@@ -1,4 +1,4 @@
-"""The tables of expected log-probabilities and of predictive moments, by class of distribution."""
+"""The tables of what is known of distributions with random parameters, by their class."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pyro.distributions as dist
 from torch import distributions
 
 from guides.pyro.empirical_bayes import EmpiricalBayesNormal
-from moment_calculus.hosts.registry import LikelihoodTables
+from moment_calculus.hosts.registry import ClassTable, LikelihoodTables
 from pyro_moments.likelihoods import univariate
 
 UNPREDICTED = (dist.Delta, dist.Unit, distributions.Multinomial, EmpiricalBayesNormal)
@@ -15,3 +15,7 @@ EXPECTED_LOG_PROB, PREDICTIVES = _TABLES.expected, _TABLES.predictives
 expected_log_prob, predictive_moments = _TABLES.expected_log_prob, _TABLES.predictive_moments
 predictive, is_predicted = _TABLES.predictive, _TABLES.is_predicted
 predicted, marginal = _TABLES.predicted, _TABLES.marginal
+
+# Called with the distribution, the observation and a power a; they return (1/a) log E[pᵃ] of the
+# batch shape. A class has one if the same class has an expected log-probability.
+TEMPERED = ClassTable()

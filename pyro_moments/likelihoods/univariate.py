@@ -52,15 +52,33 @@ def predictive(fn: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, Calla
     if not has_moments(fn):
         return fn.mean, torch.zeros_like(fn.mean), fn.variance, fn.log_prob
     given, arguments = _given(fn)
-
-    def log_prob(value: torch.Tensor) -> torch.Tensor:
-        knots = _knots(fn, value)
-        return likelihoods.log_expectation(_density(given), _double(value), *arguments, knots=knots)
-
     moments = likelihoods.moments_of_observation(
         lambda *points: given(*points).mean, lambda *points: given(*points).variance, *arguments
     )
-    return *moments, log_prob
+    return *moments, partial(tempered, fn)
+
+
+@documented("Pyro", errors=QUADRATURE_ERRORS)
+def tempered(fn: Any, value: Any, power: Any = 1.0) -> torch.Tensor:
+    """(1/a) log E_q[p(value)ᵃ] by quadrature: the log predictive density where a is one.
+
+    For the error see :func:`moment_calculus.likelihoods.log_expectation`.
+
+    Args:
+        fn: univariate distribution.
+        value: observation or MomentTensor.
+        power: a, positive number or tensor.
+
+    {errors}
+    """
+    given, arguments = _given(fn)
+    return likelihoods.log_expectation(
+        _density(given),
+        _double(value),
+        *arguments,
+        knots=_knots(fn, value),
+        power=_double(power),
+    )
 
 
 def marginal(name: str, fn: Any) -> Marginal:

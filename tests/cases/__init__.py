@@ -8,6 +8,7 @@ from tests.cases.activations import ACTIVATIONS
 from tests.cases.divergences import DIVERGENCES
 from tests.cases.layers import LAYERS
 from tests.cases.likelihoods import LIKELIHOODS
+from tests.cases.tempered import TEMPERED
 from tests.cases.windows import WINDOWS
 
-__all__ = ["ACTIVATIONS", "DIVERGENCES", "LAYERS", "LIKELIHOODS", "WINDOWS"]
+__all__ = ["ACTIVATIONS", "DIVERGENCES", "LAYERS", "LIKELIHOODS", "TEMPERED", "WINDOWS"]

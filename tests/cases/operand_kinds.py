@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -205,13 +206,17 @@ class LikelihoodCase(OperandCase):
     """An expected log density; elements of the batch are integrated one by one.
 
     Args:
-        log_mean: whether the rule is log E[exp(·)] rather than E[·].
+        log_mean: whether the rule is log E[exp(a ·)] / a rather than E[·].
+        power: a.
+        of_power: the rule as a function of the power, then the operands.
         nodes: of the oracle, in every dimension.
         kinked: whether the oracle's first dimension needs many narrow panels instead.
     """
 
     tolerance: float = 1e-6
     log_mean: bool = False
+    power: float = 1.0
+    of_power: Callable | None = None
     nodes: int = 48
     kinked: bool = False
 
@@ -224,8 +229,13 @@ class LikelihoodCase(OperandCase):
         z, weights = grid(self.nodes, sum(sizes))
         samples = self.samples(arrays, z, sizes)
         if self.log_mean:
-            return {"value": np.log(np.tensordot(weights, np.exp(samples), axes=1))}
+            powers = np.exp(self.power * samples)
+            return {"value": np.log(np.tensordot(weights, powers, axes=1)) / self.power}
         return {"value": np.tensordot(weights, samples, axes=1)}
+
+    def at_power(self, power: float) -> LikelihoodCase:
+        """The same row with another power."""
+        return replace(self, power=power, rule=partial(self.of_power, power))
 
     def _scalars(self, operand: Operand) -> int:
         """Random scalars of one element of the batch."""

@@ -34,12 +34,19 @@ def softmax_moments(logits: Gaussian) -> tuple[Array, Array]:
     Source: second-order expansion of the logsumexp; the logistic moments of
     :class:`moment_calculus.functions.table.Sigmoid`.
     """
-    mean, variance = Sigmoid().moments(*_against_the_rest(logits))
+    mean, variance = Sigmoid().moments(*against_the_rest(logits))
     return mean / namespace(mean).sum(mean, axis=-1, keepdims=True), variance
 
 
-def _against_the_rest(logits: Gaussian) -> tuple[Array, Array]:
-    """Mean and variance of each logit minus the logsumexp of the others."""
+def against_the_rest(logits: Gaussian) -> tuple[Array, Array]:
+    """Mean and variance of each logit minus the logsumexp of the others, matched to second order.
+
+    Args:
+        logits: Gaussian [..., classes].
+
+    Returns:
+        Two arrays [..., classes].
+    """
     xp = namespace(logits.mean)
     covariance = logits.covariance if logits.has_covariance else diagonal_matrix(logits.variance)
     identity = identity_like(logits.mean)

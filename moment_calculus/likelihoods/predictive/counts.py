@@ -1,0 +1,110 @@
+"""Means of powers of the densities of counts and waiting times, stable in the tails.
+
+Rates and probabilities enter by their logarithms, which the links know as functions of the Gaussian
+behind them, so that nothing underflows where the quadrature reaches. Every function has the
+arguments of its namesake without the prefix, after the power a, and returns
+(1/a) log E[p(value)ᵃ] of the broadcast shape, see
+:func:`moment_calculus.likelihoods.expectations.log_expectation`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from moment_calculus.likelihoods.expectations import check_certain, log_expectation
+from moment_calculus.likelihoods.links import log, log_odds, log_probabilities, log_ratio
+from moment_calculus.likelihoods.rates import log_gamma_poisson_density
+from moment_calculus.likelihoods.trials import log_choose, ordered_logistic
+from moment_calculus.numerics.arrays import Array
+from moment_calculus.numerics.special import gammaln
+from moment_calculus.operations.elementwise.arithmetic import is_value
+
+
+def tempered_bernoulli(power: Any, value: Array, *, logits: Any = None, probs: Any = None) -> Array:
+    """:func:`moment_calculus.likelihoods.trials.bernoulli` under a power."""
+    return _trials(power, logits, probs, value, 1 - value)
+
+
+def tempered_binomial(
+    power: Any, value: Array, total_count: Any, *, logits: Any = None, probs: Any = None
+) -> Array:
+    """:func:`moment_calculus.likelihoods.trials.binomial` under a power."""
+    check_certain(total_count=total_count)
+    trials = _trials(power, logits, probs, value, total_count - value)
+    return log_choose(total_count, value) + trials
+
+
+def tempered_negative_binomial(
+    power: Any, value: Array, total_count: Any, *, logits: Any = None, probs: Any = None
+) -> Array:
+    """:func:`moment_calculus.likelihoods.trials.negative_binomial` under a power."""
+    check_certain(total_count=total_count)
+    total = total_count + 0.0 * value
+    ways = gammaln(total + value) - gammaln(value + 1.0) - gammaln(total)
+    return ways + _trials(power, logits, probs, value, total)
+
+
+def tempered_geometric(power: Any, value: Array, *, logits: Any = None, probs: Any = None) -> Array:
+    """:func:`moment_calculus.likelihoods.trials.geometric` under a power."""
+    return _trials(power, logits, probs, 1.0 + 0 * value, value)
+
+
+def _trials(power: Any, logits: Any, probs: Any, successes: Any, failures: Any) -> Array:
+    """Of pˢ (1 − p)ᶠ, of a logit or of a probability."""
+    if logits is None and is_value(probs):
+        logits = log_ratio(probs)
+    odds = log_probabilities(probs) if logits is None else log_odds(logits)
+
+    def density(successes: Array, failures: Array, one: Array, zero: Array) -> Array:
+        return successes * one + failures * zero
+
+    return log_expectation(density, successes, failures, *odds, power=power)
+
+
+def tempered_poisson(power: Any, value: Array, rate: Any) -> Array:
+    """:func:`moment_calculus.likelihoods.rates.poisson` under a power."""
+
+    def density(value: Array, rate: Array, log_rate: Array) -> Array:
+        return value * log_rate - rate
+
+    found = log_expectation(density, value, rate, log(rate), power=power)
+    return found - gammaln(value + 1.0)
+
+
+def tempered_exponential(power: Any, value: Array, rate: Any) -> Array:
+    """:func:`moment_calculus.likelihoods.rates.exponential` under a power."""
+
+    def density(value: Array, rate: Array, log_rate: Array) -> Array:
+        return log_rate - value * rate
+
+    return log_expectation(density, value, rate, log(rate), power=power)
+
+
+def tempered_gamma(power: Any, value: Array, concentration: Any, rate: Any) -> Array:
+    """:func:`moment_calculus.likelihoods.rates.gamma` under a power."""
+    log(concentration)  # which refuses what is not positive
+
+    def density(value: Array, log_value: Array, shape: Any, rate: Any, log_rate: Any) -> Array:
+        shape = shape + 0.0 * log_value
+        powers = shape * log_rate + (shape - 1) * log_value
+        return powers - value * rate - gammaln(shape)
+
+    arguments = value, log(value), concentration, rate, log(rate)
+    return log_expectation(density, *arguments, power=power)
+
+
+def tempered_gamma_poisson(power: Any, value: Array, concentration: Any, rate: Any) -> Array:
+    """:func:`moment_calculus.likelihoods.rates.gamma_poisson` under a power."""
+    log(concentration)  # which refuses what is not positive
+    arguments = value, concentration, log(rate)
+    return log_expectation(log_gamma_poisson_density, *arguments, power=power)
+
+
+def tempered_ordered_logistic(power: Any, value: Array, predictor: Any, cutpoints: Array) -> Array:
+    """:func:`moment_calculus.likelihoods.trials.ordered_logistic` under a power."""
+    check_certain(cutpoints=cutpoints)
+
+    def density(value: Array, predictor: Array) -> Array:
+        return ordered_logistic(value, predictor, cutpoints)
+
+    return log_expectation(density, value, predictor, power=power)

@@ -1,0 +1,139 @@
+"""Means of powers of likelihoods: (1/α) log E_q[p(y | f)ᵅ] of observed sites and of data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from numpyro import distributions as dist
+
+from moment_calculus.hosts.docstrings import documented
+from moment_calculus.hosts.wording import no_tempered_log_prob
+from moment_calculus.likelihoods.predictive.dependence import Parameter
+from moment_calculus.likelihoods.predictive.docstrings import TEMPERED_JOINTLY, TEMPERED_SITE
+from moment_calculus.likelihoods.predictive.jointly import Observed, jointly
+from numpyro_moments.likelihoods import univariate
+from numpyro_moments.likelihoods.expected import (
+    evaluate,
+    feasible,
+    on_arrays,
+    shape_with,
+    supported,
+)
+from numpyro_moments.likelihoods.structure import has_moments, is_random, random_leaves
+from numpyro_moments.likelihoods.table import EXPECTED_LOG_PROB, TEMPERED
+
+
+@documented("NumPyro", about=TEMPERED_SITE)
+def tempered(name: str, fn: Any, value: Any, alpha: float) -> jax.Array:
+    """(1/α) log E_q[p(value)ᵅ] of one site, of the distribution's batch shape.
+
+    An observation with axes that the batch shape does not have makes the result as large, as in the
+    host's own ``log_prob``; parts that a mask excludes may be NaN in the observation.
+
+    {about}
+
+    Warns:
+        UserWarning: the distribution's own, if it validates and an observation is outside its
+            support; the result is then −∞, as in the host.
+    """
+    site = observed(name, fn, value)
+    return jointly([site], alpha, range(site.events - len(site.shape), 0))
+
+
+@documented("NumPyro", about=TEMPERED_JOINTLY)
+def tempered_jointly(
+    sites: Iterable[tuple[str, Any, Any, Any]], alpha: float, datum: Sequence[int]
+) -> jax.Array:
+    """(1/α) log E_q[Π pᵅ] of every datum, over all that is observed of it.
+
+    {about}
+    """
+    return jointly([observed(*site) for site in sites], alpha, datum)
+
+
+def observed(name: str, fn: Any, value: Any, scale: Any = 1.0) -> Observed:
+    """An observed site as a product of densities of its elements.
+
+    Args:
+        name: the site.
+        fn: its distribution.
+        value: observation.
+        scale: by which its log density is multiplied: number, or array of the batch shape.
+    """
+    value = value if is_random(value) else jnp.asarray(value)
+    shape = shape_with(fn, value)
+    if 0 in shape or not (is_random(value) or has_moments(fn)):
+        known = jnp.broadcast_to(evaluate(name, fn, value), shape)
+        return Observed(name, "", shape, 0, (), scale, lambda: known, lambda power: known)
+    base, value, events, weights = _unwrapped(fn, value, scale)
+    if events:
+        shape = shape + tuple(fn.event_shape[:events])
+    random = [*random_leaves(base), *([value] if is_random(value) else [])]
+    return Observed(
+        name,
+        type(base).__name__,
+        shape,
+        events,
+        tuple(Parameter.of(leaf, len(base.batch_shape)) for leaf in random),
+        weights,
+        partial(evaluate, name, base, value),
+        partial(_of_power, name, base, value),
+        _normal(base, value),
+    )
+
+
+def _unwrapped(fn: Any, value: Any, weights: Any) -> tuple[Any, Any, int, Any]:
+    """The distribution of the elements, a value that it has, axes of events, and weights."""
+    events = 0
+    while True:
+        if isinstance(fn, dist.Independent):
+            added = fn.reinterpreted_batch_ndims
+            events, weights = events + added, _with_axes(weights, added)
+        elif isinstance(fn, dist.MaskedDistribution):
+            value, weights = _included(fn, value), _masked(weights, fn._mask)
+        elif not isinstance(fn, dist.ExpandedDistribution):
+            return fn, value, events, weights
+        fn = fn.base_dist
+
+
+def _with_axes(weights: Any, added: int) -> Any:
+    return weights[(..., *(None,) * added)] if hasattr(weights, "shape") else weights
+
+
+def _masked(weights: Any, mask: Any) -> Any:
+    """Zero where a mask excludes."""
+    if isinstance(mask, bool):
+        return weights if mask else 0.0
+    return jnp.where(mask, weights, 0.0)
+
+
+def _included(fn: Any, value: Any) -> Any:
+    """The value, with others that have a log-probability where a mask excludes."""
+    if is_random(value) or isinstance(fn._mask, bool):
+        return value
+    mask = jnp.reshape(fn._mask, jnp.shape(fn._mask) + (1,) * fn.event_dim)
+    return jnp.where(mask, value, feasible(fn, value))
+
+
+def _normal(base: Any, value: Any) -> tuple[Any, Any, Any] | None:
+    if EXPECTED_LOG_PROB.kind(base) is not dist.Normal:
+        return None
+    base = on_arrays(base)
+    return value, base.loc, base.scale
+
+
+def _of_power(name: str, fn: Any, value: Any, power: Any) -> jax.Array:
+    kind = EXPECTED_LOG_PROB.kind(fn)
+    rule = None if kind is None else TEMPERED.get(kind)
+    if rule is None and fn.event_dim:
+        sites = frozenset().union(*(leaf.sites for leaf in random_leaves(fn)))
+        raise no_tempered_log_prob(name, fn, TEMPERED, host="NumPyro", sites=sites)
+    if rule is None:
+        found = univariate.tempered(fn, value, power)
+    else:
+        found = rule(on_arrays(fn), value, power)
+    return found if is_random(value) else supported(fn, value, found)

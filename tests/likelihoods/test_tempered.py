@@ -1,0 +1,186 @@
+"""Means of powers of densities: every row has every property; classes; small powers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from scipy.special import logsumexp
+
+from moment_calculus import likelihoods
+from moment_calculus.hosts.moments import Moments, as_value
+from moment_calculus.likelihoods.predictive.vectors import log_mean_power
+from moment_calculus.numerics.quadrature import log_mean_exp
+from moment_calculus.numerics.rulebook import Propagation
+from tests import cases
+from tests.checks.general import GENERAL, check_oracle, meetings
+from tests.oracles import quadrature as oracles
+
+POWERS = (0.5, 1.0)
+
+
+@pytest.mark.parametrize(("check", "case"), meetings([check_oracle, *GENERAL], cases.TEMPERED))
+def test_property(check, case):
+    check(case)
+
+
+# ---------------------------------------------------------------------------------------------
+# Dependent Normals
+
+
+def test_equal_powers_are_those_of_a_multivariate_normal_with_more_noise():
+    """log N(y; m, C + S/a) + ½ (1 − a) log |2πS| − ½ d log a."""
+    generator = torch.Generator().manual_seed(0)
+    root = torch.randn(4, 4, generator=generator, dtype=torch.double)
+    residual = torch.randn(4, generator=generator, dtype=torch.double)
+    scale, power = torch.tensor([0.5, 1.0, 2.0, 0.3], dtype=torch.double), 0.4
+    actual = log_mean_power(residual, root @ root.mT, scale, power)
+    noise = torch.diag(scale**2)
+    wide = torch.distributions.MultivariateNormal(residual * 0, root @ root.mT + noise / power)
+    constant = (1 - power) / 2 * torch.logdet(2 * torch.pi * noise) - 2 * np.log(power)
+    torch.testing.assert_close(actual, wide.log_prob(residual) + constant, rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_what_has_no_weight_does_not_count(dtype):
+    """Neither its value, which may be NaN, nor its covariance with the others; nor its gradient."""
+    root = torch.tensor([[1.0, 0.0], [0.5, 0.8]], dtype=dtype).requires_grad_()
+    residual, weights = torch.tensor([0.7, torch.nan]), torch.tensor([0.5, 0.0])
+    actual = log_mean_power(residual.to(dtype), root @ root.mT, 0.6, weights.to(dtype))
+    alone = log_mean_power(residual[:1].to(dtype), (root @ root.mT)[:1, :1], 0.6, 0.5)
+    torch.testing.assert_close(actual, alone)
+    (gradient,) = torch.autograd.grad(actual, root)
+    assert gradient.isfinite().all()
+    assert (gradient[1] == 0).all()
+
+
+@pytest.mark.parametrize("power", [1e-6, 1e-20])
+def test_small_powers_in_single_precision(power):
+    """They tend to the sum of expected log densities, without cancellation, in single precision."""
+    root = np.array([[1.0, 0.0], [0.9, 0.3]], dtype=np.float32) * np.float32(2.0)
+    residual, scale = np.array([0.7, -0.4], dtype=np.float32), np.float32(0.6)
+    covariance = root @ root.T
+    actual = log_mean_power(residual, covariance, scale, power) / power
+    squares = (residual**2 + np.diagonal(covariance)) / scale**2
+    expected = -0.5 * np.sum(squares + np.log(2 * np.pi * scale**2))
+    np.testing.assert_allclose(actual, expected, rtol=1e-4)
+
+
+@pytest.mark.parametrize("size", [1e2, 1e6, 1e12])
+def test_large_covariances_of_low_rank_stay_finite_in_single_precision(size):
+    generator = torch.Generator().manual_seed(0)
+    root = (size * torch.randn(8, 2, generator=generator)).requires_grad_()
+    with_double = log_mean_power(torch.ones(8), root @ root.mT, 0.1, 0.5)
+    single = log_mean_power(np.ones(8, np.float32), (root @ root.mT).detach().numpy(), 0.1, 0.5)
+    (gradient,) = torch.autograd.grad(with_double, root)
+    assert with_double.isfinite()
+    assert np.isfinite(single)
+    assert gradient.isfinite().all()
+
+
+# ---------------------------------------------------------------------------------------------
+# Small powers
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("spread", [1e-3, 1.0, 100.0])
+@pytest.mark.parametrize("power", [1e-6, 0.3, 1.0])
+def test_mean_of_exponentials_in_either_branch(dtype, spread, power):
+    generator = np.random.default_rng(0)
+    values = (5 + spread * generator.normal(size=(400, 2))).astype(dtype)
+    weights = generator.random((400, 1)).astype(dtype)
+    actual = log_mean_exp(dtype(power) * values, weights) / power
+    shares = weights.astype(float) / weights.astype(float).sum()
+    exact = logsumexp(power * values.astype(float), b=shares, axis=0) / power
+    np.testing.assert_allclose(actual, exact, rtol=2e-5 if dtype is np.float32 else 1e-9)
+
+
+@pytest.mark.parametrize("case", cases.TEMPERED, ids=lambda case: case.name)
+def test_a_power_near_zero_gives_the_expected_log_density(case):
+    """By the derivative at zero, ½ Var[log p], and no more."""
+    arrays = case.example()
+    sizes = [case._scalars(operand) for operand in case.operands]
+    grid = oracles.narrow_grid if case.kinked else oracles.hermite_grid
+    z, weights = grid(case.nodes, sum(sizes))
+    samples = case.samples(arrays, z, sizes)
+    mean = np.tensordot(weights, samples, 1)
+    slope = 0.5 * np.tensordot(weights, (samples - mean) ** 2, 1)
+    actual = case.at_power(1e-6).apply(arrays)
+    np.testing.assert_allclose(actual, mean + 1e-6 * slope, rtol=1e-6, atol=1e-8)
+
+
+# ---------------------------------------------------------------------------------------------
+# Classes
+
+
+def classes(variance, count, dependent=True, points=40):
+    """Random logits of a mean variance, draws of them, and their value."""
+    generator = np.random.default_rng(0)
+    mean = 2 * generator.normal(size=(points, count))
+    root = generator.normal(size=(points, count, count)) / np.sqrt(count)
+    root = root if dependent else root * np.eye(count) * np.sqrt(count)
+    covariance = root @ root.swapaxes(-1, -2)
+    factor = variance / np.mean(np.diagonal(covariance, axis1=-2, axis2=-1))
+    covariance, root = covariance * factor, root * factor**0.5
+    draws = mean + np.einsum("nij,snj->sni", root, generator.normal(size=(10000, points, count)))
+    logits = as_value(Moments(mean, covariance=covariance), "f", Propagation())
+    return logits, draws - logsumexp(draws, axis=-1, keepdims=True)
+
+
+# Largest mean error over labels with their probabilities, at powers of ½ and 1; see the docstring.
+@pytest.mark.parametrize("dependent", [True, False])
+@pytest.mark.parametrize(("variance", "bounds"), [(0.1, (3e-3, 3e-3)), (1.0, (0.025, 0.02))])
+@pytest.mark.parametrize("count", [2, 3, 10])
+def test_error_of_classes(count, variance, bounds, dependent):
+    logits, drawn = classes(variance, count, dependent)
+    shares = np.exp(drawn).mean(0)
+    labels = [np.full(len(shares), k) for k in range(count)]
+    for power, bound in zip(POWERS, bounds, strict=True):
+        exact = (logsumexp(power * drawn, axis=0) - np.log(len(drawn))) / power
+        found = [likelihoods.tempered_categorical(power, label, logits) for label in labels]
+        error = np.abs(np.stack(found, -1) - exact)
+        assert (shares * error).sum(-1).mean() < bound
+
+
+@pytest.mark.parametrize("bound", ["delta", "jensen"])
+def test_classes_at_either_end(bound):
+    """Normalised probabilities at one, what the ELBO has at zero."""
+    logits, _ = classes(1.0, 3)
+    labels = [np.full(len(logits.mean), k) for k in range(3)]
+    at_one = [likelihoods.tempered_categorical(1.0, label, logits) for label in labels]
+    np.testing.assert_allclose(np.exp(at_one).sum(0), 1.0, rtol=1e-6)
+    near_zero = [
+        likelihoods.tempered_categorical(1e-6, label, logits, bound=bound) for label in labels
+    ]
+    elbo = [likelihoods.categorical(label, logits, bound=bound) for label in labels]
+    np.testing.assert_allclose(near_zero, elbo, rtol=1e-4)
+
+
+@pytest.mark.parametrize("power", [1e-6, 0.5, 1.0])
+def test_drawn_classes(power):
+    """The same draws as those of the ELBO; a label counts as a Multinomial of one trial."""
+    logits, _ = classes(1.0, 3, points=2)
+    noise = np.random.default_rng(1).normal(size=(7, 2, 3))
+    label, counts = np.array([2, 0]), np.array([[0.0, 0.0, 1.0], [1.0, 0.0, 0.0]])
+    root = np.linalg.cholesky(logits.covariance)
+    drawn = logits.mean + np.einsum("nij,snj->sni", root, noise)
+    logs = (drawn - logsumexp(drawn, axis=-1, keepdims=True))[:, [0, 1], label]
+    exact = logs.mean(0) if power < 1e-3 else (logsumexp(power * logs, 0) - np.log(7)) / power
+    actual = likelihoods.tempered_categorical_sampled(power, label, logits, noise)
+    np.testing.assert_allclose(actual, exact, rtol=1e-5)
+    counted = likelihoods.tempered_multinomial_sampled(power, counts, logits, noise)
+    np.testing.assert_allclose(counted, actual, rtol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("power", [1e-6, 0.5, 1.0])
+def test_gradients_of_classes_are_finite(power, dtype):
+    """Also of certain logits, of far ones, and of very random ones."""
+    mean = torch.tensor([[0.0, 0.0, 0.0], [50.0, -50.0, 0.0], [1.0, 2.0, 3.0]], dtype=dtype)
+    scale = torch.tensor([[0.0], [1e-3], [30.0]], dtype=dtype)
+    mean, scale = mean.requires_grad_(), scale.requires_grad_()
+    covariance = scale[..., None] ** 2 * torch.eye(3, dtype=dtype)
+    logits = as_value(Moments(mean, covariance=covariance), "f", Propagation())
+    found = likelihoods.tempered_categorical(power, torch.tensor([0, 1, 2]), logits)
+    assert found.isfinite().all()
+    assert all(g.isfinite().all() for g in torch.autograd.grad(found.sum(), [mean, scale]))

@@ -1,0 +1,237 @@
+"""Means of powers of likelihoods: as Pyro's front end has them, and what is NumPyro's own."""
+
+from __future__ import annotations
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+from numpyro import handlers
+
+from moment_calculus.numerics.rulebook import Propagation
+from moment_calculus.operations.elementwise.unary import leaf
+from numpyro_moments import UnsupportedMoments
+from numpyro_moments.evaluation.interpreter import Interpreter
+from numpyro_moments.likelihoods import evaluate, tempered, tempered_jointly
+from numpyro_moments.likelihoods.derived import stripped
+from pyro_moments.likelihoods import tempered as tempered_in_torch
+from pyro_moments.likelihoods import tempered_jointly as jointly_in_torch
+from tests.cases.hosts.tempered import DEVIATIONS, MEANS, data
+from tests.numpyro.likelihoods.cases import (
+    CASES,
+    CLASSES,
+    MEAN,
+    VARIANCE,
+    distribution,
+    latent,
+)
+from tests.numpyro.likelihoods.test_likelihoods import FAST, averaged, close
+from tests.pyro.likelihoods import cases as in_torch
+from tests.pyro.likelihoods.test_likelihoods import latent as latent_in_torch
+from tests.pyro.likelihoods.test_tempered import DATA as DATA_IN_TORCH
+from tests.pyro.likelihoods.test_tempered import site as site_in_torch
+
+pytestmark = pytest.mark.usefixtures("double_precision", "double_precision_in_jax")
+
+# Every rule of its own, and every way to one of the host's densities.
+ALIKE = [
+    "Normal, nonlinear",
+    "LogNormal",
+    "LogNormal, scale",
+    "Laplace",
+    "Bernoulli, sigmoid",
+    "Bernoulli, probit",
+    "Binomial, probs",
+    "NegativeBinomial",
+    "Geometric",
+    "Poisson, softplus",
+    "Exponential",
+    "Gamma, both",
+    "GammaPoisson",
+    "OrderedLogistic",
+    "transformed",
+]
+ALONE = ["NegativeBinomial, probs", "Beta", "truncated Normal"]
+SOME = ["Normal, nonlinear", "Poisson, softplus", "Beta"]
+
+
+def found(name, power, mean=MEAN, variance=VARIANCE):
+    make, value = CASES[name]
+    return tempered("obs", distribution(make, latent("f", mean, variance)), value, power)
+
+
+def oracle(name, power, mean=MEAN, variance=VARIANCE):
+    make, value = CASES[name]
+    powers = averaged(lambda f: jnp.exp(power * make(f).log_prob(value)), mean, variance)
+    return jnp.log(powers) / power
+
+
+@functools.cache
+def computed():
+    """At a power of ½, and the oracle's for those of NumPyro alone, by one program."""
+
+    def both(*moments):
+        ours = {name: found(name, 0.5, *moments) for name in ALIKE + ALONE}
+        return ours, {name: oracle(name, 0.5, *moments) for name in ALONE}
+
+    return jax.jit(both, compiler_options=FAST)(MEAN, VARIANCE)
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_likelihoods_of_numpyro_alone(name):
+    ours, exact = computed()
+    close(ours[name], exact[name])
+
+
+@pytest.mark.parametrize("name", ALIKE)
+def test_agrees_with_the_pyro_front_end(name):
+    make, value = in_torch.CASES[name]
+    other = tempered_in_torch("obs", make(latent_in_torch()), value, 0.5)
+    close(computed()[0][name], other.numpy(), rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", SOME)
+def test_gradients_by_mean_and_variance(name):
+    @functools.partial(jax.jit, compiler_options=FAST)
+    def gradients(mean, variance):
+        return [
+            jax.grad(lambda *moments, f=f: f(name, 0.5, *moments).sum(), (0, 1))(mean, variance)
+            for f in (found, oracle)
+        ]
+
+    close(*gradients(MEAN, VARIANCE), rtol=2e-5)
+
+
+def sites_of(row):
+    """The sites of a datum with the moments of their parameters, by one program."""
+    values = [
+        latent(name, MEANS[name], DEVIATIONS[name] ** 2, event_dim=2 if name == "w" else 0)
+        for name in row.latent
+    ]
+    shapes = [jax.ShapeDtypeStruct(value.shape, value.mean.dtype) for value in values]
+
+    def program(*arrays):
+        return [stripped(fn) for fn, _, _ in row.sites(*arrays)]
+
+    jaxpr, tree = jax.make_jaxpr(program, return_shape=True)(*shapes)
+    fns = jax.tree.unflatten(jax.tree.structure(tree), Interpreter().run(jaxpr, values))
+    rest = [parts[1:] for parts in row.sites(*(jnp.zeros(value.shape) for value in values))]
+    return [("y", fn, *parts) for fn, parts in zip(fns, rest, strict=True)]
+
+
+@pytest.mark.parametrize("name", DATA_IN_TORCH)
+def test_data_of_several_observations_agree_with_the_pyro_front_end(name):
+    row = data(dist, jnp.asarray)[name]
+    sites = sites_of(row)
+    other = DATA_IN_TORCH[name]
+    theirs = [("y", *parts) for parts in other.sites(*map(site_in_torch, other.latent))]
+    for power in (0.0, 1e-6, 0.5, 1.0):
+        ours = tempered_jointly(sites, power, row.axes)
+        expected = jointly_in_torch(theirs, power, other.axes)
+        close(ours, expected.numpy(), rtol=1e-10, atol=1e-12)
+
+
+def test_gradients_of_dependent_observations():
+    """Of Cholesky's pivots and all: against central differences along the moments of a slope."""
+    times, series = jnp.arange(3.0), jnp.array([[0.1, 0.8, 1.9], [0.5, 0.2, -0.3]])
+
+    def total(shift, power):
+        mean, deviation = jnp.full((2, 1), 0.3) + shift, jnp.full((2, 1), 0.4) + shift
+        values = [latent(name, mean, deviation**2) for name in "ab"]
+        fn = distribution(lambda a, b: dist.Normal(a + b * times, 0.7), *values)
+        return tempered_jointly([("y", fn, series, 1.0)], power, (-2,)).sum()
+
+    @functools.partial(jax.jit, static_argnums=0, compiler_options=FAST)
+    def both(power):
+        difference = (total(1e-4, power) - total(-1e-4, power)) / 2e-4
+        return jax.grad(total)(0.0, power), difference
+
+    close(*both(0.5), rtol=1e-6)
+    close(*both(1e-6), rtol=1e-6)
+
+
+def test_certain_sites_have_the_hosts_density():
+    fn, value = dist.Gamma(jnp.array([1.0, 2.0]), 3.0), jnp.array([0.4, 0.2])
+    for alpha in (0.0, 0.3, 1.0):
+        close(tempered("y", fn, value, alpha), fn.log_prob(value))
+    empty = distribution(lambda f: dist.Normal(f[:0], 1.0), latent())
+    assert tempered("y", empty, jnp.zeros(0), 0.5).shape == (0,)
+
+
+def test_masks_exclude_what_is_missing():
+    """Their observations may be NaN, or outside the support; gradients stay finite."""
+    mask, rate = jnp.array([True, False, True]), np.array([3.0, np.nan, 1.0])
+
+    def terms(mean, value, fn=lambda f: dist.Poisson(jnp.exp(f)).mask(mask)):
+        return tempered("y", distribution(fn, latent("f", mean)), value, 0.5)
+
+    plain = terms(MEAN, np.array([3.0, 0.0, 1.0]), lambda f: dist.Poisson(jnp.exp(f)))
+    close(terms(MEAN, rate), plain * mask)
+    gradient = jax.jit(jax.grad(lambda mean: terms(mean, rate).sum()), compiler_options=FAST)
+    assert jnp.isfinite(gradient(MEAN)).all()
+    none = distribution(lambda f: dist.Poisson(jnp.exp(f)).mask(False), latent())
+    close(tempered("y", none, rate, 0.5), jnp.zeros(3))
+
+
+def test_observations_may_have_more_axes_than_the_batch():
+    make, value = CASES["Poisson, exp"]
+    fn, wide = distribution(make, latent()), np.stack([value, value + 1])
+    rows = [tempered("y", fn, row, 0.5) for row in wide]
+    close(tempered("y", fn, wide, 0.5), jnp.stack(rows))
+
+
+def test_observations_outside_the_support_have_no_density():
+    fn = distribution(lambda f: dist.Poisson(jnp.exp(f), validate_args=True), latent())
+    with pytest.warns(UserWarning, match="support"):
+        found = tempered("y", fn, np.array([1.0, -1.0, 2.0]), 0.5)
+    np.testing.assert_array_equal(jnp.isfinite(found), [True, False, True])
+
+
+def test_low_rank_vectors_are_those_of_their_covariance():
+    factor, noise = jnp.array([[0.4], [0.9], [-0.3]]), jnp.array([0.5, 0.3, 0.8])
+    full = factor @ factor.T + jnp.diag(noise)
+    f, value = latent("f", event_dim=1), np.array([0.4, 0.1, -0.7])
+    low = distribution(lambda f: dist.LowRankMultivariateNormal(f, factor, noise), f)
+    whole = distribution(lambda f: dist.MultivariateNormal(f, full), f)
+    close(tempered("y", low, value, 0.5), tempered("y", whole, value, 0.5))
+
+
+def test_drawn_classes_are_those_of_the_expected_log_density():
+    """The same draws: for small powers the same number."""
+    flow = Propagation(categorical="sample", categorical_draws=5)
+    logits = leaf("f", jnp.zeros((3, 3)), jnp.ones((3, 3)), flow)
+    fn = distribution(lambda f: dist.Categorical(logits=f), logits)
+    values = [
+        handlers.seed(function, rng_seed=0)("y", fn, CLASSES, *power)
+        for function, power in ((tempered, [1e-6]), (evaluate, []))
+    ]
+    close(*values, rtol=1e-4)
+    assert (handlers.seed(tempered, rng_seed=0)("y", fn, CLASSES, 1.0) < 0).all()
+
+
+def test_vectors_without_a_rule_are_refused():
+    logits = leaf("f", jnp.zeros((2, 3)), jnp.ones((2, 3)), Propagation())
+    fn = distribution(lambda f: dist.Multinomial(3, logits=f), logits)
+    with pytest.raises(UnsupportedMoments, match=r"Multinomial[\s\S]*categorical='sample'"):
+        tempered("y", fn, np.ones((2, 3)), 0.5)
+    fn = distribution(lambda f: dist.Dirichlet(jnp.exp(f)), logits)
+    with pytest.raises(UnsupportedMoments, match="Dirichlet"):
+        tempered("y", fn, np.full((2, 3), 1 / 3), 0.5)
+
+
+@pytest.mark.parametrize("name", ["Normal, nonlinear", "Poisson, exp", "Bernoulli, logits"])
+def test_small_powers_without_double_precision(name):
+    make, value = CASES[name]
+    with jax.enable_x64(False):
+
+        @functools.partial(jax.jit, compiler_options=FAST)
+        def both(*moments):
+            fn = distribution(make, latent("f", *moments))
+            return tempered("obs", fn, np.float32(value), 1e-6), evaluate("obs", fn, value)
+
+        ours, expected = both(np.float32(MEAN), np.float32(VARIANCE))
+        assert ours.dtype == np.float32
+    close(ours, expected, rtol=1e-4)
