@@ -24,7 +24,9 @@ from numpyro_moments import rules as _rules  # noqa: F401  (registers the rules)
 from numpyro_moments.fitting.fit import fit
 from numpyro_moments.fitting.storing import load, save
 from numpyro_moments.likelihoods.table import expected_log_prob, predictive_moments
+from numpyro_moments.objectives.bb_alpha import BBAlphaELBO
 from numpyro_moments.objectives.elbo import DeterministicELBO
+from numpyro_moments.objectives.renyi import RenyiELBO
 from numpyro_moments.prediction.predict import predict
 from numpyro_moments.prediction.prediction import Prediction
 from numpyro_moments.prediction.propagate import propagate
@@ -34,6 +36,7 @@ from numpyro_moments.svi import SVI
 
 __all__ = [
     "SVI",
+    "BBAlphaELBO",
     "CovarianceDroppedWarning",
     "DVIGuide",
     "DependenceWarning",
@@ -46,6 +49,7 @@ __all__ = [
     "NotAnOptimum",
     "Prediction",
     "Progress",
+    "RenyiELBO",
     "StoredFileError",
     "UnsupportedMoments",
     "expected_log_prob",

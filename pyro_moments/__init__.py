@@ -26,7 +26,9 @@ from pyro_moments.evaluation.tensor import MomentTensor
 from pyro_moments.fitting.fit import fit
 from pyro_moments.fitting.storing import load, save
 from pyro_moments.likelihoods.table import expected_log_prob, predictive_moments
+from pyro_moments.objectives.bb_alpha import BBAlphaELBO
 from pyro_moments.objectives.elbo import DeterministicELBO
+from pyro_moments.objectives.renyi import RenyiELBO
 from pyro_moments.prediction.predict import Prediction, predict
 from pyro_moments.prediction.propagate import propagate
 from pyro_moments.response.linear_response import LinearResponse, linear_response
@@ -35,6 +37,7 @@ from pyro_moments.svi import SVI
 
 __all__ = [
     "SVI",
+    "BBAlphaELBO",
     "CaptureWarning",
     "CovarianceDroppedWarning",
     "DVIGuide",
@@ -49,6 +52,7 @@ __all__ = [
     "NotAnOptimum",
     "Prediction",
     "Progress",
+    "RenyiELBO",
     "StoredFileError",
     "UnsupportedMoments",
     "expected_log_prob",

@@ -64,15 +64,18 @@ class DataPlates:
             scale *= plate.scale
         return scale
 
-    def exponent(self, site: Observed) -> Any:
+    @property
+    def dims(self) -> tuple[int, ...]:
+        """Their axes among those of the batch, negative."""
+        return tuple(plate.dim for plate in self.plates)
+
+    def exponent(self, scale: Any) -> Any:
         """The scale of a site without that of the data: the user's, and that of inner plates.
 
         Args:
-            site: an observed one.
+            scale: of the site; None for one.
         """
-        if site.scale is None:
-            return 1.0 / self.scale
-        return site.scale / self.scale
+        return (1.0 if scale is None else scale) / self.scale
 
     def each(self, site: Observed) -> Array:
         """The log-density of a site for each datum: [data plates].
@@ -80,8 +83,7 @@ class DataPlates:
         Args:
             site: an observed one.
         """
-        terms = site.terms * self.exponent(site)
-        return summed(terms, [plate.dim for plate in self.plates])
+        return summed(site.terms * self.exponent(site.scale), self.dims)
 
 
 def summed(terms: Array, dims: Sequence[int]) -> Array:

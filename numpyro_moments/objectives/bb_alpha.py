@@ -14,6 +14,7 @@ from moment_calculus.objectives.data import DataPlates, Observed, data_plates
 from moment_calculus.objectives.docstrings import BB_ALPHA
 from moment_calculus.objectives.options import check_alpha, warn_collapse
 from moment_calculus.objectives.powers import log_mean_power
+from numpyro_moments.likelihoods import tempered_jointly
 from numpyro_moments.objectives.base import Objective, Program
 from numpyro_moments.objectives.elbo import latent_terms
 from numpyro_moments.sites.traces import Traces, observed_plates
@@ -80,7 +81,12 @@ class BBAlphaELBO(Objective):
         return data, latent, jnp.asarray(plates.scale)
 
     def _analytic(self, sites: dict[str, dict], plates: DataPlates) -> jax.Array:
-        raise NotImplementedError
+        """The energy of each datum, its expectation in closed form."""
+        parts = [
+            (name, site["fn"], site["value"], plates.exponent(site["scale"]))
+            for name, site in sites.items()
+        ]
+        return tempered_jointly(parts, self.alpha, plates.dims)
 
 
 def _drawn(sites: dict[str, dict], plates: DataPlates) -> jax.Array:

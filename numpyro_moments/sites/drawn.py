@@ -114,7 +114,7 @@ def drawn_traces(
     jaxpr, shapes = jax.make_jaxpr(program, return_shape=True)(key)
     structure = jax.tree.structure(shapes)
 
-    dims = None if drawing.data is None else _dims(drawing.data(observed_plates(details["model"])))
+    dims = _data_dims(drawing, details["model"])
 
     def consumed(evaluation: Evaluation) -> Any:
         found = jax.tree.unflatten(structure, evaluation.run(jaxpr, [key]))
@@ -151,8 +151,8 @@ def _parts(site: dict) -> dict:
     return parts | ({"scale": site["scale"]} if isinstance(site["scale"], jax.Array) else {})
 
 
-def _dims(plates: DataPlates) -> set[int]:
-    return {plate.dim for plate in plates.plates}
+def _data_dims(drawing: Drawing, model: dict[str, dict]) -> set[int] | None:
+    return None if drawing.data is None else set(drawing.data(observed_plates(model)).dims)
 
 
 def _settled(site: dict, parts: dict, dims: set[int] | None) -> dict:

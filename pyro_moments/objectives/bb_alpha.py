@@ -12,6 +12,7 @@ from moment_calculus.objectives.data import DataPlates, Observed, data_plates
 from moment_calculus.objectives.docstrings import BB_ALPHA
 from moment_calculus.objectives.options import check_alpha, warn_collapse
 from moment_calculus.objectives.powers import log_mean_power
+from pyro_moments.likelihoods import tempered_jointly
 from pyro_moments.objectives.base import Objective
 from pyro_moments.objectives.elbo import latent_sum
 from pyro_moments.objectives.particles import Program
@@ -58,11 +59,20 @@ class BBAlphaELBO(Objective):
         return data, latent_sum(model, guide), torch.as_tensor(plates.scale)
 
     def _analytic(self, sites: dict[str, Any], plates: DataPlates) -> torch.Tensor:
-        raise NotImplementedError
+        """The energy of each datum, its expectation in closed form."""
+        parts = [
+            (name, _masked(site), site["value"], plates.exponent(site["scale"]))
+            for name, site in sites.items()
+        ]
+        return tempered_jointly(parts, self.alpha, plates.dims)
 
 
 def _observed(model: Trace) -> dict[str, Any]:
     return {name: site for name, site in model.nodes.items() if is_observation(site)}
+
+
+def _masked(site: Any) -> Any:
+    return site["fn"] if site["mask"] is None else site["fn"].mask(site["mask"])
 
 
 def _drawn(sites: dict[str, Any], plates: DataPlates) -> torch.Tensor:

@@ -162,8 +162,7 @@ def validate(program: Program) -> None:
 def _terms(
     program: Program, model: Trace, guide: Trace
 ) -> Sequence[tuple[torch.Tensor, frozenset[int] | None]]:
-    plates = None if program.data is None else program.data(model)
-    dims = None if plates is None else frozenset(plate.dim for plate in plates.plates)
+    dims = None if program.data is None else frozenset(program.data(model).dims)
     sites = [site for site in model.nodes.values() if is_observation(site)]
     rest = [] if program.rest is None else [(program.rest(model, guide), frozenset())]
     return [*rest, *((data_log_prob(site), dims) for site in sites)]
