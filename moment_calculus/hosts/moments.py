@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from moment_calculus.numerics.arrays import Array, diagonal, diagonal_matrix, positive_part
+from moment_calculus.numerics.arrays import (
+    Array,
+    diagonal,
+    diagonal_matrix,
+    outer,
+    positive_part,
+    standard_deviation,
+)
 from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.numerics.special import namespace
 from moment_calculus.values import Gaussian, Spread, Ties, Value, features_last
@@ -91,3 +98,33 @@ def as_moments(value: Value | Array) -> Moments:
             gaussian.mean, covariance=namespace(covariance).broadcast_to(covariance, shape)
         )
     return Moments(gaussian.mean, variance=gaussian.variance)
+
+
+def draws_of(moments: Moments, noise: Array) -> Array:
+    """Draws of a Gaussian with such moments.
+
+    Args:
+        moments: of one draw, [..., d].
+        noise: standard normal, [draws, ..., d].
+    """
+    if moments.covariance is None:
+        return moments.mean + standard_deviation(moments.variance) * noise
+    values, vectors = namespace(noise).linalg.eigh(moments.covariance)
+    root = vectors * standard_deviation(values)[..., None, :]  # singular covariances have one, too
+    return moments.mean + (root @ noise[..., None])[..., 0]
+
+
+def moments_over(draws: Array, full: bool) -> Moments:
+    """Mean and variance of draws, or covariance over their trailing axis.
+
+    Args:
+        draws: [draws, ...].
+        full: whether the covariance is wanted; scalars have none.
+    """
+    xp = namespace(draws)
+    mean = xp.mean(draws, axis=0)
+    apart = draws - mean
+    if not full or len(mean.shape) == 0:
+        return Moments(mean, variance=xp.sum(apart * apart, axis=0) / (draws.shape[0] - 1))
+    products = xp.sum(outer(apart, apart), axis=0)
+    return Moments(mean, covariance=products / (draws.shape[0] - 1))

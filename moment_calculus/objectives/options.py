@@ -99,3 +99,18 @@ def check_compiled(compiled: bool, propagation: str) -> None:
     """
     if compiled and propagation != "analytic":
         raise ValueError(f"compiled=True needs propagation='analytic', not {propagation!r}")
+
+
+def check_draws_of_inputs(propagation: str, num_particles: int) -> None:
+    """Check how uncertain inputs are to be propagated.
+
+    Args:
+        propagation: what the user chose.
+        num_particles: number of draws.
+
+    Raises:
+        ValueError: if it is unknown, or there are too few draws for a variance.
+    """
+    check_choice("propagation", propagation, PROPAGATIONS)
+    if propagation == "sampled" and num_particles < 2:
+        raise ValueError(f"num_particles={num_particles}: a variance needs two draws at least")

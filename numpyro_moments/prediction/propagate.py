@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from moment_calculus.hosts.docstrings import PROPAGATION, documented
-from moment_calculus.hosts.moments import Moments, as_moments, as_value
+from moment_calculus.hosts.moments import (
+    Moments,
+    as_moments,
+    as_value,
+    draws_of,
+    moments_over,
+)
 from moment_calculus.numerics.rulebook import RuleBook
+from moment_calculus.objectives.options import check_draws_of_inputs
 from moment_calculus.rulebooks import propagation_of
 from numpyro_moments.evaluation.interpreter import Interpreter
 from numpyro_moments.rules.table import is_random
@@ -33,7 +40,13 @@ jax.tree_util.register_pytree_node(
 
 @documented("NumPyro", rest=PROPAGATION)
 def propagate(
-    fn: Callable, *inputs: Any, rules: str | RuleBook = "exact", covariance: str = "diagonal"
+    fn: Callable,
+    *inputs: Any,
+    rules: str | RuleBook = "exact",
+    covariance: str = "diagonal",
+    propagation: str = "analytic",
+    num_particles: int = 1000,
+    rng_key: Any = None,
 ) -> Any:
     """Propagate means and variances through a function of arrays.
 
@@ -42,6 +55,9 @@ def propagate(
         *inputs: :class:`Moments`, pytrees of them, or certain arrays and other arguments.
         rules: rule book: ``"exact"``, ``"dvi"``, ``"first_order"``, or one of your own.
         covariance: ``"diagonal"`` or ``"full"``.
+        propagation: ``"analytic"``, ``"sampled"`` or ``"mean"``.
+        num_particles: number of draws where they are sampled.
+        rng_key: random key, which sampling needs.
 
     Returns:
         What ``fn`` returns, every array replaced by its :class:`Moments`; pytrees keep their form.
@@ -55,11 +71,11 @@ def propagate(
         >>> round(propagate(jax.nn.relu, noisy).mean[0].item(), 4)
         0.3989
     """
-    propagation = propagation_of(covariance, rules)
+    check_draws_of_inputs(propagation, num_particles)
+    how = propagation_of(covariance, rules)
     leaves, structure = jax.tree.flatten(inputs, is_leaf=_is_moments)
     places = [place for place, leaf in enumerate(leaves) if _is_moments(leaf)]
-    names = _names(inputs)
-    values = [as_value(_in_jax(leaves[place]), names[place], propagation) for place in places]
+    uncertain = [_in_jax(leaves[place]) for place in places]
 
     def program(*arrays: Any) -> Any:
         filled = list(leaves)
@@ -67,10 +83,30 @@ def propagate(
             filled[place] = array
         return fn(*jax.tree.unflatten(structure, filled))
 
+    if propagation == "mean":
+        return jax.tree.map(_result, program(*(moments.mean for moments in uncertain)))
+    if propagation == "sampled":
+        found = jax.vmap(program)(*_draws(uncertain, num_particles, rng_key))
+        return jax.tree.map(lambda part: moments_over(part, how.full), found)
+    names = _names(inputs)
+    values = [
+        as_value(moments, names[place], how)
+        for place, moments in zip(places, uncertain, strict=True)
+    ]
     shapes = [jax.ShapeDtypeStruct(value.shape, value.mean.dtype) for value in values]
     jaxpr, outputs = jax.make_jaxpr(program, return_shape=True)(*shapes)
     results = Interpreter().run(jaxpr, values)
     return jax.tree.unflatten(jax.tree.structure(outputs), map(_result, results))
+
+
+def _draws(uncertain: Sequence[Moments], count: int, key: Any) -> list[jax.Array]:
+    if key is None:
+        raise ValueError("propagation='sampled' needs rng_key=, e.g. jax.random.key(0)")
+    keys = jax.random.split(key, max(len(uncertain), 1))
+    return [
+        draws_of(part, jax.random.normal(key, (count, *part.mean.shape), part.mean.dtype))
+        for part, key in zip(uncertain, keys, strict=False)
+    ]
 
 
 def _result(result: Any) -> Moments:

@@ -2,25 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 import torch
+from torch.utils import _pytree as pytree
 
 from moment_calculus.hosts.docstrings import PROPAGATION, documented
-from moment_calculus.hosts.moments import Moments, as_moments, as_value
+from moment_calculus.hosts.moments import (
+    Moments,
+    as_moments,
+    as_value,
+    draws_of,
+    moments_over,
+)
 from moment_calculus.hosts.wording import drawn_by_function
-from moment_calculus.numerics.rulebook import RuleBook
+from moment_calculus.numerics.rulebook import Propagation, RuleBook
+from moment_calculus.objectives.options import check_draws_of_inputs
 from moment_calculus.rulebooks import propagation_of
 from pyro_moments.evaluation.precision import full_precision
 from pyro_moments.evaluation.tensor import MomentTensor
+from pyro_moments.particles.noise import OutOfPlace
 from pyro_moments.sites.draws import Draws, watched
 
 
 @documented("Pyro", rest=PROPAGATION)
 def propagate(
-    fn: Callable, *inputs: Any, rules: str | RuleBook = "exact", covariance: str = "diagonal"
+    fn: Callable,
+    *inputs: Any,
+    rules: str | RuleBook = "exact",
+    covariance: str = "diagonal",
+    propagation: str = "analytic",
+    num_particles: int = 1000,
 ) -> Any:
     """Propagate means and variances through a function or a module of tensors.
 
@@ -29,6 +43,8 @@ def propagate(
         *inputs: :class:`Moments`, or certain tensors and other arguments.
         rules: rule book: ``"exact"``, ``"dvi"``, ``"first_order"``, or one of your own.
         covariance: ``"diagonal"`` or ``"full"``.
+        propagation: ``"analytic"``, ``"sampled"`` or ``"mean"``.
+        num_particles: number of draws where they are sampled.
 
     Returns:
         What ``fn`` returns, every tensor replaced by its :class:`Moments`; tuples, lists and
@@ -42,9 +58,12 @@ def propagate(
         >>> round(propagate(torch.relu, noisy).mean[0].item(), 4)
         0.3989
     """
-    propagation = propagation_of(covariance, rules)
+    check_draws_of_inputs(propagation, num_particles)
+    how = propagation_of(covariance, rules)
+    if propagation == "sampled":
+        return _sampled(fn, inputs, num_particles, how.full)
     values = [
-        MomentTensor(as_value(argument, f"input {place}", propagation))
+        _value(argument, f"input {place}", how, propagation == "mean")
         if isinstance(argument, Moments)
         else argument
         for place, argument in enumerate(inputs)
@@ -52,6 +71,25 @@ def propagate(
     result = watched(Draws(), partial(fn, *values), drawn_by_function)
     with full_precision():
         return _results(result)
+
+
+def _value(moments: Moments, name: str, how: Propagation, is_mean: bool) -> torch.Tensor:
+    return moments.mean if is_mean else MomentTensor(as_value(moments, name, how))
+
+
+def _sampled(fn: Callable, inputs: Sequence[Any], count: int, full: bool) -> Any:
+    """Moments over draws."""
+    places = [place for place, part in enumerate(inputs) if isinstance(part, Moments)]
+    noise = (torch.randn(count, *inputs[k].mean.shape).to(inputs[k].mean) for k in places)
+    draws = tuple(draws_of(inputs[k], part) for k, part in zip(places, noise, strict=True))
+
+    def once(_: torch.Tensor, *drawn: torch.Tensor) -> Any:
+        filled = {**dict(enumerate(inputs)), **dict(zip(places, drawn, strict=True))}
+        with OutOfPlace():
+            return fn(*filled.values())
+
+    found = torch.vmap(once, randomness="different")(torch.arange(count), *draws)
+    return pytree.tree_map(lambda part: moments_over(part, full), found)
 
 
 def _results(result: Any) -> Any:
