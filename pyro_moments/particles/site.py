@@ -13,10 +13,11 @@ from moment_calculus.operations.elementwise.arithmetic import leaf
 from moment_calculus.values import Gaussian
 
 
-class Together(TypeError):
+class Together(Exception):
     """Sites that have to be drawn once for all rows: the program is run anew.
 
-    A TypeError, because Pyro's handlers rebuild other errors and lose what they hold.
+    Nothing more special: Pyro's handlers rebuild ValueErrors and RuntimeErrors and lose what they
+    hold, torch's operators take a TypeError for an operand that is not theirs.
 
     Args:
         sites: their names.

@@ -60,42 +60,44 @@ class _Shell(torch.Tensor):
 
 
 class Undrawn(_Shell):
-    """Tensor-like shell of a site that is not drawn yet.
+    """Tensor-like shell of a site that is not drawn yet, its elements possibly moved.
 
     Args:
         site: the site.
-        transposed: whether its two axes are exchanged.
+        moves: what moves its elements, the first to apply first.
     """
 
     site: Site
-    transposed: bool
+    moves: tuple[Callable[[torch.Tensor], torch.Tensor], ...]
+    loc: torch.Tensor
 
     @staticmethod
-    def __new__(cls, site: Site, transposed: bool = False) -> Undrawn:
-        """Make the shell: it has the site's shape, dtype and device, and no storage."""
-        shape = site.loc.shape[::-1] if transposed else site.loc.shape
+    def __new__(cls, site: Site, moves: tuple[Callable, ...] = ()) -> Undrawn:
+        """Make the shell: it has the site's dtype and device, and no storage."""
+        loc = _moved(site.loc, moves)
         shell = torch.Tensor._make_wrapper_subclass(
-            cls, shape, dtype=site.loc.dtype, device=site.loc.device
+            cls, loc.shape, dtype=loc.dtype, device=loc.device
         )
-        shell.site, shell.transposed = site, transposed
+        shell.site, shell.moves, shell.loc = site, moves, loc
         return shell
 
-    def __init__(self, site: Site, transposed: bool = False) -> None:
+    def __init__(self, site: Site, moves: tuple[Callable, ...] = ()) -> None:
         """Nothing is left to do: ``__new__`` made the shell."""
-
-    @property
-    def loc(self) -> torch.Tensor:
-        """Locations where they are now."""
-        return self.site.loc.mT if self.transposed else self.site.loc
 
     @property
     def scale(self) -> torch.Tensor:
         """Standard deviations where they are now."""
-        return self.site.scale.mT if self.transposed else self.site.scale
+        return _moved(self.site.scale, self.moves)
 
     def draw(self) -> torch.Tensor:
         """The draw of the site, where its elements are now."""
-        return self.site.draw().mT if self.transposed else self.site.draw()
+        return _moved(self.site.draw(), self.moves)
+
+
+def _moved(tensor: torch.Tensor, moves: tuple[Callable, ...]) -> torch.Tensor:
+    for move in moves:
+        tensor = move(tensor)
+    return tensor
 
 
 class UndrawnRows(_Shell):
@@ -177,19 +179,26 @@ def _later(*functions: Callable) -> Callable[[Callable], Callable]:
     return register
 
 
-@_later(*named("t", "adjoint"), Tensor.T.__get__, Tensor.mT.__get__)
-def _transposed(input: Any) -> Undrawn | None:
-    two = isinstance(input, Undrawn) and input.dim() == 2
-    return Undrawn(input.site, not input.transposed) if two else None
+def _move(function: Callable) -> Callable[..., Undrawn | None]:
+    """What a function does that moves elements, and repeats none."""
+
+    def rule(input: Any, *args: Any, **kwargs: Any) -> Undrawn | None:
+        if not isinstance(input, Undrawn):
+            return None
+        return Undrawn(input.site, (*input.moves, lambda part: function(part, *args, **kwargs)))
+
+    return rule
 
 
-@_later(*named("transpose", "swapaxes", "swapdims"))
-def _exchanged(input: Any, dim0: int, dim1: int) -> Undrawn | None:
-    two = isinstance(input, Undrawn) and input.dim() == 2
-    return _transposed(input) if two and dim0 % 2 != dim1 % 2 else None
+for _function in {
+    *named("t", "adjoint", "transpose", "swapaxes", "swapdims", "permute", "movedim", "moveaxis"),
+    *named("reshape", "view", "flatten", "squeeze", "unsqueeze", "contiguous", "clone"),
+    *(Tensor.T.__get__, Tensor.mT.__get__),
+}:
+    _later(_function)(_move(_function))
 
 
-@_later(Tensor.expand, Tensor.view, Tensor.reshape, torch.reshape)
+@_later(*named("expand", "broadcast_to"))
 def _as_it_is(input: Any, *sizes: Any) -> Any:
     shape = tuple(sizes[0]) if len(sizes) == 1 and not isinstance(sizes[0], int) else sizes
     return input if shape == tuple(input.shape) else None
@@ -221,7 +230,7 @@ def _is_matrix(input: Any) -> bool:
 def _product(input: Any, other: Any) -> Any:
     if not isinstance(other, Undrawn) or other.dim() > 2:
         return None
-    return _linear(input, _transposed(other)) if other.dim() == 2 else _scalars(input, other)
+    return _linear(input, other.mT) if other.dim() == 2 else _scalars(input, other)
 
 
 def _scalars(input: Any, weight: Undrawn) -> UndrawnRows | None:
@@ -238,7 +247,7 @@ def _scalars(input: Any, weight: Undrawn) -> UndrawnRows | None:
 def _with_addend(input: Any, mat1: Any, mat2: Any, *, beta: float = 1, alpha: float = 1) -> Any:
     plain = beta == 1 and alpha == 1 and isinstance(mat2, Undrawn)
     fits = plain and tuple(input.shape) == tuple(mat2.shape[1:])
-    return _linear(mat1, _transposed(mat2), input) if fits else None
+    return _linear(mat1, mat2.mT, input) if fits else None
 
 
 @_later(*named("add", "__add__", "__radd__"))

@@ -1,0 +1,53 @@
+"""Losses of one model and one mean-field posterior, by any objective, in both hosts."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+import pyro
+import torch
+
+from tests.response.models import doubles, mean_field
+
+
+def losses(host, objective, model, sites, *data, count=1, guide=None):
+    """Losses in double precision, each with random numbers of its own.
+
+    Args:
+        host: the host.
+        objective: of the host.
+        model: the model.
+        sites: locations and scales by site.
+        *data: its arguments, arrays of NumPy.
+        count: how many.
+        guide: by default a mean-field one.
+    """
+    with doubles(host):
+        arrays = [host.array(part) for part in data]
+        params = mean_field(host, **sites)
+        guide = guide or host.package.DVIGuide()
+        of = _in_numpyro if host.name == "numpyro" else _in_pyro
+        return of(objective, model, guide, params, arrays, count)
+
+
+def _in_numpyro(objective, model, guide, params, arrays, count):
+    def loss(key):
+        return objective.loss(key, params, model, guide, *arrays)
+
+    keys = jax.random.split(jax.random.key(3), count)
+    return np.asarray(jax.lax.map(jax.jit(loss), keys) if count > 1 else [loss(keys[0])])
+
+
+def _in_pyro(objective, model, guide, params, arrays, count):
+    guide.bind(model)
+    with torch.no_grad():
+        guide(*arrays)
+    for name, value in params.items():
+        pyro.get_param_store()[name] = value
+    return np.array([objective.loss(model, guide, *arrays) for _ in range(count)])
+
+
+def near(estimates, exact, errors=4.5):
+    """Whether a mean of estimates is within so many of its standard errors."""
+    error = np.std(estimates, ddof=1) / np.sqrt(len(estimates))
+    return abs(np.mean(estimates) - exact) < errors * error
