@@ -11,6 +11,7 @@ from tests.checks.general import GENERAL, check_oracle
 from tests.mutants.activations import MOMENTS, PAIRS
 from tests.mutants.layers import LAYER_MUTANTS
 from tests.mutants.likelihoods import DIVERGENCE_MUTANTS, LIKELIHOOD_MUTANTS
+from tests.mutants.tempered import TEMPERED_MUTANTS
 from tests.mutants.windows import WINDOW_MUTANTS
 
 MUTANTS = [
@@ -20,6 +21,7 @@ MUTANTS = [
     *WINDOW_MUTANTS,
     *LIKELIHOOD_MUTANTS,
     *DIVERGENCE_MUTANTS,
+    *TEMPERED_MUTANTS,
 ]
 
 

@@ -141,6 +141,7 @@ def log_expectation(
     *arguments: Any,
     knots: tuple[Any, ...] = (),
     power: Any = 1.0,
+    sharp: bool = True,
 ) -> Array:
     """(1/a) log E[exp(a f(b, c, …))] for a power a: the log predictive density where a is one.
 
@@ -155,6 +156,8 @@ def log_expectation(
         arguments: values, arrays or numbers that broadcast with each other.
         knots: as of :func:`expectation`.
         power: a, positive number or array that broadcasts with the arguments.
+        sharp: whether f may be sharper than one unit of the Gaussians, away from the knots; else
+            there is nothing to close in on.
 
     Returns:
         Array of the broadcast shape.
@@ -169,7 +172,7 @@ def log_expectation(
     def raised(power: Any, *points: Any) -> Array:
         return power * function(*points)
 
-    grid, values = _zoomed(drivers, raised, _peak, knots)
+    grid, values = _zoomed(drivers, raised, _peak, knots, sharp)
     found = log_mean_exp(values, grid.weights, len(grid.axes)) / power
     return in_precision_of(found, _like(drivers))
 
@@ -209,12 +212,16 @@ def expected_probability(
 
 
 def _zoomed(
-    drivers: Drivers, function: Callable[..., Array], place: Callable, given: tuple[Any, ...]
+    drivers: Drivers,
+    function: Callable[..., Array],
+    place: Callable,
+    given: tuple[Any, ...],
+    sharp: bool = True,
 ) -> tuple[Grid, Array]:
     """A grid that closes in on where a function matters most, and the function on it."""
     given = knots = given or (0.0,)
     zooms, widths = (ZOOMS, WIDTHS) if len(drivers.gaussians) == 1 else (1, WIDTHS[:2])
-    for _ in range(zooms):
+    for _ in range(zooms if sharp else 0):
         grid = drivers.grid(knots)
         centre = place(grid, function(*drivers.at(grid.points)))
         knots = (*given, *((centre, width) for width in widths))

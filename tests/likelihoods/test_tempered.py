@@ -9,10 +9,12 @@ from scipy.special import logsumexp
 
 from moment_calculus import likelihoods
 from moment_calculus.hosts.moments import Moments, as_value
+from moment_calculus.likelihoods.predictive import counts
 from moment_calculus.likelihoods.predictive.vectors import log_mean_power
 from moment_calculus.numerics.quadrature import log_mean_exp
 from moment_calculus.numerics.rulebook import Propagation
 from tests import cases
+from tests.cases.likelihood_functions import exp
 from tests.checks.general import GENERAL, check_oracle, meetings
 from tests.oracles import quadrature as oracles
 
@@ -107,6 +109,22 @@ def test_a_power_near_zero_gives_the_expected_log_density(case):
     slope = 0.5 * np.tensordot(weights, (samples - mean) ** 2, 1)
     actual = case.at_power(1e-6).apply(arrays)
     np.testing.assert_allclose(actual, mean + 1e-6 * slope, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("power", [1e-6, 0.5, 1.0])
+def test_gradients_of_rates_beyond_every_number_are_finite(power, dtype):
+    mean = torch.tensor([0.0, 3.0, -100.0], dtype=dtype, requires_grad=True)
+    variance = torch.tensor([1e4, 50.0, 1e4], dtype=dtype, requires_grad=True)
+    f = as_value(Moments(mean, variance=variance), "f", Propagation())
+    y = torch.tensor([0.0, 2.0, 5.0], dtype=dtype)
+    for found in (counts.tempered_poisson(power, y, exp(f)), of_gamma(power, 1 + y, exp(f))):
+        gradients = torch.autograd.grad(found.sum(), [mean, variance], retain_graph=True)
+        assert all(gradient.isfinite().all() for gradient in gradients)
+
+
+def of_gamma(power, value, rate):
+    return counts.tempered_gamma(power, value, 2.0, rate)
 
 
 # ---------------------------------------------------------------------------------------------

@@ -45,6 +45,7 @@ def row(name: str) -> Any:
         cases.WINDOWS,
         cases.LIKELIHOODS,
         cases.DIVERGENCES,
+        cases.TEMPERED,
     )
     return next(case for table in tables for case in table if case.name == name)
 

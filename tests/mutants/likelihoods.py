@@ -10,7 +10,7 @@ import numpy as np
 
 from moment_calculus import likelihoods
 from moment_calculus.likelihoods import divergences
-from moment_calculus.likelihoods.categorical import _chosen as chosen_logit
+from moment_calculus.likelihoods.categorical import chosen as chosen_logit
 from moment_calculus.numerics.special import logsumexp
 from moment_calculus.operations.elementwise.unary import scale_shift
 from moment_calculus.operations.shapes.indexing import index

@@ -9,20 +9,29 @@ arguments of its namesake without the prefix, after the power a, and returns
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+from moment_calculus.functions.families.exponential import capped_exp
 from moment_calculus.likelihoods.expectations import check_certain, log_expectation
-from moment_calculus.likelihoods.links import log, log_odds, log_probabilities, log_ratio
+from moment_calculus.likelihoods.links import (
+    LOG_NDTR,
+    log,
+    log_odds,
+    log_probabilities,
+    log_ratio,
+)
 from moment_calculus.likelihoods.rates import log_gamma_poisson_density
 from moment_calculus.likelihoods.trials import log_choose, ordered_logistic
 from moment_calculus.numerics.arrays import Array
-from moment_calculus.numerics.special import gammaln
+from moment_calculus.numerics.special import gammaln, log_ndtr
 from moment_calculus.operations.elementwise.arithmetic import is_value
+from moment_calculus.values import Deferred
 
 
 def tempered_bernoulli(power: Any, value: Array, *, logits: Any = None, probs: Any = None) -> Array:
     """:func:`moment_calculus.likelihoods.trials.bernoulli` under a power."""
-    return _trials(power, logits, probs, value, 1 - value)
+    return _trials(power, logits, probs, value, 1 - value, sharp=False)
 
 
 def tempered_binomial(
@@ -49,47 +58,59 @@ def tempered_geometric(power: Any, value: Array, *, logits: Any = None, probs: A
     return _trials(power, logits, probs, 1.0 + 0 * value, value)
 
 
-def _trials(power: Any, logits: Any, probs: Any, successes: Any, failures: Any) -> Array:
-    """Of pˢ (1 − p)ᶠ, of a logit or of a probability."""
+def _trials(
+    power: Any, logits: Any, probs: Any, successes: Any, failures: Any, sharp: bool = True
+) -> Array:
+    """Of pˢ (1 − p)ᶠ, of a logit or of a probability: by one Gaussian, whatever its sign."""
     if logits is None and is_value(probs):
         logits = log_ratio(probs)
-    odds = log_probabilities(probs) if logits is None else log_odds(logits)
+    if logits is not None:
+        arguments, logs = (logits,), log_odds
+    else:
+        arguments, logs = _of_probability(*log_probabilities(probs))
 
-    def density(successes: Array, failures: Array, one: Array, zero: Array) -> Array:
+    def density(successes: Array, failures: Array, *points: Array) -> Array:
+        one, zero = logs(*points)
         return successes * one + failures * zero
 
-    return log_expectation(density, successes, failures, *odds, power=power)
+    return log_expectation(density, successes, failures, *arguments, power=power, sharp=sharp)
+
+
+def _of_probability(one: Any, zero: Any) -> tuple[tuple[Any, ...], Callable[..., Any]]:
+    """What log p and log(1 − p) are functions of: of Φ(x), whose logarithms have x and −x, x."""
+    if isinstance(one, Deferred) and one.function == LOG_NDTR and one.base is not zero.base:
+        return (one.base,), lambda x: (log_ndtr(x), log_ndtr(-x))
+    return (one, zero), lambda one, zero: (one, zero)
 
 
 def tempered_poisson(power: Any, value: Array, rate: Any) -> Array:
     """:func:`moment_calculus.likelihoods.rates.poisson` under a power."""
 
-    def density(value: Array, rate: Array, log_rate: Array) -> Array:
-        return value * log_rate - rate
+    def density(value: Array, log_rate: Array) -> Array:
+        return value * log_rate - capped_exp(log_rate)
 
-    found = log_expectation(density, value, rate, log(rate), power=power)
-    return found - gammaln(value + 1.0)
+    return log_expectation(density, value, log(rate), power=power) - gammaln(value + 1.0)
 
 
 def tempered_exponential(power: Any, value: Array, rate: Any) -> Array:
     """:func:`moment_calculus.likelihoods.rates.exponential` under a power."""
 
-    def density(value: Array, rate: Array, log_rate: Array) -> Array:
-        return log_rate - value * rate
+    def density(value: Array, log_rate: Array) -> Array:
+        return log_rate - value * capped_exp(log_rate)
 
-    return log_expectation(density, value, rate, log(rate), power=power)
+    return log_expectation(density, value, log(rate), power=power)
 
 
 def tempered_gamma(power: Any, value: Array, concentration: Any, rate: Any) -> Array:
     """:func:`moment_calculus.likelihoods.rates.gamma` under a power."""
     log(concentration)  # which refuses what is not positive
 
-    def density(value: Array, log_value: Array, shape: Any, rate: Any, log_rate: Any) -> Array:
-        shape = shape + 0.0 * log_value
+    def density(value: Array, log_value: Array, shape: Any, log_rate: Any) -> Array:
+        shape, log_rate = shape + 0.0 * log_value, log_rate + 0.0 * log_value
         powers = shape * log_rate + (shape - 1) * log_value
-        return powers - value * rate - gammaln(shape)
+        return powers - value * capped_exp(log_rate) - gammaln(shape)
 
-    arguments = value, log(value), concentration, rate, log(rate)
+    arguments = value, log(value), concentration, log(rate)
     return log_expectation(density, *arguments, power=power)
 
 
@@ -107,4 +128,4 @@ def tempered_ordered_logistic(power: Any, value: Array, predictor: Any, cutpoint
     def density(value: Array, predictor: Array) -> Array:
         return ordered_logistic(value, predictor, cutpoints)
 
-    return log_expectation(density, value, predictor, power=power)
+    return log_expectation(density, value, predictor, power=power, sharp=False)
