@@ -17,6 +17,7 @@ from moment_calculus.refusals.places import calling_line
 from pyro_moments.evaluation.tensor import MomentTensor
 from pyro_moments.sites.draws import Draws
 from pyro_moments.sites.latent_vector import LatentVector, Part, modules_of, parts_of
+from pyro_moments.sites.masked import renewed
 from pyro_moments.sites.posteriors import posterior_value, without_wrappers
 from pyro_moments.sites.transformed import gaussian_base
 
@@ -45,6 +46,7 @@ class MomentMessenger(Messenger):
     def _pyro_sample(self, msg: Any) -> None:
         msg["line"] = calling_line()  # for refusals of its likelihood, which come later
         if msg["is_observed"] or msg["done"] or msg["value"] is not None:
+            msg["value"] = renewed(msg["value"])
             return
         if site_is_subsample(msg):
             fn = msg["fn"]
