@@ -9,6 +9,7 @@ except ImportError as error:
     ) from error
 
 from guides.numpyro.empirical_bayes import EmpiricalBayesNormal
+from guides.numpyro.mc_dropout import MCDropoutGuide
 from guides.numpyro.mean_field import DVIGuide
 from moment_calculus.hosts.moments import Moments
 from moment_calculus.optimisation.outcome import Fit
@@ -44,6 +45,7 @@ __all__ = [
     "EmpiricalBayesNormal",
     "Fit",
     "LinearResponse",
+    "MCDropoutGuide",
     "Moments",
     "NarrowerVarianceWarning",
     "NotAnOptimum",

@@ -9,6 +9,7 @@ except ImportError as error:
     ) from error
 
 from guides.pyro.empirical_bayes import EmpiricalBayesNormal
+from guides.pyro.mc_dropout import MCDropoutGuide
 from guides.pyro.mean_field import DVIGuide
 from moment_calculus.hosts.moments import Moments
 from moment_calculus.optimisation.outcome import Fit
@@ -46,6 +47,7 @@ __all__ = [
     "EmpiricalBayesNormal",
     "Fit",
     "LinearResponse",
+    "MCDropoutGuide",
     "MomentTensor",
     "Moments",
     "NarrowerVarianceWarning",

@@ -68,6 +68,10 @@ class DVIGuide(AutoGuide):
         if self.model is None:
             self.model = model
 
+    @property
+    def _kind(self) -> str:
+        return type(self).__name__
+
     def restore(self, params: Mapping[str, Any]) -> None:
         """Take the sites that have parameters for the latent ones, unless it knows them.
 
@@ -95,7 +99,7 @@ class DVIGuide(AutoGuide):
                 for plate in site.plates:
                     stack.enter_context(plates[plate])
                 loc, scale = self._declare(site, lambda name: run().location(name))
-                result[site.name] = numpyro.sample(site.name, posterior(site, loc, scale))
+                result[site.name] = numpyro.sample(site.name, self._posterior(site, loc, scale))
         return result
 
     def _starts(self) -> bool:
@@ -108,13 +112,13 @@ class DVIGuide(AutoGuide):
     def _run_model(self, *args: Any, **kwargs: Any) -> Run:
         if self.model is None:
             raise RuntimeError(
-                "DVIGuide() has not met a model yet: pass DVIGuide(model), call "
+                f"{self._kind}() has not met a model yet: pass {self._kind}(model), call "
                 "guide.bind(model), or use numpyro_moments.SVI, which binds it"
             )
         key = numpyro.prng_key()
         if key is None:
             raise RuntimeError(
-                "DVIGuide needs a random key for its initial locations: call it inside "
+                f"{self._kind} needs a random key for its initial locations: call it inside "
                 "numpyro.handlers.seed, or start with svi.init"
             )
         with handlers.block():  # this run is not the guide's own
@@ -123,7 +127,12 @@ class DVIGuide(AutoGuide):
             trace = handlers.trace(start).get_trace(*args, **kwargs)
             trace = {name: site for name, site in trace.items() if self._is_kept(site)}
             check_fixed_supports(handlers.seed(self.model, key), trace, args, kwargs)
-        return Run(trace)
+            run = Run(trace)
+            self._look_at(handlers.seed(self.model, key), run, args, kwargs)
+        return run
+
+    def _look_at(self, model: Callable, run: Run, args: tuple, kwargs: dict) -> None:
+        """Learn more of the model than its latent sites, which a subclass may need."""
 
     def _is_kept(self, site: dict) -> bool:
         """Whether a site is none of those that are open, and were observed in training."""
@@ -161,6 +170,9 @@ class DVIGuide(AutoGuide):
         )
         return loc, scale
 
+    def _posterior(self, site: LatentSite, loc: jax.Array, scale: Any) -> dist.Distribution:
+        return posterior(site, loc, scale)
+
     def _parameter_name(self, site: LatentSite, role: str) -> str:
         return self._name(site.name, role)
 
@@ -173,8 +185,8 @@ class DVIGuide(AutoGuide):
         """Every latent site with its location and scale."""
         if self._sites is None:
             raise RuntimeError(
-                "DVIGuide does not know the model's latent sites yet: call svi.init or svi.run "
-                "first"
+                f"{self._kind} does not know the model's latent sites yet: call svi.init or "
+                "svi.run first"
             )
         return [
             (
@@ -194,7 +206,7 @@ class DVIGuide(AutoGuide):
         Returns:
             Distributions by site name, on the sites' supports; of all elements of the plates.
         """
-        return {site.name: posterior(site, *rest) for site, *rest in self._parameters(params)}
+        return {site.name: self._posterior(site, *rest) for site, *rest in self._parameters(params)}
 
     def sample_posterior(
         self,

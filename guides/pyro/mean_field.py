@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
@@ -17,13 +16,13 @@ from pyro.infer.autoguide.initialization import InitMessenger
 from pyro.infer.autoguide.utils import deep_setattr, helpful_support_errors
 from pyro.nn import PyroModule, PyroParam
 from pyro.ops.tensor_utils import periodic_repeat
-from pyro.poutine.runtime import effectful
-from torch.distributions import biject_to, transform_to
+from torch.distributions import biject_to
 
 from guides.families import mean_field
 from guides.families.initialization import checked_scale
 from guides.families.latent_site import LatentSite
 from guides.pyro.initialization import init_to_network
+from guides.pyro.parameters import parameter
 from guides.pyro.supports import OnSupport, check_fixed_supports, is_real, sign
 from moment_calculus.hosts.docstrings import GUIDE_ERRORS, GUIDE_OPTIONS, documented
 
@@ -80,7 +79,7 @@ class DVIGuide(AutoGuide):
     def _setup_prototype(self, *args: Any, **kwargs: Any) -> None:
         if self.model is None:
             raise RuntimeError(
-                "DVIGuide() has not met a model yet: pass DVIGuide(model), call "
+                f"{self._kind}() has not met a model yet: pass {self._kind}(model), call "
                 "guide.bind(model), or evaluate an ELBO first"
             )
         model = self.model
@@ -93,6 +92,7 @@ class DVIGuide(AutoGuide):
         trace: Any = self.prototype_trace
         nodes = {n: site for n, site in trace.iter_stochastic_nodes() if self._is_saved(n)}
         check_fixed_supports(model, nodes, args, kwargs)
+        self._look_at(model, nodes, args, kwargs)
         sites = tuple(self._add_parameters(name, site) for name, site in nodes.items())
         if self._saved is not None:
             state, options, named = self._saved
@@ -100,6 +100,13 @@ class DVIGuide(AutoGuide):
         self._sites, self._saved = sites, None
         self._prototype_frames = OrderedDict(self._prototype_frames)
         self.prototype_trace = None  # it holds the data
+
+    @property
+    def _kind(self) -> str:
+        return type(self).__name__
+
+    def _look_at(self, model: Callable, sites: dict[str, dict], args: tuple, kwargs: dict) -> None:
+        """Learn more of the model than its latent sites, which a subclass may need."""
 
     def load_state_dict(self, state_dict: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
         """Load parameters that :meth:`state_dict` gave, also into a guide that met no model yet.
@@ -148,12 +155,16 @@ class DVIGuide(AutoGuide):
             full_size = frame.full_size or frame.size
             if full_size != frame.size:
                 loc = periodic_repeat(loc, full_size, frame.dim - event_dim).contiguous()
-        scale = torch.full_like(loc, self.init_scale)
         deep_setattr(self.locs, name, PyroParam(loc, constraints.real, event_dim))
-        positive = constraints.softplus_positive
-        deep_setattr(self.scales, name, PyroParam(scale, positive, event_dim))
+        self._add_spread(name, loc, event_dim)
         plates = tuple(frame.name for frame in site["cond_indep_stack"] if frame.vectorized)
         return LatentSite(name, event_dim, support, plates)
+
+    def _add_spread(self, name: str, loc: torch.Tensor, event_dim: int) -> None:
+        """Make what says how far a site is from its location: its scale."""
+        scale = torch.full_like(loc, self.init_scale)
+        positive = constraints.softplus_positive
+        deep_setattr(self.scales, name, PyroParam(scale, positive, event_dim))
 
     def forward(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """Sample every latent site; arguments are the model's."""
@@ -186,17 +197,18 @@ class DVIGuide(AutoGuide):
             for site in self._known_sites()
         }
 
-    def _earlier(
-        self, site: str, params: Mapping[str, torch.Tensor] | None
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def _earlier(self, site: str, params: Mapping[str, torch.Tensor] | None) -> tuple:
         if params is None:
             return self._loc_and_scale(site)
         ends = {f".{name}": value for name, value in params.items()}
-        loc, scale = (
+        return tuple(
             next(value for name, value in ends.items() if name.endswith(f".{part}.{site}"))
-            for part in ("locs", "scales")
+            for part in self._parts(site)
         )
-        return loc, scale
+
+    def _parts(self, site: str) -> tuple[str, ...]:
+        """The modules that have parameters of a site."""
+        return "locs", "scales"
 
     def _posterior(
         self, site: LatentSite, loc: torch.Tensor, scale: torch.Tensor
@@ -207,7 +219,7 @@ class DVIGuide(AutoGuide):
         return OnSupport(base, biject_to(site.support).with_cache()).of(site.support)
 
     def _loc_and_scale(self, name: str) -> tuple[torch.Tensor, torch.Tensor]:
-        return _parameter(self.locs, name), _parameter(self.scales, name)
+        return parameter(self.locs, name), parameter(self.scales, name)
 
     @torch.no_grad()
     def sample_posterior(self, num_samples: int = 1) -> dict[str, torch.Tensor]:
@@ -248,43 +260,17 @@ class DVIGuide(AutoGuide):
         Returns:
             Tensors [len(quantiles), ...] by site name, on the sites' supports.
         """
-        result = {}
-        for site in self._known_sites():
-            loc, scale = self._loc_and_scale(site.name)
-            levels = torch.as_tensor(quantiles, dtype=loc.dtype, device=loc.device)
-            levels = levels.reshape((-1,) + (1,) * loc.dim())
-            transform = biject_to(site.support)
-            levels = torch.where(sign(transform) < 0, 1 - levels, levels)
-            result[site.name] = transform(dist.Normal(loc, scale).icdf(levels))
-        return result
+        return {site.name: self._quantiles(site, quantiles) for site in self._known_sites()}
+
+    def _quantiles(self, site: LatentSite, quantiles: Sequence[float]) -> torch.Tensor:
+        loc, scale = self._loc_and_scale(site.name)
+        levels = torch.as_tensor(quantiles, dtype=loc.dtype, device=loc.device)
+        levels = levels.reshape((-1,) + (1,) * loc.dim())
+        transform = biject_to(site.support)
+        levels = torch.where(sign(transform) < 0, 1 - levels, levels)
+        return transform(dist.Normal(loc, scale).icdf(levels))
 
     def _known_sites(self) -> tuple[LatentSite, ...]:
         if self._sites is None:
-            raise RuntimeError("DVIGuide has no parameters yet: evaluate an ELBO first")
+            raise RuntimeError(f"{self._kind} has no parameters yet: evaluate an ELBO first")
         return self._sites
-
-
-def _parameter(module: Any, name: str) -> torch.Tensor:
-    """The parameter of a dotted name; plain dictionaries, for PyroModule's look-ups are slow."""
-    *path, last = name.split(".")
-    for part in path:
-        module = module._modules[part]
-    if module._pyro_context.active and pyro.settings.get("module_local_params"):
-        return _local_parameter(module, last)
-    return getattr(module, last)
-
-
-def _local_parameter(module: Any, name: str) -> torch.Tensor:
-    """What PyroModule does with local parameters, without its detours."""
-    constraint, event_dim = module._pyro_params[name]
-    unconstrained = module._parameters[name + "_unconstrained"]
-    value = transform_to(constraint)(unconstrained)
-    value.unconstrained = weakref.ref(unconstrained)
-    full_name = f"{module._pyro_name}.{name}"
-    return _announced(full_name, value, constraint=constraint, event_dim=event_dim, name=full_name)
-
-
-@effectful(type="param")
-def _announced(full_name: str, value: torch.Tensor, **_: Any) -> torch.Tensor:
-    """Show a parameter to Pyro's handlers."""
-    return value

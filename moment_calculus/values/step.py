@@ -36,6 +36,7 @@ class Step:
             its part of second order is weight · ((x − E x)(y − E y) − Cov(x, y)).
         weight: whether it is a latent matrix as a whole, not a batch of latent vectors; a product
             with certain columns then has its rows as features.
+        data: whether it is data with noise of their own: an input of maps, never a weight.
     """
 
     inputs: tuple[Any, ...] = ()
@@ -48,6 +49,7 @@ class Step:
     factors: tuple[Any, Any] | None = None
     quadratic: tuple[Any, Any, Array | None] | None = None
     weight: bool = False
+    data: bool = False
 
     def follows(self, place: int) -> bool:
         """Whether :meth:`through` knows the covariance that comes in by an input.

@@ -18,6 +18,7 @@ from moment_calculus.values import Gaussian
 from numpyro_moments.likelihoods import evaluate
 from numpyro_moments.likelihoods.structure import has_moments
 from numpyro_moments.rules.table import is_random
+from numpyro_moments.sites.masked import dropped_weight, masked_parts
 from numpyro_moments.sites.posteriors import entropy, without_wrappers
 from numpyro_moments.sites.transformed import WRAPPERS, gaussian_base
 
@@ -54,6 +55,8 @@ def latent_term(name: str, site: Site, guide_site: Site) -> jax.Array:
     Raises:
         UnsupportedMoments: if there is no rule for the prior; the message names the site.
     """
+    if (dropped := dropped_weight(guide_site["fn"])) is not None:
+        return _masked_term(name, site, guide_site, dropped)
     try:
         return _term(name, site, guide_site)
     except UnsupportedMoments:
@@ -72,6 +75,16 @@ def _term(name: str, site: Site, guide_site: Site) -> jax.Array:
     if same:
         return scaled_sum(log_prior + site_entropy, site)
     return scaled_sum(log_prior, site) + scaled_sum(site_entropy, guide_site)
+
+
+def _masked_term(name: str, site: Site, guide_site: Site, dropped: Any) -> jax.Array:
+    """Minus the divergence of a site with masks, but for a constant."""
+    try:
+        log_prior, mask_entropy = masked_parts(name, site, dropped)
+    except UnsupportedMoments as refusal:
+        raise refusal.at_site(name, site.get("line", "")) from None
+    term = scaled_sum(log_prior, site)
+    return term if mask_entropy is None else term + scaled_sum(mask_entropy, guide_site)
 
 
 def auxiliary_term(name: str, site: Site) -> jax.Array:

@@ -26,6 +26,7 @@ from moment_calculus.values import Gaussian, Spread, Value
 from moment_calculus.values.support import whole
 from numpyro_moments.likelihoods.structure import random_leaves
 from numpyro_moments.rules.table import is_random
+from numpyro_moments.sites.masked import dropped_weight, masked_value
 from numpyro_moments.sites.transformed import (
     WRAPPERS,
     expected_log_slope,
@@ -47,12 +48,14 @@ def posterior_value(name: str, fn: Any, propagation: Propagation, remedy: str = 
         name: the site.
         fn: its distribution in the guide: a Normal with components that are independent given its
             location, an elementwise transform of one, (with full covariance) a multivariate
-            Normal, or a Delta.
+            Normal, a Delta, or a weight of which the inputs are dropped.
         propagation: how randomness flows from the site.
         remedy: what to do where the posterior is none of these; by default to sample the site.
 
     {errors}
     """
+    if (dropped := dropped_weight(fn)) is not None:
+        return masked_value(name, dropped, propagation)
     base, transforms = gaussian_base(fn)
     if base is not None:
         if random := random_leaves(transforms):

@@ -17,6 +17,7 @@ from pyro_moments.evaluation.tensor import MomentTensor, unwrap
 from pyro_moments.likelihoods import evaluate
 from pyro_moments.likelihoods.structure import has_moments
 from pyro_moments.sites.latent_vector import LatentVector
+from pyro_moments.sites.masked import dropped_weight, masked_parts
 from pyro_moments.sites.posteriors import entropy
 from pyro_moments.sites.transformed import gaussian_base
 
@@ -44,6 +45,8 @@ def latent_term(name: str, site: Any, guide_trace: Trace) -> torch.Tensor:
         UnsupportedMoments: if the guide has no such site, or its posterior has no moments.
     """
     guide_site = _guide_site(name, guide_trace)
+    if (dropped := dropped_weight(guide_site["fn"])) is not None:
+        return _masked_term(name, site, guide_site, dropped)
     try:
         return _term(name, site, guide_site)
     except UnsupportedMoments:
@@ -65,6 +68,16 @@ def _term(name: str, site: Any, guide_site: Any) -> torch.Tensor:
     if same:
         return scaled_sum(log_prior + site_entropy, site)
     return scaled_sum(log_prior, site) + scaled_sum(site_entropy, guide_site)
+
+
+def _masked_term(name: str, site: Any, guide_site: Any, dropped: Any) -> torch.Tensor:
+    """Minus the divergence of a site with masks, but for a constant."""
+    try:
+        log_prior, mask_entropy = masked_parts(name, site, dropped)
+    except UnsupportedMoments as refusal:
+        raise refusal.at_site(name, site.get("line", "")) from None
+    term = scaled_sum(log_prior, site)
+    return term if mask_entropy is None else term + scaled_sum(mask_entropy, guide_site)
 
 
 def auxiliary_term(site: Any) -> torch.Tensor:

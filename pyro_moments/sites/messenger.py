@@ -23,6 +23,7 @@ from pyro_moments.sites.latent_vector import (
     moments_or_draw,
     parts_of,
 )
+from pyro_moments.sites.masked import renewed
 from pyro_moments.sites.posteriors import posterior_value, without_wrappers
 from pyro_moments.sites.transformed import gaussian_base
 
@@ -51,6 +52,7 @@ class MomentMessenger(Messenger):
     def _pyro_sample(self, msg: Any) -> None:
         msg["line"] = calling_line()  # for refusals of its likelihood, which come later
         if msg["is_observed"] or msg["done"] or msg["value"] is not None:
+            msg["value"] = renewed(msg["value"])
             return
         if site_is_subsample(msg):
             fn = msg["fn"]

@@ -22,6 +22,7 @@ from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.values import Gaussian, Spread, Value
 from moment_calculus.values.support import whole
 from pyro_moments.evaluation.tensor import MomentTensor, unwrap
+from pyro_moments.sites.masked import dropped_weight, masked_value
 from pyro_moments.sites.transformed import WRAPPERS, expected_log_slope, gaussian_base, transformed
 
 _FULL_RANK = (
@@ -31,7 +32,7 @@ _FULL_RANK = (
 
 
 @documented("Pyro", errors=POSTERIOR_ERRORS)
-def posterior_value(name: str, fn: Any, propagation: Propagation, remedy: str = "") -> Value:
+def posterior_value(name: str, fn: Any, propagation: Propagation, remedy: str = "") -> Any:
     """The live value of a latent site with a given posterior.
 
     A Normal may be centred at another one, see :func:`guides.families.mean_field.site`.
@@ -39,13 +40,15 @@ def posterior_value(name: str, fn: Any, propagation: Propagation, remedy: str = 
     Args:
         name: the site.
         fn: its distribution in the guide: a Normal with components that are independent given its
-            location, an elementwise transform of one, or (with full covariance) a multivariate
-            Normal.
+            location, an elementwise transform of one, (with full covariance) a multivariate
+            Normal, or a weight of which the inputs are dropped.
         propagation: how randomness flows from the site.
         remedy: what to do where the posterior is none of these; by default to sample the site.
 
     {errors}
     """
+    if (dropped := dropped_weight(fn)) is not None:
+        return masked_value(name, dropped, propagation)
     base, transforms = gaussian_base(fn)
     if base is not None:
         return transformed(_normal(name, fn, base, propagation), transforms)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from moment_calculus.numerics.arrays import Array
@@ -44,4 +45,20 @@ class Composite:
 
     def gaussian(self) -> Any:
         """Its moments, as a value."""
+        raise NotImplementedError
+
+    def permuted(self, order: Sequence[int]) -> Any:
+        """The function with its axes in another order.
+
+        Args:
+            order: the old axis at each new place.
+        """
+        raise NotImplementedError
+
+    def converted(self, convert: Callable[[Array], Array]) -> Any:
+        """The function in another precision, or on another device.
+
+        Args:
+            convert: converts an array.
+        """
         raise NotImplementedError

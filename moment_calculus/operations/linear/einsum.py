@@ -6,8 +6,10 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from moment_calculus.operations.dropout.masked import MaskedWeight
 from moment_calculus.operations.elementwise.arithmetic import is_value, multiply
 from moment_calculus.operations.linear.joint_weights import is_joint
+from moment_calculus.operations.linear.maps import linear
 from moment_calculus.operations.linear.matrices import matmul
 from moment_calculus.operations.linear.reductions import total
 from moment_calculus.operations.shapes.moves import permute
@@ -32,6 +34,8 @@ def einsum(equation: str, *operands: Any) -> Any:
             :func:`moment_calculus.operations.linear.matrices.matmul` for the rest.
     """
     letters, result = _parsed(equation, operands)
+    if any(isinstance(operand, MaskedWeight) for operand in operands):
+        return _masked(letters, operands, result)
     parts = [
         _without(operand, names, set("".join([*letters[:i], *letters[i + 1 :], result])))
         for i, (operand, names) in enumerate(zip(operands, letters, strict=True))
@@ -40,6 +44,29 @@ def einsum(equation: str, *operands: Any) -> Any:
         value, names = parts[0]
         return permute(value, [names.index(name) for name in result])
     return _pair(parts[0], parts[1], result)
+
+
+def _masked(letters: list[str], operands: Sequence[Any], result: str) -> Any:
+    """The sum over the inputs of a masked weight, as its linear map."""
+    place = next(i for i, operand in enumerate(operands) if isinstance(operand, MaskedWeight))
+    weight, names_w = operands[place], letters[place]
+    rest = list(zip(operands, letters, strict=True))
+    del rest[place]
+    inputs = [n for n in names_w if rest and n in rest[0][1] and n not in result]
+    outputs = [n for n in names_w if n in result and not (rest and n in rest[0][1])]
+    plain = len(inputs) == 1 and len(outputs) + 1 == len(names_w) <= 2
+    if not plain or not set(rest[0][1]) <= {*result, *inputs}:
+        return weight.gaussian()
+    (x, names_x), shared = rest[0], inputs[0]
+    rows = [n for n in names_x if n != shared]
+    x = permute(x, [names_x.index(n) for n in (*rows, shared)])
+    matrix = weight.as_row() if not outputs else weight
+    if outputs:
+        matrix = permute(weight, [names_w.index(n) for n in (*outputs, shared)])
+    product = linear(x, matrix)
+    made = [*rows, *outputs]
+    product = product if outputs else reshape(product, product.shape[:-1])
+    return permute(product, [made.index(n) for n in result])
 
 
 def _parsed(equation: str, operands: Sequence[Any]) -> tuple[list[str], str]:

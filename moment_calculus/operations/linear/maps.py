@@ -12,7 +12,8 @@ from typing import Any
 from moment_calculus.numerics.arrays import Array, contract, diagonal_matrix
 from moment_calculus.numerics.matrices import affine, affine_squared, squared
 from moment_calculus.numerics.special import namespace
-from moment_calculus.operations.elementwise.arithmetic import add
+from moment_calculus.operations.dropout.masked import MaskedWeight
+from moment_calculus.operations.elementwise.arithmetic import add, is_value
 from moment_calculus.operations.linear.joint_weights import as_plain_map, is_joint
 from moment_calculus.operations.linear.weights import check_dependence, check_shapes
 from moment_calculus.operations.shapes.flattened import flattened
@@ -36,8 +37,9 @@ def linear(inputs: Any, weight: Any, bias: Any = None) -> Value:
 
     Args:
         inputs: x [..., in], value or array.
-        weight: [out, in], value or array; a random weight has independent components. A batch of
-            weights [..., out, in] maps inputs [..., n, in], element by element.
+        weight: [out, in], value or array; a random weight has independent components, or masks of
+            its inputs. A batch of weights [..., out, in] maps inputs [..., n, in], element by
+            element.
         bias: [out], value or array, or None.
 
     Returns:
@@ -49,6 +51,8 @@ def linear(inputs: Any, weight: Any, bias: Any = None) -> Value:
 
     Source: Wu et al. 2019, eqs. 3-5.
     """
+    if isinstance(weight, MaskedWeight):
+        return _of_masked_weight(_matched(inputs), weight, _matched(bias))
     x, w, b = _matched(inputs), _matched(weight), _matched(bias)
     check_shapes(x, w, b)
     if is_joint(w):
@@ -104,6 +108,16 @@ class LinearMap(Step):
 def _is_plain_bias(bias: Gaussian, weight: Any) -> bool:
     """Whether a bias has one independent component for each output."""
     return bias.axis == -1 and bias.shape == tuple(weight.shape[:1]) and bias.independent
+
+
+def _of_masked_weight(x: Any, weight: MaskedWeight, b: Any) -> Any:
+    """The certain mean of the weight maps inputs with noise on them; noise may be added."""
+    x, noise = weight.meets(x)
+    random = any(isinstance(operand, Gaussian) for operand in (x, b))
+    product = linear(x, weight.at_mean, b) if random else affine(x, weight.at_mean, b)
+    if noise is None:
+        return product
+    return add(product, noise) if random or is_value(noise) else product + noise
 
 
 def _of_joint_weight(x: Any, w: Gaussian) -> Value:

@@ -6,6 +6,7 @@ from typing import Any
 
 from moment_calculus.numerics.matrices import squared_products
 from moment_calculus.numerics.special import namespace
+from moment_calculus.operations.dropout.masked import MaskedWeight
 from moment_calculus.operations.elementwise.arithmetic import multiply
 from moment_calculus.operations.linear.joint_weights import is_joint
 from moment_calculus.operations.linear.maps import (
@@ -19,6 +20,7 @@ from moment_calculus.operations.shapes.moves import swap_last
 from moment_calculus.operations.shapes.reshaping import reshape
 from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.values import Gaussian, Spread, Value, share_sites
+from moment_calculus.values.entries import entries_of
 
 
 def matmul(left: Any, right: Any) -> Value:
@@ -34,6 +36,8 @@ def matmul(left: Any, right: Any) -> Value:
     Raises:
         UnsupportedMoments: if neither operand is a matrix or vector, or see :func:`linear`.
     """
+    if isinstance(left, MaskedWeight) or isinstance(right, MaskedWeight):
+        return _masked(left, right)
     x, y = (o.gaussian() if hasattr(o, "gaussian") else o for o in (left, right))
     if len(y.shape) == 1:
         return _times_vector(x, y)
@@ -55,6 +59,20 @@ def matmul(left: Any, right: Any) -> Value:
     return swap_last(linear(swap_last(y), x))
 
 
+def _masked(left: Any, right: Any) -> Any:
+    """A product with a masked weight on either side; one that is a vector has one output."""
+    if isinstance(right, MaskedWeight):
+        if len(right.shape) > 1:
+            return linear(left, swap_last(right))
+        return reshape(linear(left, right.as_row()), left.shape[:-1])
+    if len(left.shape) == 1:  # of rows that are the columns of the other operand
+        rows = swap_last(right) if len(right.shape) > 1 else right
+        return reshape(linear(rows, left.as_row()), rows.shape[:-1])
+    if len(right.shape) == 1:
+        return linear(right, left)
+    return swap_last(linear(swap_last(right), left))
+
+
 def _maps_columns(x: Any, y: Any) -> bool:
     """Whether x @ y is a weight times data in columns, rather than data in rows times a weight."""
     if len(x.shape) != 2 or _is_input(x):
@@ -69,8 +87,15 @@ def _maps_jointly(operand: Any) -> bool:
 
 
 def _is_input(operand: Any) -> bool:
-    """Whether a value is an input rather than a weight: its components are dependent, or may be."""
-    return isinstance(operand, Gaussian) and (operand.has_covariance or not operand.independent)
+    """Whether a value is an input, no weight: data, or its components are dependent, or may be."""
+    if not isinstance(operand, Gaussian):
+        return False
+    return operand.has_covariance or not operand.independent or _is_data(operand)
+
+
+def _is_data(value: Gaussian) -> bool:
+    entries = entries_of(value)
+    return entries is not None and entries.site.step.data
 
 
 def _times_vector(x: Any, vector: Any) -> Value:

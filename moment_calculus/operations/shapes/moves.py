@@ -13,6 +13,7 @@ from typing import Any
 
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.special import namespace
+from moment_calculus.operations.elementwise.composite import Composite
 from moment_calculus.refusals.errors import CovarianceDroppedWarning
 from moment_calculus.refusals.notices import warn_user
 from moment_calculus.values import Deferred, Gaussian, Spread, Step, Ties
@@ -152,6 +153,8 @@ def permute(value: Any, order: Sequence[int]) -> Any:
     order = tuple(order)
     if isinstance(value, Deferred):
         return value.moved(lambda v: permute(v, order))
+    if isinstance(value, Composite):
+        return value.permuted(order)
     if not isinstance(value, Gaussian):
         return namespace(value).permute_dims(value, order)
     rank = len(order)
@@ -233,6 +236,8 @@ def converted(value: Any, convert: Callable[[Array], Array]) -> Any:
     """
     if isinstance(value, Deferred):
         return value.moved(lambda v: converted(v, convert))
+    if isinstance(value, Composite):
+        return value.converted(convert)
     if not isinstance(value, Gaussian):
         return convert(value)
     step, dense = Converted(value, convert), value.has_covariance

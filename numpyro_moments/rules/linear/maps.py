@@ -6,6 +6,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
+from moment_calculus.operations.dropout.masked import MaskedWeight
 from moment_calculus.operations.linear.einsum import einsum
 from moment_calculus.operations.linear.matrices import matmul
 from moment_calculus.operations.shapes.moves import converted
@@ -15,7 +16,7 @@ from numpyro_moments.rules.table import moment_rule
 _LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
-@moment_rule("dot_general", numbers=False)
+@moment_rule("dot_general", takes=(MaskedWeight,), numbers=False)
 def dot_general(
     x: Any, y: Any, *, dimension_numbers: Any, preferred_element_type: Any = None, **_: Any
 ) -> Value:

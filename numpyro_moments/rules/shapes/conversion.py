@@ -6,6 +6,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
+from moment_calculus.operations.dropout.masked import MaskedWeight
 from moment_calculus.operations.elementwise.composite import Composite
 from moment_calculus.operations.elementwise.conditions import Condition
 from moment_calculus.operations.shapes.moves import converted
@@ -30,7 +31,8 @@ def convert(x: Any, *, new_dtype: Any, **_: Any) -> Any:
     value = x.number if isinstance(x, Condition) else x
     if _dtype(value) == new_dtype:
         return value
-    value = value.gaussian() if isinstance(value, Composite) else value
+    if isinstance(value, Composite) and not isinstance(value, MaskedWeight):
+        value = value.gaussian()
     return converted(value, lambda array: jnp.asarray(array).astype(new_dtype))
 
 

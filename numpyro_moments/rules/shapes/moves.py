@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from moment_calculus.operations import shapes
+from moment_calculus.operations.dropout.masked import MaskedWeight
 from moment_calculus.values import Value
 from numpyro_moments.rules.table import moment_rule
 
@@ -15,7 +16,7 @@ def reshape(x: Value, *, new_sizes: Any, dimensions: Any = None, **_: Any) -> Va
     return shapes.reshape(x, tuple(new_sizes))
 
 
-@moment_rule("transpose")
+@moment_rule("transpose", takes=(MaskedWeight,))
 def transpose(x: Value, *, permutation: Any) -> Value:
     """Serve ``jnp.transpose``, ``jnp.moveaxis`` and ``jnp.swapaxes``."""
     return shapes.permute(x, tuple(permutation))

@@ -6,13 +6,14 @@ from typing import Any
 
 import torch
 
+from moment_calculus.operations.dropout.masked import MaskedWeight
 from moment_calculus.operations.linear.einsum import einsum as calculus_einsum
 from moment_calculus.refusals.errors import UnsupportedMoments
 from pyro_moments.rules.table import moment_rule
 from pyro_moments.rules.torch_shapes import meta, place
 
 
-@moment_rule(torch.einsum)
+@moment_rule(torch.einsum, takes=(MaskedWeight,))
 def einsum(equation: Any, *operands: Any) -> Any:
     """Serve ``torch.einsum`` of one or two operands, every letter at most once in each."""
     if len(operands) == 1 and isinstance(operands[0], list | tuple):
@@ -31,7 +32,7 @@ def _sites(operands: Any) -> frozenset[str]:
     return frozenset().union(*(getattr(o, "sites", frozenset()) for o in operands))
 
 
-@moment_rule(torch.tensordot)
+@moment_rule(torch.tensordot, takes=(MaskedWeight,))
 def tensordot(a: Any, b: Any, dims: Any = 2, out: Any = None) -> Any:
     """Serve ``torch.tensordot``."""
     if out is not None:

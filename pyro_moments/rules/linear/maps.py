@@ -7,6 +7,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from moment_calculus.operations.dropout.masked import MaskedWeight
 from moment_calculus.operations.elementwise.arithmetic import add, multiply
 from moment_calculus.operations.linear import maps
 from moment_calculus.operations.linear.matrices import matmul as product_of_matrices
@@ -28,7 +29,7 @@ def _product(function: Any, left: Any, right: Any) -> Value:
         raise
 
 
-@moment_rule(F.linear)
+@moment_rule(F.linear, takes=(MaskedWeight,))
 def linear(input: Any, weight: Any, bias: Any = None) -> Value:
     """Serve ``F.linear`` and ``nn.Linear``; a random weight may be a vector [in]."""
     if len(weight.shape) == 1:
@@ -37,31 +38,31 @@ def linear(input: Any, weight: Any, bias: Any = None) -> Value:
     return maps.linear(input, weight, bias)
 
 
-@moment_rule(*named("matmul", "__matmul__"))
+@moment_rule(*named("matmul", "__matmul__"), takes=(MaskedWeight,))
 def matmul(input: Any, other: Any) -> Value:
     """Serve ``@`` and ``torch.matmul``."""
     return _product(torch.matmul, input, other)
 
 
-@moment_rule(*named("mm"))
+@moment_rule(*named("mm"), takes=(MaskedWeight,))
 def mm(input: Any, mat2: Any) -> Value:
     """Serve ``torch.mm``."""
     return _product(torch.mm, input, mat2)
 
 
-@moment_rule(*named("mv"))
+@moment_rule(*named("mv"), takes=(MaskedWeight,))
 def mv(input: Any, vec: Any) -> Value:
     """Serve ``torch.mv``."""
     return _product(torch.mv, input, vec)
 
 
-@moment_rule(*named("dot"))
+@moment_rule(*named("dot"), takes=(MaskedWeight,))
 def dot(input: Any, tensor: Any) -> Value:
     """Serve ``torch.dot``."""
     return _product(torch.dot, input, tensor)
 
 
-@moment_rule(*named("__rmatmul__"))
+@moment_rule(*named("__rmatmul__"), takes=(MaskedWeight,))
 def reversed_matmul(input: Any, other: Any) -> Value:
     """Serve ``tensor @ random`` where torch dispatches on the right operand."""
     return _product(torch.matmul, other, input)
@@ -94,7 +95,7 @@ def _any_random(*operands: Any) -> bool:
 
 
 for _function in (torch.addmm, torch.addmv, torch.baddbmm):
-    moment_rule(*named(_function.__name__))(_with_addend(_function))
+    moment_rule(*named(_function.__name__), takes=(MaskedWeight,))(_with_addend(_function))
 
 
 @moment_rule(*named("outer", "ger"))

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from moment_calculus.operations.dropout.masked import MaskedWeight
 from moment_calculus.operations.elementwise.composite import Composite
 from moment_calculus.operations.shapes.moves import converted
 from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments
@@ -15,6 +16,8 @@ from pyro_moments.rules.table import moment_rule, named
 
 def _example(value: Any) -> torch.Tensor:
     """A tensor of the value's dtype and device."""
+    if isinstance(value, MaskedWeight):
+        return value.at_mean
     return value.base.mean if isinstance(value, Deferred) else value.gaussian().mean
 
 
@@ -40,7 +43,7 @@ def _plain(argument: Any) -> Any:
     return _probe(argument) if hasattr(argument, "sites") else argument
 
 
-@moment_rule(torch.Tensor.to)
+@moment_rule(torch.Tensor.to, takes=(MaskedWeight,))
 def to(input: Any, *args: Any, **options: Any) -> Any:
     """Serve ``.to`` of a dtype, a device or another tensor."""
     options = {name: _plain(option) for name, option in options.items()}
@@ -49,7 +52,7 @@ def to(input: Any, *args: Any, **options: Any) -> Any:
     return _like(input, _probe(input).to(*map(_plain, args), **options))
 
 
-@moment_rule(torch.Tensor.type_as)
+@moment_rule(torch.Tensor.type_as, takes=(MaskedWeight,))
 def type_as(input: Any, other: Any) -> Any:
     """Serve ``type_as``."""
     return to(input, other)
@@ -64,7 +67,7 @@ def _cast(name: str) -> Any:
 
 
 for _name in ("float", "double", "half", "bfloat16", "cpu"):
-    moment_rule(getattr(torch.Tensor, _name))(_cast(_name))
+    moment_rule(getattr(torch.Tensor, _name), takes=(MaskedWeight,))(_cast(_name))
 
 
 def _certain(function: Any) -> Any:

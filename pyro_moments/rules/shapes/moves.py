@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from moment_calculus.operations import shapes
+from moment_calculus.operations.dropout.masked import MaskedWeight
 from moment_calculus.operations.normalised.composites import LogSoftmax, Softmax
 from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.values import Value
@@ -102,13 +103,13 @@ def atleast_1d(input: Value) -> Value:
     return shapes.reshape(input, tuple(input.shape) or (1,))
 
 
-@moment_rule(*named("clone"))
+@moment_rule(*named("clone"), takes=(MaskedWeight,))
 def clone(input: Value, *, memory_format: Any = None) -> Value:
     """Serve ``clone``: the same random value, not an independent copy of it."""
     return input
 
 
-@moment_rule(*named("contiguous"), view=True)
+@moment_rule(*named("contiguous"), takes=(MaskedWeight,), view=True)
 def contiguous(input: Value, memory_format: Any = None) -> Value:
     """Serve ``contiguous``."""
     return input

@@ -1,0 +1,137 @@
+"""What the guides by dropout of both hosts say of themselves, and what they refuse."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from moment_calculus.refusals.errors import UnsupportedMoments
+
+DROPOUT_OPTIONS = """
+p: probability to drop an input, as in the host's dropout layers: of all weights that the model
+    contracts with an input, or of sites by name.
+noise: ``"bernoulli"``, ``"gaussian"`` (of the same mean and variance), or ``"dropconnect"``, a
+    Bernoulli mask for each weight.
+others: what the sites are that are not masked, biases among them: ``"point"`` estimates, or
+    Gaussian, ``"mean_field"``.
+learn_p: whether the probabilities are parameters, one for each masked site, that begin at ``p``;
+    the entropy of the masks is then part of the divergence.
+temperature: of the relaxed masks that are drawn where the probabilities are learnt.
+init_loc_fn: initial locations, a function of a site.
+init_scale: initial standard deviations, where ``others="mean_field"``.
+create_plates: optional function that makes the plates, as in {host}'s guides.
+"""
+
+DROPOUT_ERRORS = """
+Noise is inverted: M is the mean of q. Which sites are weights, and on which axis their inputs are,
+is found in a run of the model: a site is one if a linear map (``F.linear``, ``x @ w``, an Einstein
+sum) contracts it along one axis; a kernel of a convolution is none. Every row of the inputs has a
+mask of its own, as data in a batch have; inputs with more than one axis of rows are refused.
+
+The divergence from Normal priors N(0, λ) is ‖M‖²/(2kλ) for every masked site, k = 1 − p, without
+the constant that a discrete q does not have: λ has to be fixed. ``EmpiricalBayesNormal`` chooses
+it. Other priors enter by E_q[log p], exactly.
+
+A guide by dropout has no density: ELBOs by log densities refuse it. Draws (``sample_posterior``,
+the host's ``Predictive``) have one mask for all rows: the marginals are right, dependence between
+rows is another.
+
+Raises:
+    ValueError: if an option is unknown, or ``p``, ``init_scale`` or ``temperature`` out of range.
+    RuntimeError: when called without having met a model.
+    UnsupportedMoments: when called, if there is no site to mask, or ``p`` names one that is none.
+
+Source: Gal and Ghahramani 2016; Li and Gal 2017, sections 2.3 and 3.
+
+Example:
+    >>> guide = MCDropoutGuide(p=0.2)
+"""
+
+
+def bounded_masked_site(name: str) -> UnsupportedMoments:
+    """A site with a bounded support that is to be masked.
+
+    Args:
+        name: the site.
+    """
+    return UnsupportedMoments(
+        f"site '{name}' is to be masked by MCDropoutGuide, but its support is not all real numbers",
+        sites=[name],
+        remedy="mask sites with a prior on all real numbers: name them in MCDropoutGuide(p={...})",
+    )
+
+
+def masked_site_not_used(name: str) -> UnsupportedMoments:
+    """A masked site that no linear map contracted.
+
+    Args:
+        name: the site.
+    """
+    return UnsupportedMoments(
+        f"the model does not contract the masked site '{name}' with an input: it has no mask",
+        sites=[name],
+        remedy="leave it unmasked: name the sites to mask in MCDropoutGuide(p={...})",
+    )
+
+
+def no_dropout_prior(name: str, prior: Any) -> UnsupportedMoments:
+    """A prior of a masked site whose expected log density is not known.
+
+    Args:
+        name: the site.
+        prior: its distribution, without expansions and the like.
+    """
+    return UnsupportedMoments(
+        f"the prior of the masked site '{name}' is a {type(prior).__name__}, whose elements are "
+        "dependent: its expected log density under the masks is not known",
+        sites=[name],
+        remedy="use a prior with independent elements, or EmpiricalBayesNormal",
+    )
+
+
+def no_density(site: str) -> UnsupportedMoments:
+    """The density of a masked weight, which a discrete distribution does not have.
+
+    Args:
+        site: what is masked.
+    """
+    return UnsupportedMoments(
+        f"the masked site '{site}' of MCDropoutGuide has no density: its masks are discrete, or "
+        "shared by all weights of an input",
+        sites=[site],
+        remedy="use DeterministicELBO(), which takes the divergence in closed form but for a "
+        "constant, in place of an ELBO by log densities",
+    )
+
+
+def nothing_to_mask(latent: list[str]) -> UnsupportedMoments:
+    """A model without a weight.
+
+    Args:
+        latent: its latent sites.
+    """
+    return UnsupportedMoments(
+        "MCDropoutGuide finds no site to mask: the model contracts none of its latent sites "
+        f"({', '.join(latent) or 'none'}) with an input",
+        sites=latent,
+        remedy="write linear maps as such (F.linear, x @ w; not (x * w).sum(-1)), or use DVIGuide "
+        "or the host's AutoDelta",
+    )
+
+
+def not_contracted(name: str, contracted: list[str], latent: list[str]) -> UnsupportedMoments:
+    """A site that is to be masked and has no inputs.
+
+    Args:
+        name: as the user gave it.
+        contracted: the sites that have some.
+        latent: the model's latent sites.
+    """
+    if name not in latent:
+        cause = f"p names the site {name!r}, which the model does not have"
+    else:
+        cause = f"p names the site {name!r}, which the model contracts with no input"
+    return UnsupportedMoments(
+        f"MCDropoutGuide: {cause}; it contracts {', '.join(map(repr, contracted)) or 'none'}",
+        sites=latent,
+        remedy="name sites that are weights of linear maps",
+    )

@@ -1,0 +1,113 @@
+"""Which latent sites a model contracts with an input, and along which of their axes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+from pyro import poutine
+from torch.overrides import TorchFunctionMode
+
+
+def _functions(*names: str) -> set[Callable]:
+    owners = (torch, torch.Tensor, torch.nn.functional)
+    return {getattr(o, name) for o in owners for name in names if hasattr(o, name)}
+
+
+_MOVES = _functions(*"t transpose swapaxes swapdims permute movedim moveaxis adjoint".split())
+_MOVES |= {vars(torch._C.TensorBase)[name].__get__ for name in ("T", "mT", "H", "mH")}
+_SAME = _functions(*"clone contiguous to type_as float double half bfloat16 cpu".split())
+_PRODUCTS = _functions(*"matmul __matmul__ mm mv dot".split())
+_REVERSED = _functions("__rmatmul__")
+_ADDED = _functions("addmm", "addmv")
+
+
+def contracted_axes(
+    model: Callable, sites: Mapping[str, torch.Tensor], args: tuple, kwargs: dict
+) -> dict[str, int]:
+    """The axis, negative, along which each site that is contracted meets an input.
+
+    Args:
+        model: Pyro model.
+        sites: values of its latent sites by name.
+        args: arguments of the model.
+        kwargs: likewise, by name.
+
+    Returns:
+        For each latent site that a linear map contracts, the axis where it does so first.
+    """
+    values = {name: value.detach().clone() for name, value in sites.items()}
+    spy = _Contractions(values)
+    with torch.no_grad(), poutine.block(), spy:
+        poutine.condition(model, data=values)(*args, **kwargs)
+    return spy.found
+
+
+class _Contractions(TorchFunctionMode):
+    """Follows the values of sites through transposes to where they are contracted."""
+
+    def __init__(self, sites: Mapping[str, torch.Tensor]) -> None:
+        super().__init__()
+        self.found: dict[str, int] = {}
+        # with the tensor, whose id it keeps: the site, and its own axis at each place
+        self.known = {
+            id(value): (value, name, tuple(range(-value.dim(), 0))) for name, value in sites.items()
+        }
+
+    def __torch_function__(
+        self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        result = func(*args, **kwargs)
+        for operand, axis in _contracted(func, args, kwargs):
+            if (known := self.known.get(id(operand))) is not None:
+                self.found.setdefault(known[1], known[2][axis])
+        source = self.known.get(id(args[0])) if args else None
+        if source is not None and (func in _SAME or func in _MOVES):
+            _, name, order = source
+            if func in _MOVES:
+                order = tuple(order[place] for place in _order(func, len(order), args[1:], kwargs))
+            self.known[id(result)] = result, name, order
+        return result
+
+
+def _order(func: Callable, rank: int, rest: tuple, kwargs: dict) -> list[int]:
+    """The old axis at each new place: axes are known by their sizes."""
+    moved = func(torch.empty(tuple(range(1, rank + 1)), device="meta"), *rest, **kwargs)
+    return [size - 1 for size in moved.shape]
+
+
+def _contracted(func: Callable, args: tuple, kwargs: dict) -> Iterator[tuple[Any, int]]:
+    """The operands of a contraction of one axis, each with that axis."""
+    if func is torch.nn.functional.linear:
+        yield (args[1] if len(args) > 1 else kwargs["weight"]), -1
+    elif func in _PRODUCTS or func in _REVERSED or func in _ADDED:
+        operands = [*args, *kwargs.values()][func in _ADDED :][:2]
+        left, right = operands[::-1] if func in _REVERSED else operands
+        yield left, -1
+        yield right, -min(torch.as_tensor(right).dim(), 2)
+    elif func is torch.einsum and args and isinstance(args[0], str):
+        yield from _summed(args)
+    elif func is torch.tensordot:
+        yield from _tensordot(*args, **kwargs)
+
+
+def _summed(args: tuple) -> Iterator[tuple[Any, int]]:
+    operands = args[1] if isinstance(args[1], list | tuple) else args[1:]
+    inputs, _, result = args[0].replace(" ", "").partition("->")
+    letters = inputs.split(",")
+    if len(operands) != 2 or "." in inputs:
+        return
+    shared = [name for name in letters[0] if name in letters[1] and name not in result]
+    if len(shared) == 1:
+        for operand, names in zip(operands, letters, strict=True):
+            yield operand, names.index(shared[0]) - len(names)
+
+
+def _tensordot(a: Any, b: Any, dims: Any = 2, out: Any = None) -> Iterator[tuple[Any, int]]:
+    if dims == 1:
+        dims = [[a.dim() - 1], [0]]
+    if not isinstance(dims, int) and len(dims[0]) == 1:
+        for operand, (axis,) in ((a, dims[0]), (b, dims[1])):
+            yield operand, axis if axis < 0 else axis - operand.dim()

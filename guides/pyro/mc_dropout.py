@@ -1,0 +1,152 @@
+"""Dropout as a guide: masks over the inputs of weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pyro.distributions as dist
+import torch
+from pyro.distributions import constraints
+from pyro.infer.autoguide.utils import deep_setattr
+from pyro.nn import PyroModule, PyroParam
+from torch.distributions import biject_to
+
+from guides.families import mc_dropout
+from guides.families.latent_site import LatentSite
+from guides.families.masked_wording import (
+    DROPOUT_ERRORS,
+    DROPOUT_OPTIONS,
+    bounded_masked_site,
+)
+from guides.pyro.contractions import contracted_axes
+from guides.pyro.dropped_weight import DroppedWeight
+from guides.pyro.initialization import init_to_network
+from guides.pyro.mean_field import DVIGuide, parameter
+from guides.pyro.supports import is_real
+from moment_calculus.hosts.docstrings import documented
+
+
+@documented("Pyro", errors=DROPOUT_ERRORS, options=DROPOUT_OPTIONS)
+class MCDropoutGuide(DVIGuide):
+    """Dropout as a posterior: weights M diag(z) with a mask z of their inputs for every datum.
+
+    Args:
+        model: the Pyro model; by default that of the first evaluation.
+        {options}
+
+    {errors}
+    """
+
+    def __init__(
+        self,
+        model: Callable | None = None,
+        p: float | Mapping[str, float] = 0.1,
+        *,
+        noise: str = "bernoulli",
+        others: str = "point",
+        learn_p: bool = False,
+        temperature: float = mc_dropout.TEMPERATURE,
+        init_loc_fn: Callable = init_to_network,
+        init_scale: float = 0.05,
+        create_plates: Callable | None = None,
+    ) -> None:
+        options = mc_dropout.Options(p, noise, others, learn_p, temperature)
+        super().__init__(
+            model, init_loc_fn=init_loc_fn, init_scale=init_scale, create_plates=create_plates
+        )
+        self.options = options
+        self._axes: dict[str, int] = {}
+        self._rates: dict[str, float] = {}
+
+    @property
+    def masked(self) -> dict[str, float]:
+        """The sites that are masked, with the probabilities they have, or begin with."""
+        return dict(self._rates)
+
+    def _look_at(self, model: Callable, sites: dict[str, dict], args: tuple, kwargs: dict) -> None:
+        values = {name: site["value"] for name, site in sites.items()}
+        self._axes = contracted_axes(model, values, args, kwargs)
+        self._rates = self.options.rates(self._axes, sites)
+        self.probs = PyroModule()
+        for name in self._rates:
+            if not is_real(sites[name]["fn"].support):
+                raise bounded_masked_site(name)
+
+    def _add_spread(self, name: str, loc: torch.Tensor, event_dim: int) -> None:
+        """The probability of a masked site, if it is learnt; the scale of a Gaussian one."""
+        if name not in self._rates:
+            if self.options.others == "mean_field":
+                super()._add_spread(name, loc, event_dim)
+        elif self.options.learn_p:
+            rate = PyroParam(_like(loc, self._rates[name]), constraints.unit_interval, 0)
+            deep_setattr(self.probs, name, rate)
+
+    def _loc_and_scale(self, name: str) -> tuple[torch.Tensor, Any]:
+        """Location, and the probability of a masked site or the scale of another one."""
+        loc = parameter(self.locs, name)
+        if name not in self._rates:
+            return super()._loc_and_scale(name) if self._has_scale(name) else (loc, None)
+        learnt = self.options.learn_p
+        return loc, parameter(self.probs, name) if learnt else _like(loc, self._rates[name])
+
+    def _has_scale(self, site: str) -> bool:
+        return self.options.others == "mean_field" and site not in self._rates
+
+    def _parts(self, site: str) -> tuple[str, ...]:
+        if self._has_scale(site):
+            return super()._parts(site)
+        learnt = site in self._rates and self.options.learn_p
+        return ("locs", "probs") if learnt else ("locs",)
+
+    def _posterior(
+        self, site: LatentSite, loc: torch.Tensor, scale: Any = None
+    ) -> dist.TorchDistribution:
+        options = self.options
+        if site.name in self._rates:
+            p = _like(loc, self._rates[site.name]) if scale is None else scale
+            warm = options.temperature if options.learn_p else None
+            known = self._axes[site.name], site.event_dim, options.noise, warm, site.name
+            return DroppedWeight(loc, p, *known)
+        if self._has_scale(site.name):
+            return super()._posterior(site, loc, scale)
+        value = biject_to(site.support)(loc)
+        return dist.Delta(value, event_dim=site.event_dim + value.dim() - loc.dim())
+
+    @torch.no_grad()
+    def sample_posterior(self, num_samples: int = 1) -> dict[str, torch.Tensor]:
+        """Draw from the posterior; one mask for each draw, which all rows share.
+
+        Args:
+            num_samples: number of draws.
+
+        Returns:
+            Tensors [num_samples, ...] by site name, on the sites' supports.
+        """
+        posteriors = self.get_posterior().items()
+        return {name: posterior.rsample((num_samples,)) for name, posterior in posteriors}
+
+    def median(self, *args: Any, **kwargs: Any) -> dict[str, torch.Tensor]:
+        """Posterior medians by site name; of masked sites the mean M, a network without dropout.
+
+        Args:
+            *args: ignored, as in Pyro's guides.
+            **kwargs: ignored.
+        """
+        return super().median(*args, **kwargs)
+
+    def _quantiles(self, site: LatentSite, quantiles: Sequence[float]) -> torch.Tensor:
+        if self._has_scale(site.name):
+            return super()._quantiles(site, quantiles)
+        posterior: Any = self._posterior(site, *self._loc_and_scale(site.name))
+        shape = posterior.batch_shape + posterior.event_shape
+        options = {"dtype": posterior.mean.dtype, "device": posterior.mean.device}
+        levels = torch.as_tensor(quantiles, **options).reshape((-1,) + (1,) * len(shape))
+        levels = levels.expand(-1, *shape)
+        masked = isinstance(posterior, DroppedWeight)
+        return posterior.icdf(levels) if masked else posterior.v.expand(levels.shape)
+
+
+def _like(loc: torch.Tensor, number: float) -> torch.Tensor:
+    """A tensor without axes, of the precision of another one and beside it."""
+    return torch.full((), number, dtype=loc.dtype, device=loc.device)

@@ -1,0 +1,1 @@
+"""Products with independent noise: dropout of values, and of the inputs of a latent weight."""

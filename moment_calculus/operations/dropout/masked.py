@@ -1,0 +1,228 @@
+"""Latent weights of which the inputs are dropped: q(W) = M diag(z), a new z for each datum.
+
+Which inputs a weight has is known where it is contracted with them. Until then it is no value that
+one could compute with: it may be transposed and converted, and everything else refuses it.
+
+    W x = M (x∘z),    one z for each row of x and each input               (units)
+    W x = M x + e,    Var[e_i] = r Σ_j M_ij² E[x_j²]                       (weights: DropConnect)
+
+Source: Li and Gal 2017, section 2.3; Wan et al. 2013 (DropConnect).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+from moment_calculus.numerics.arrays import Array
+from moment_calculus.numerics.matrices import affine, squared
+from moment_calculus.numerics.rulebook import Propagation
+from moment_calculus.numerics.special import namespace
+from moment_calculus.operations.dropout.noise import dropped, noise
+from moment_calculus.operations.elementwise.arithmetic import is_value, leaf, multiply
+from moment_calculus.operations.elementwise.composite import Composite
+from moment_calculus.refusals.errors import UnsupportedMoments
+from moment_calculus.values import Gaussian
+
+_ONE_USE = (
+    "drop only other sites, by naming those in MCDropoutGuide(p={...}), or use one site for each "
+    "linear map"
+)
+
+
+@dataclass(eq=False)
+class Mask:
+    """The noise of one masked site in one run of a program.
+
+    Args:
+        site: the latent site.
+        ratio: variance of the noise, whose mean is one; a number or an array without axes.
+        axis: the site's axis of inputs, negative; None if it is not known beforehand.
+        per_weight: whether every weight has noise of its own (DropConnect), not every input.
+        draw: draws noise of a shape, where propagation is sampled; None: its moments serve.
+        uses: how often the site was contracted so far.
+    """
+
+    site: str
+    ratio: Any
+    axis: int | None = None
+    per_weight: bool = False
+    draw: Callable[[tuple[int, ...]], Array] | None = field(default=None, repr=False)
+    uses: int = 0
+
+    def spend(self, axis: int) -> None:
+        """Note that the site is contracted.
+
+        Args:
+            axis: the axis of its inputs there, negative.
+
+        Raises:
+            UnsupportedMoments: if it was contracted before, or its inputs are on another axis.
+        """
+        if self.uses:
+            raise UnsupportedMoments(
+                f"the masked site '{self.site}' is contracted a second time: both maps would have "
+                "to see one mask",
+                sites=[self.site],
+                remedy=_ONE_USE,
+            )
+        if self.axis not in (None, axis):
+            raise UnsupportedMoments(
+                f"the masked site '{self.site}' is contracted along axis {axis}, but its mask is "
+                f"over axis {self.axis}, along which the guide first met it contracted",
+                sites=[self.site],
+                remedy="contract it along one axis, or make a new guide for another model",
+            )
+        self.uses += 1
+
+
+class MaskedWeight(Composite):
+    """A latent weight of which the inputs are dropped, before it meets them.
+
+    Args:
+        source: its marginal moments, the mean M and the variance r M².
+        mask: its noise.
+        order: the site's own axis at each place, -1 for one that was added.
+    """
+
+    __slots__ = ("mask", "order")
+    name = "masked weight"
+
+    def __init__(self, source: Gaussian, mask: Mask, order: Sequence[int]) -> None:
+        super().__init__(source)
+        self.mask, self.order = mask, tuple(order)
+
+    @property
+    def at_mean(self) -> Array:
+        """M."""
+        return self.source.mean
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the weight."""
+        return self.source.shape
+
+    def gaussian(self) -> NoReturn:
+        """Refuse: outside of a linear map its inputs, and with them its masks, are not known.
+
+        Raises:
+            UnsupportedMoments: always.
+        """
+        raise UnsupportedMoments(
+            f"the masked site '{self.mask.site}' of MCDropoutGuide meets an operation other than a "
+            "transpose or its contraction with an input: which of its elements share a mask is not "
+            "known there",
+            sites=[self.mask.site],
+            remedy="apply it by a linear map (F.linear, x @ w), or leave it unmasked: name the "
+            "sites to mask in MCDropoutGuide(p={...})",
+        )
+
+    def permuted(self, order: Sequence[int]) -> MaskedWeight:
+        """The weight with its axes in another order.
+
+        Args:
+            order: the old axis at each new place.
+        """
+        return self._moved(
+            lambda array: namespace(array).permute_dims(array, tuple(order)),
+            [self.order[place] for place in order],
+        )
+
+    def converted(self, convert: Callable[[Array], Array]) -> MaskedWeight:
+        """The weight in another precision, or on another device.
+
+        Args:
+            convert: converts an array.
+        """
+        return self._moved(convert, self.order)
+
+    def as_row(self) -> MaskedWeight:
+        """A vector [in] as a weight [1, in]."""
+        return self._moved(lambda array: array[None, :], [-1, *self.order])
+
+    def fresh(self) -> MaskedWeight:
+        """The weight as it was before any use, for another run of the same program."""
+        mask = self.mask
+        unused = Mask(mask.site, mask.ratio, mask.axis, mask.per_weight, mask.draw)
+        return MaskedWeight(self.source, unused, self.order)
+
+    def _moved(self, move: Callable[[Array], Array], order: Sequence[int]) -> MaskedWeight:
+        source = self.source
+        return MaskedWeight(_marginal(self.mask, move(source.mean), source), self.mask, order)
+
+    def meets(self, x: Any) -> tuple[Any, Any]:
+        """The inputs of its map with noise on them, and the noise that it adds to the outputs.
+
+        Args:
+            x: inputs [rows, in] or [in], value or array, of a weight [out, in].
+
+        Returns:
+            Inputs to be mapped by the certain M; noise [rows, out] to be added, or None.
+
+        Raises:
+            UnsupportedMoments: see :meth:`Mask.spend`; or if the shapes do not fit, or it is not
+                clear which rows are data.
+        """
+        _check_shapes(x, self)
+        self.mask.spend(self.order[-1] - 1 - max(self.order))
+        mask, flow = self.mask, self.source.propagation
+        if mask.per_weight:
+            return x, _of_each_weight(x, self.at_mean, mask, flow)
+        if mask.draw is not None:
+            z = mask.draw(tuple(x.shape))
+            return (multiply(x, z) if is_value(x) else x * z), None
+        return dropped(x, mask.ratio, mask.site, flow), None
+
+
+def masked_weight(mean: Array, mask: Mask, propagation: Propagation) -> MaskedWeight:
+    """The value of a masked latent site.
+
+    Args:
+        mean: M, of at least one axis.
+        mask: its noise.
+        propagation: how randomness flows.
+    """
+    like = leaf(mask.site, mean, mean, propagation, event_dim=len(mean.shape))
+    return MaskedWeight(_marginal(mask, mean, like), mask, range(len(mean.shape)))
+
+
+def _marginal(mask: Mask, mean: Array, like: Gaussian) -> Gaussian:
+    variance = mask.ratio * squared(mean)
+    return leaf(mask.site, mean, variance, like.propagation, event_dim=len(mean.shape))
+
+
+def _of_each_weight(x: Any, matrix: Array, mask: Mask, flow: Propagation) -> Any:
+    """What independent masks of all weights add: no two outputs share one."""
+    if mask.draw is not None:
+        z = mask.draw((*x.shape[:-1], *matrix.shape))
+        return _sums(x, (z - 1) * matrix)
+    mean = x.mean if is_value(x) else x
+    second = squared(mean) + x.variance if is_value(x) else squared(mean)
+    variance = affine(second, mask.ratio * squared(matrix))
+    return noise(mask.site, 0 * variance, variance, flow)
+
+
+def _sums(x: Array, weights: Array) -> Array:
+    return namespace(weights).sum(x[..., None, :] * weights, axis=-1)
+
+
+def _check_shapes(x: Any, weight: MaskedWeight) -> None:
+    """A mask belongs to a datum: rows of one axis are data, of several axes only some may be."""
+    shape, site = tuple(x.shape), weight.mask.site
+    if len(weight.shape) != 2 or not shape or shape[-1] != weight.shape[-1]:
+        raise UnsupportedMoments(
+            f"a linear map of inputs of shape {shape} with the masked site '{site}' of shape "
+            f"{weight.shape} is not supported: it is [out, in], and inputs [rows, in]",
+            sites=[site],
+            remedy="apply one matrix to inputs whose trailing axis is the contracted one, or leave "
+            "the site unmasked: name the sites to mask in MCDropoutGuide(p={...})",
+        )
+    if sum(size > 1 for size in shape[:-1]) > 1:
+        raise UnsupportedMoments(
+            f"inputs of shape {shape} of the masked site '{site}' have several axes of rows: it is "
+            "not known which of them are data, with a mask of their own, and which share one",
+            sites=[site],
+            remedy="reshape the inputs to [rows, in] if every row has a mask of its own, or leave "
+            "the site unmasked: name the sites to mask in MCDropoutGuide(p={...})",
+        )

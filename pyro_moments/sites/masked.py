@@ -1,0 +1,107 @@
+"""Masked sites of a guide by dropout: their value, and what they contribute to the ELBO."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from pyro.distributions.torch_distribution import ExpandedDistribution, MaskedDistribution
+from pyro.distributions.util import scale_and_mask, sum_rightmost
+
+from guides.families import mc_dropout
+from guides.families.masked_wording import masked_site_not_used, no_dropout_prior
+from guides.pyro.dropped_weight import DroppedWeight
+from guides.pyro.empirical_bayes import EmpiricalBayesNormal
+from moment_calculus.hosts.wrappers import unwrapped
+from moment_calculus.numerics.rulebook import Propagation
+from moment_calculus.operations.dropout.masked import Mask, MaskedWeight, masked_weight
+from moment_calculus.operations.dropout.noise import variance_ratio
+from moment_calculus.operations.elementwise.arithmetic import leaf
+from moment_calculus.rulebooks import propagation_of
+from pyro_moments.evaluation.tensor import MomentTensor
+from pyro_moments.likelihoods import evaluate
+from pyro_moments.likelihoods.structure import has_moments
+from pyro_moments.sites.transformed import WRAPPERS
+
+_NORMAL = torch.distributions.Normal
+
+
+def dropped_weight(fn: Any) -> DroppedWeight | None:
+    """The posterior of a masked site; None of any other site.
+
+    Args:
+        fn: distribution of a guide site.
+    """
+    inner = unwrapped(fn, (*WRAPPERS, MaskedDistribution))[0]
+    return inner if isinstance(inner, DroppedWeight) else None
+
+
+def masked_value(name: str, fn: DroppedWeight, propagation: Propagation) -> MaskedWeight:
+    """The value of a masked site, of which the inputs are not known yet.
+
+    Args:
+        name: the site.
+        fn: its posterior.
+        propagation: how randomness flows.
+    """
+    per_weight = fn.noise_kind == "dropconnect"
+    mask = Mask(name, variance_ratio(fn.p), fn.axis, per_weight)
+    return masked_weight(fn.loc, mask, propagation)
+
+
+def renewed(value: Any) -> Any:
+    """A masked value without its uses, for another run of the model; any other as it is.
+
+    Args:
+        value: of a guide site.
+    """
+    if isinstance(value, MomentTensor) and isinstance(value.value, MaskedWeight):
+        return MomentTensor(value.value.fresh())
+    return value
+
+
+def masked_parts(name: str, site: Any, fn: DroppedWeight) -> tuple[torch.Tensor, Any]:
+    """E_q[log p] of a masked site, but for a constant of Normal priors, and its entropy.
+
+    Args:
+        name: the site.
+        site: its node in the model's trace.
+        fn: its posterior.
+
+    Returns:
+        Both of the batch shape; the entropy None where probabilities are fixed.
+
+    Raises:
+        UnsupportedMoments: if the model does not contract the site, or the elements of its prior
+            are dependent.
+    """
+    value = site["value"].value if isinstance(site["value"], MomentTensor) else None
+    if isinstance(value, MaskedWeight) and not value.mask.uses:
+        raise masked_site_not_used(name)
+    log_prior = _log_prior(name, site["fn"], fn)
+    if fn.temperature is None:
+        return log_prior, None
+    each = mc_dropout.masks_each(tuple(fn.loc.shape), fn.axis, fn.noise_kind)
+    entropy = mc_dropout.mask_entropy(fn.p) * (each * fn.event_shape.numel())
+    return log_prior, entropy.expand(fn.batch_shape)
+
+
+def _log_prior(name: str, prior: Any, fn: DroppedWeight) -> torch.Tensor:
+    if isinstance(prior, torch.distributions.Independent):
+        inner = _log_prior(name, prior.base_dist, fn)
+        return sum_rightmost(inner, prior.reinterpreted_batch_ndims)
+    if isinstance(prior, MaskedDistribution):
+        return scale_and_mask(_log_prior(name, prior.base_dist, fn), mask=prior._mask)
+    if isinstance(prior, ExpandedDistribution):
+        return _log_prior(name, prior.base_dist, fn).expand(prior.batch_shape)
+    if isinstance(prior, _NORMAL) and not has_moments(prior):
+        return -mc_dropout.normal_cost(fn.loc, fn.p, prior.loc, prior.scale * prior.scale)
+    if isinstance(prior, EmpiricalBayesNormal):
+        return prior.expected_log_prob(fn.loc, fn.variance)
+    if prior.event_dim:
+        raise no_dropout_prior(name, prior)
+    if fn.noise_kind == "gaussian":
+        marginal = leaf(name, fn.loc, fn.variance, propagation_of("diagonal", "exact"), event_dim=0)
+        return evaluate(name, prior, MomentTensor(marginal))
+    points: Any = mc_dropout.two_point(fn.loc, fn.p)
+    return sum(weight * evaluate(name, prior, value) for weight, value in points)

@@ -1,0 +1,214 @@
+"""MCDropoutGuide follows the conventions of NumPyro's guides."""
+
+from __future__ import annotations
+
+import functools
+import pickle
+
+import equinox
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+from flax import linen
+from numpyro.contrib.module import random_eqx_module, random_flax_module
+from numpyro.infer import Predictive, Trace_ELBO, TraceMeanField_ELBO
+
+from numpyro_moments import (
+    SVI,
+    DeterministicELBO,
+    EmpiricalBayesNormal,
+    MCDropoutGuide,
+    UnsupportedMoments,
+    fit,
+    load,
+    predict,
+    save,
+)
+
+P, K = 0.4, 0.6
+KEY = jax.random.key(0)
+X = jnp.linspace(-1, 1, 30).reshape(10, 3)
+Y = jnp.tanh(X.sum(-1))
+
+
+def observe(mean, y, scale=0.3):
+    with numpyro.plate("data", len(mean)):
+        numpyro.sample("obs", dist.Normal(mean, scale), obs=y)
+
+
+def by_hand(x, y=None):
+    w = numpyro.sample("w", dist.Normal(0.0, 1.0).expand((3, 4)).to_event(2))
+    b = numpyro.sample("b", dist.Normal(0.0, 1.0).expand((4,)).to_event(1))
+    v = numpyro.sample("v", dist.Normal(0.0, 1.0).expand((4,)).to_event(1))
+    observe(jax.nn.relu(x @ w + b) @ v, y, numpyro.sample("s", dist.Gamma(2.0, 2.0)))
+
+
+class Linen(linen.Module):
+    @linen.compact
+    def __call__(self, x):
+        return linen.Dense(1)(linen.relu(linen.Dense(4)(x)))[:, 0]
+
+
+def flax_network(x, y=None):
+    net = random_flax_module("net", Linen(), dist.Normal(0.0, 1.0), input_shape=x.shape)
+    observe(net(x), y)
+
+
+def equinox_network(x, y=None):
+    mlp = equinox.nn.MLP(3, 1, 4, 1, key=jax.random.key(1))
+    net = random_eqx_module("net", mlp, dist.Normal(0.0, 1.0))
+    observe(jax.vmap(net)(x)[:, 0], y)
+
+
+TRAININGS = {
+    "by hand": (by_hand, {}),
+    "by hand, each weight": (by_hand, {"noise": "dropconnect", "learn_p": True}),
+    "flax": (flax_network, {"others": "mean_field", "learn_p": True}),
+    "equinox": (equinox_network, {}),
+}
+
+
+@functools.cache
+def trained(model=by_hand, steps=3, **options):
+    guide = MCDropoutGuide(p=P, **options)
+    svi = SVI(model, guide, DeterministicELBO())
+    result = svi.run(KEY, steps, X, Y, progress_bar=False)
+    return guide, result.params, result.losses
+
+
+@pytest.mark.parametrize("name", TRAININGS)
+def test_training(name):
+    model, options = TRAININGS[name]
+    guide, params, losses = trained(model, 40, **options)
+    assert losses[-1] < losses[0]
+    assert len(guide.masked) == 2
+    assert set(guide.masked.values()) == {P}
+    assert predict(model, guide, params, X)["obs"].mean.shape == (10,)
+    learnt = [value for name, value in params.items() if name.endswith("_auto_p")]
+    assert len(learnt) == (2 if options.get("learn_p") else 0)
+    assert all(0 < value < 1 and abs(value - P) > 1e-4 for value in learnt)
+
+
+@pytest.mark.parametrize("noise", ["bernoulli", "gaussian", "dropconnect"])
+def test_draws_and_quantiles_have_the_moments_of_the_posterior(noise):
+    """One mask over the inputs for each draw, shared by the outputs."""
+    guide, params, _ = trained(noise=noise)
+    draws = guide.sample_posterior(KEY, params, sample_shape=(4000,))["w"]
+    ratio = draws / guide.median(params)["w"]
+    assert ratio.shape == (4000, 3, 4)
+    assert (ratio.std(2) < 1e-5).all() == (noise != "dropconnect")
+    np.testing.assert_allclose(ratio.mean(0), 1.0, atol=4 * (P / K / 4000) ** 0.5)
+    np.testing.assert_allclose(ratio.var(0), P / K, rtol=0.1)
+    levels = [0.1, 0.37, 0.43, 0.57, 0.63, 0.9]
+    for level, values in zip(levels, guide.quantiles(params, levels)["w"], strict=True):
+        assert ((draws <= values + 1e-6).mean(0) > level - 0.03).all()
+        assert ((draws >= values - 1e-6).mean(0) > 1 - level - 0.03).all()
+
+
+def test_other_sites():
+    for others in ("point", "mean_field"):
+        guide, params, _ = trained(others=others)
+        for name in ("b", "s"):
+            low, high = guide.quantiles(params, [0.1, 0.9])[name]
+            assert ((low < high) == (others == "mean_field")).all()
+            spread = guide.sample_posterior(KEY, params, sample_shape=(9,))[name].std(0)
+            assert ((spread > 1e-6) == (others == "mean_field")).all()
+
+
+def test_predictive_of_the_host():
+    """Each row has the right marginal: mean and variance over draws are the predicted ones."""
+    guide, params, _ = trained(flax_network)
+    draw = Predictive(flax_network, guide=guide, params=params, num_samples=4000)
+    draws, ours = draw(KEY, X)["obs"], predict(flax_network, guide, params, X)["obs"]
+    error = 4 * (ours.variance / 4000) ** 0.5
+    assert (abs(draws.mean(0) - ours.mean) < error + 0.05 * ours.variance**0.5).all()
+    np.testing.assert_allclose(draws.var(0), ours.variance, rtol=0.2)
+
+
+@pytest.mark.parametrize("host", [Trace_ELBO, TraceMeanField_ELBO])
+def test_elbos_by_densities_refuse_it(host):
+    guide, params, _ = trained()
+    with pytest.raises(UnsupportedMoments, match=r"'w' .* has no density") as raised:
+        host().loss(KEY, params, by_hand, guide, X, Y)
+    assert "DeterministicELBO" in raised.value.remedy
+
+
+def test_sites_may_be_drawn():
+    """A drawn mask is that of all rows: the ELBO is the same in expectation."""
+    guide, params, _ = trained(flax_network)
+    sites = ["net/Dense_1.kernel"]
+    drawn = DeterministicELBO(sample_sites=sites, num_particles=1000)
+    both = (drawn, DeterministicELBO())
+    first, second = (float(elbo.loss(KEY, params, flax_network, guide, X, Y)) for elbo in both)
+    assert first == pytest.approx(second, rel=0.1)
+
+
+def test_relaxed_masks_are_differentiable():
+    guide, params, _ = trained(learn_p=True)
+
+    def mean(params):
+        return guide.get_posterior(params)["w"].sample(KEY, (2000,)).mean()
+
+    slopes = jax.grad(mean)(params)
+    assert {name for name, slope in slopes.items() if jnp.any(slope)} == {"w_auto_loc", "w_auto_p"}
+
+
+def test_empirical_bayes_prior():
+    """λ* of Q = Σ E[w²] = ‖M‖²/k takes the place of the prior variance."""
+
+    def model(x, y=None):
+        observe(x @ numpyro.sample("w", EmpiricalBayesNormal([3])), y)
+
+    guide = MCDropoutGuide(p=P)
+    elbo = DeterministicELBO(sum_sites=False)
+    svi = SVI(model, guide, DeterministicELBO())
+    params = svi.get_params(svi.init(KEY, X, Y))
+    term = -elbo.loss(KEY, params, model, guide, X, Y)["w"]
+    second = (guide.median(params)["w"] ** 2).sum() / K
+    best = (second + 20) / (3 + 2 + 2)
+    expected = -0.5 * (3 * jnp.log(2 * jnp.pi * best) + second / best)
+    assert term == pytest.approx(float(expected), rel=1e-4)
+
+
+def test_fits_and_files(tmp_path):
+    guide = MCDropoutGuide(p=P)
+    result = fit(by_hand, guide, X, Y, method="lbfgs", steps=20)
+    assert result.losses[-1] < result.losses[0]
+    path = tmp_path / "network.safetensors"
+    save(path, by_hand, guide, result.params, X, Y)
+    fresh = MCDropoutGuide(p=P)
+    loaded = load(path, by_hand, fresh, X)
+    before = predict(by_hand, guide, result.params, X)["obs"].mean
+    for restored in (fresh, pickle.loads(pickle.dumps(guide))):
+        after = predict(by_hand, restored, loaded.params, X)["obs"].mean
+        np.testing.assert_allclose(after, before, rtol=1e-5)
+
+
+SPELLINGS = {
+    "matmul": lambda x, w: x @ w,
+    "columns": lambda x, w: (w.T @ x.T).T,
+    "einsum": lambda x, w: jnp.einsum("io,bi->bo", w, x),
+    "tensordot": lambda x, w: jnp.tensordot(x, w, 1),
+    "rows": lambda x, w: jax.vmap(lambda row: w.T @ row)(x),
+    "jit": lambda x, w: jax.jit(jnp.dot)(x, jnp.copy(w)),
+}
+
+
+@pytest.mark.parametrize("name", SPELLINGS)
+def test_spellings_of_a_linear_map(name):
+    def model(x, y=None):
+        w = numpyro.sample("w", dist.Normal(0.0, 1.0).expand((3, 4)).to_event(2))
+        with numpyro.plate("data", len(x)):
+            numpyro.sample("obs", dist.Normal(SPELLINGS[name](x, w), 0.3).to_event(1), obs=y)
+
+    guide, y = MCDropoutGuide(p=P), jnp.ones((10, 4))
+    svi = SVI(model, guide, DeterministicELBO())
+    params = svi.get_params(svi.init(KEY, X, y))
+    loc = guide.median(params)["w"]
+    terms = DeterministicELBO(sum_sites=False).loss(KEY, params, model, guide, X, y)
+    variance = P / K * (X**2 @ loc**2)
+    expected = dist.Normal(X @ loc, 0.3).log_prob(y) - 0.5 * variance / 0.09
+    assert -terms["obs"] == pytest.approx(float(expected.sum()), rel=1e-5)
