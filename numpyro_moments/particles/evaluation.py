@@ -13,17 +13,20 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
+import jax
 from jax.extend import core, source_info_util
 from jax.interpreters.partial_eval import dce_jaxpr
 
 from moment_calculus.numerics.matrices import squared
 from numpyro_moments.particles.rows import Mixed, axes_after, called
 from numpyro_moments.particles.undrawn import (
+    MaskedSite,
     Rows,
     Site,
     Together,
     Undrawn,
     UndrawnRows,
+    masked_site_p,
     normal_site_p,
 )
 
@@ -85,8 +88,8 @@ class Evaluation:
         return [read(variable) for variable in jaxpr.outvars]
 
     def _apply(self, equation: Any, operands: list[Any]) -> Sequence[Any]:
-        if equation.primitive is normal_site_p:
-            return [self._site(equation, operands)]
+        if equation.primitive in (normal_site_p, masked_site_p):
+            return [Undrawn(self._site(equation, *map(certain, operands)))]
         if not any(isinstance(operand, Undrawn | UndrawnRows) for operand in operands):
             return _settled(equation, operands)
         name = equation.primitive.name
@@ -96,15 +99,18 @@ class Evaluation:
         result = None if later is None else later(self, equation, operands)
         return _settled(equation, operands) if result is None else [result]
 
-    def _site(self, equation: Any, operands: Sequence[Any]) -> Undrawn:
-        key, loc, scale = (certain(operand) for operand in operands)
-        return Undrawn(Site(equation.params["site"], key, loc, scale, self.is_mean))
+    def _site(self, equation: Any, key: Any, loc: Any, *rest: Any) -> Site:
+        name = equation.params["site"]
+        if equation.primitive is normal_site_p:
+            return Site(name, key, loc, *rest, self.is_mean)
+        masks = jax.tree.unflatten(equation.params["structure"], rest)
+        return MaskedSite(name, key, loc, loc, self.is_mean, masks=masks)
 
     def _can_be_apart(self, operand: Any) -> bool:
         apart = isinstance(operand, Undrawn) and operand.site.name not in self.together
-        return apart and not self.is_mean
+        return apart and not self.is_mean and getattr(operand.site, "by_rows", True)
 
-    def _by_rows(self, equation: Any, operands: Sequence[Any]) -> UndrawnRows | None:
+    def _by_rows(self, equation: Any, operands: Sequence[Any]) -> Any:
         """The map of the rows of a matrix by a weight that is not drawn."""
         side = next((k for k, part in enumerate(operands) if self._can_be_apart(part)), None)
         if side is None or not _is_plain_map(equation, operands[side], 1 - side):
@@ -118,11 +124,16 @@ class Evaluation:
             if isinstance(inputs, Rows) and inputs.axis != free:
                 raise Together(inputs.sites)
         weight.site.take_apart()
-        pairs = (array, squared(array)), (weight.loc, squared(weight.scale))
-        mean, variance = (
-            _bind(equation, pair if side else pair[::-1])[0] for pair in zip(*pairs, strict=True)
-        )
         (axis,) = axes_after(equation, axes)
+
+        def mapped(inputs: Any, matrix: Any) -> Any:
+            return _bind(equation, (inputs, matrix) if side else (matrix, inputs))[0]
+
+        if isinstance(weight.site, MaskedSite):
+            outputs = mapped(array * weight.site.noise(array.shape), weight.loc)
+            sites = frozenset(before) | {weight.site.name}
+            return outputs if axis is None else Rows(outputs, axis, sites)
+        mean, variance = mapped(array, weight.loc), mapped(squared(array), squared(weight.scale))
         return UndrawnRows(mean, variance, axis, [weight.site], frozenset(before))
 
     def _biased(self, equation: Any, operands: Sequence[Any]) -> UndrawnRows | None:

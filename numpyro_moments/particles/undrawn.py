@@ -18,6 +18,8 @@ from moment_calculus.values import Gaussian
 
 normal_site_p = core.Primitive("normal_site")
 normal_site_p.def_abstract_eval(lambda _, loc, scale, **__: loc)
+masked_site_p = core.Primitive("masked_site")  # its posterior is an operand, leaf by leaf
+masked_site_p.def_abstract_eval(lambda _, loc, *__, **___: loc)
 
 
 class Together(Exception):
@@ -88,9 +90,12 @@ class Site:
         if self.apart:
             raise Together([self.name])
         if self._drawn is None:
-            noise = jax.random.normal(self.key, self.loc.shape, self.loc.dtype)
-            self._drawn = mean_field.sample(self.loc, self.scale, noise)
+            self._drawn = self._draw()
         return self._drawn
+
+    def _draw(self) -> jax.Array:
+        noise = jax.random.normal(self.key, self.loc.shape, self.loc.dtype)
+        return mean_field.sample(self.loc, self.scale, noise)
 
     def take_apart(self) -> None:
         """Give each row noise of its own, which one operation may do.
@@ -101,6 +106,37 @@ class Site:
         if self.apart or self._drawn is not None:
             raise Together([self.name])
         self.apart = True
+
+
+@dataclass(eq=False)
+class MaskedSite(Site):
+    """A weight of which the inputs are dropped: its noise is a mask of the inputs.
+
+    Args:
+        masks: its posterior, which draws them.
+    """
+
+    masks: Any = None
+
+    @property
+    def by_rows(self) -> bool:
+        """Whether a row of inputs has a mask, and not each weight."""
+        return self.masks.noise_kind != "dropconnect"
+
+    def moments(self) -> Any:
+        """Its mean: what it contributes is known without its value."""
+        return self.loc
+
+    def noise(self, shape: tuple[int, ...]) -> jax.Array:
+        """Masks of inputs.
+
+        Args:
+            shape: of the inputs.
+        """
+        return self.masks.noise(self.key, shape)
+
+    def _draw(self) -> jax.Array:
+        return self.masks.sample(self.key)
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,6 +14,7 @@ import numpyro.distributions as dist
 from numpyro import handlers
 from numpyro.primitives import Messenger
 
+from guides.numpyro.dropped_weight import DroppedWeight
 from moment_calculus.hosts.wording import no_posterior_moments, not_reparameterised
 from moment_calculus.objectives.data import DataPlates
 from numpyro_moments.likelihoods.derived import stripped
@@ -23,10 +24,12 @@ from numpyro_moments.particles.undrawn import (
     Together,
     Undrawn,
     UndrawnRows,
+    masked_site_p,
     normal_site_p,
 )
 from numpyro_moments.sites.draws import Declared
 from numpyro_moments.sites.latent_vector import LatentVectors, drawn_density
+from numpyro_moments.sites.masked import dropped_weight
 from numpyro_moments.sites.messenger import model_site
 from numpyro_moments.sites.posteriors import without_wrappers
 from numpyro_moments.sites.traces import Traces, host_traces, observed_plates
@@ -63,6 +66,9 @@ class _Drawn(Messenger):
             return
         key = msg["kwargs"]["rng_key"]
         self.vectors.take_apart(msg["name"], fn, partial(_part, key), None)
+        if (dropped := dropped_weight(fn)) is not None:
+            msg["value"] = _masked(key, name, dropped)
+            return
         base, transforms = gaussian_base(fn)
         if base is not None and not transforms and not msg["kwargs"].get("sample_shape"):
             msg["value"] = _normal(key, name, base, fn.shape())
@@ -136,6 +142,11 @@ def _normal(key: Any, name: str, fn: dist.Normal, shape: tuple[int, ...]) -> jax
     dtype = jnp.result_type(float, fn.loc, fn.scale)
     parts = (jnp.broadcast_to(part, shape).astype(dtype) for part in (fn.loc, fn.scale))
     return normal_site_p.bind(key, *parts, site=name)
+
+
+def _masked(key: Any, name: str, fn: DroppedWeight) -> jax.Array:
+    leaves, structure = jax.tree.flatten(fn)
+    return masked_site_p.bind(key, fn.loc, *leaves, site=name, structure=structure)
 
 
 def _parts(site: dict) -> dict:

@@ -36,6 +36,19 @@ class Particle:
             self.noise.append((sites, noise.requires_grad_()))
         return mean_field.sample(rows.mean_, standard_deviation(rows.variance_), noise)
 
+    def masked(self, inputs: torch.Tensor, site: Any) -> torch.Tensor:
+        """Inputs with a mask for each row.
+
+        Args:
+            inputs: of a map, rows of them or one.
+            site: a :class:`pyro_moments.particles.site.MaskedSite`.
+        """
+        noise = site.masks.noise(inputs.shape)
+        if self.differentiable and inputs.dim() > 1 and len(inputs) > 1:
+            noise = noise.detach().requires_grad_()
+            self.noise.append((frozenset([site.name]), noise))
+        return inputs * noise
+
 
 def mixing(
     particle: Particle, terms: Iterable[tuple[torch.Tensor, Collection[int] | None]]

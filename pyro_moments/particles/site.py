@@ -59,8 +59,11 @@ class Site:
         if self.apart:
             raise Together([self.name])
         if self._drawn is None:
-            self._drawn = mean_field.sample(self.loc, self.scale, torch.randn_like(self.loc))
+            self._drawn = self._draw()
         return self._drawn
+
+    def _draw(self) -> torch.Tensor:
+        return mean_field.sample(self.loc, self.scale, torch.randn_like(self.loc))
 
     def take_apart(self) -> None:
         """Give each row noise of its own, which one operation may do.
@@ -76,3 +79,25 @@ class Site:
     def can_be_apart(self) -> bool:
         """Whether rows may have noise of their own, as far as anybody knows."""
         return not self.particle.is_mean and self.name not in self.particle.together
+
+
+class MaskedSite(Site):
+    """A weight of which the inputs are dropped: its noise is a mask of the inputs.
+
+    Args:
+        name: the site.
+        masks: its posterior, which draws them.
+        particle: what is being run.
+    """
+
+    def __init__(self, name: str, masks: Any, particle: Any) -> None:
+        super().__init__(name, masks.loc, masks.loc, particle)
+        self.masks = masks
+
+    @property
+    def can_be_apart(self) -> bool:
+        """Whether rows may have masks of their own; a mask of each weight is one for all rows."""
+        return super().can_be_apart and self.masks.noise_kind != "dropconnect"
+
+    def _draw(self) -> torch.Tensor:
+        return self.masks.rsample()

@@ -19,7 +19,7 @@ import torch.nn.functional as F
 
 from moment_calculus.numerics.matrices import squared
 from pyro_moments.evaluation.tensor import METADATA
-from pyro_moments.particles.site import Site
+from pyro_moments.particles.site import MaskedSite, Site
 from pyro_moments.rules.table import named
 
 Tensor = torch.Tensor
@@ -205,13 +205,15 @@ def _as_it_is(input: Any, *sizes: Any) -> Any:
 
 
 @_later(F.linear)
-def _linear(input: Any, weight: Any, bias: Any = None) -> UndrawnRows | None:
+def _linear(input: Any, weight: Any, bias: Any = None) -> Any:
     input, apart = drawn(input), isinstance(weight, Undrawn) and weight.site.can_be_apart
     if not apart or not _is_matrix(input) or len(weight.shape) != 2:
         return None
     own = isinstance(bias, Undrawn) and bias.site.can_be_apart
     certain = None if own else drawn(bias)
     weight.site.take_apart()
+    if isinstance(weight.site, MaskedSite):
+        return F.linear(weight.site.particle.masked(input, weight.site), weight.loc, drawn(bias))
     if own:
         bias.site.take_apart()
         mean = F.linear(input, weight.loc, bias.loc)
@@ -233,12 +235,14 @@ def _product(input: Any, other: Any) -> Any:
     return _linear(input, other.mT) if other.dim() == 2 else _scalars(input, other)
 
 
-def _scalars(input: Any, weight: Undrawn) -> UndrawnRows | None:
+def _scalars(input: Any, weight: Undrawn) -> Any:
     """The products of the rows of a matrix and a vector."""
     input = drawn(input)
     if not weight.site.can_be_apart or not _is_matrix(input):
         return None
     weight.site.take_apart()
+    if isinstance(weight.site, MaskedSite):
+        return weight.site.particle.masked(input, weight.site) @ weight.loc
     variance = squared(input) @ squared(weight.scale)
     return UndrawnRows(input @ weight.loc, variance, (weight.site,), input.dim() > 1)
 

@@ -17,10 +17,11 @@ from pyro.poutine.util import site_is_subsample
 from moment_calculus.hosts.wording import no_posterior_moments, not_reparameterised
 from pyro_moments.evaluation.tensor import MomentTensor
 from pyro_moments.particles.particle import Particle
-from pyro_moments.particles.site import Site
+from pyro_moments.particles.site import MaskedSite, Site
 from pyro_moments.particles.undrawn import Undrawn, drawn
 from pyro_moments.sites.draws import Draws, watched
 from pyro_moments.sites.latent_vector import LatentVector, Part, parts_of
+from pyro_moments.sites.masked import dropped_weight
 from pyro_moments.sites.messenger import model_site
 from pyro_moments.sites.posteriors import without_wrappers
 from pyro_moments.sites.traces import run
@@ -72,6 +73,8 @@ class DrawingMessenger(SharedSubsamples):
             msg["value"], msg["done"] = value, value is not None
 
     def _value(self, msg: Any, name: str, fn: Any) -> Any:
+        if (dropped := dropped_weight(fn)) is not None:
+            return Undrawn(MaskedSite(name, dropped, self.particle))
         base, transforms = gaussian_base(fn)
         if base is not None and not transforms:
             parts = parts_of(self.guide, name) if msg["infer"].get("is_auxiliary") else ()
@@ -144,7 +147,9 @@ def _settle(site: Any) -> None:
     if site["type"] != "sample":
         return
     value = site["value"]
-    if isinstance(value, Undrawn) and not site["is_observed"]:
+    if isinstance(value, Undrawn) and isinstance(value.site, MaskedSite):
+        site["value"] = value.site.loc  # what it contributes is known without its value
+    elif isinstance(value, Undrawn) and not site["is_observed"]:
         site["undrawn"], site["value"] = value, MomentTensor(value.site.moments())
     elif not isinstance(value, LatentVector):
         site["value"] = drawn(value)
