@@ -33,12 +33,15 @@ from numpyro_moments.particles.undrawn import (
 _CUSTOM = frozenset(("custom_jvp_call", "custom_vjp_call"))  # whose derivatives are their own
 
 
-def evaluated(consumed: Callable[[Evaluation], Any], is_mean: bool = False) -> Any:
+def evaluated(
+    consumed: Callable[[Evaluation], Any], is_mean: bool = False, by_rows: bool = True
+) -> Any:
     """Evaluate a program, once more for each set of sites that has to be drawn for all rows.
 
     Args:
         consumed: runs an evaluation, and makes something of its outputs.
         is_mean: whether the means of the sites stand for draws.
+        by_rows: whether rows may have noise of their own at all.
 
     Returns:
         What it makes of them.
@@ -46,7 +49,7 @@ def evaluated(consumed: Callable[[Evaluation], Any], is_mean: bool = False) -> A
     together: frozenset[str] = frozenset()
     while True:
         try:
-            return consumed(Evaluation(together, is_mean))
+            return consumed(Evaluation(together, is_mean, by_rows))
         except Together as found:
             together |= found.sites
 
@@ -57,10 +60,14 @@ class Evaluation:
     Args:
         together: names of the sites that are drawn once for all rows.
         is_mean: whether the means of the sites stand for draws.
+        by_rows: whether rows may have noise of their own at all.
     """
 
-    def __init__(self, together: Collection[str] = (), is_mean: bool = False) -> None:
+    def __init__(
+        self, together: Collection[str] = (), is_mean: bool = False, by_rows: bool = True
+    ) -> None:
         self.together, self.is_mean = frozenset(together), is_mean
+        self.by_rows = by_rows and not is_mean
 
     def run(self, program: core.ClosedJaxpr, operands: Sequence[Any]) -> list[Any]:
         """Evaluate a program.
@@ -108,7 +115,7 @@ class Evaluation:
 
     def _can_be_apart(self, operand: Any) -> bool:
         apart = isinstance(operand, Undrawn) and operand.site.name not in self.together
-        return apart and not self.is_mean and getattr(operand.site, "by_rows", True)
+        return apart and self.by_rows and operand.site.can_be_apart
 
     def _by_rows(self, equation: Any, operands: Sequence[Any]) -> Any:
         """The map of the rows of a matrix by a weight that is not drawn."""

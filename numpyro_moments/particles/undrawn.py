@@ -71,6 +71,11 @@ class Site:
     _drawn: jax.Array | None = None
     _moments: Gaussian | None = None
 
+    @property
+    def can_be_apart(self) -> bool:
+        """Whether rows can have noise of their own."""
+        return True
+
     def moments(self) -> Gaussian:
         """The moments of its posterior, for log-densities that are known in closed form."""
         if self._moments is None:
@@ -119,8 +124,8 @@ class MaskedSite(Site):
     masks: Any = None
 
     @property
-    def by_rows(self) -> bool:
-        """Whether a row of inputs has a mask, and not each weight."""
+    def can_be_apart(self) -> bool:
+        """Whether rows can have masks of their own; a mask of each weight is one for all rows."""
         return self.masks.noise_kind != "dropconnect"
 
     def moments(self) -> Any:

@@ -27,12 +27,11 @@ from numpyro_moments.particles.undrawn import (
     masked_site_p,
     normal_site_p,
 )
-from numpyro_moments.sites.draws import Declared
 from numpyro_moments.sites.latent_vector import LatentVectors, drawn_density
 from numpyro_moments.sites.masked import dropped_weight
 from numpyro_moments.sites.messenger import model_site
 from numpyro_moments.sites.posteriors import without_wrappers
-from numpyro_moments.sites.traces import Traces, host_traces, observed_plates
+from numpyro_moments.sites.traces import Traces, host_traces, observed_plates, observing
 from numpyro_moments.sites.transformed import gaussian_base
 
 
@@ -44,10 +43,13 @@ class Drawing:
         is_mean: whether their means do, or draws.
         data: finds the plates of the data, along which rows may have noise of their own; None
             where it may be any axis of the log-density of a site, as in a sum of expectations.
+        predicting: whether observed sites keep their distribution, and those without observations
+            count as observed, undrawn; then every site is drawn once for all rows.
     """
 
     is_mean: bool = False
     data: Callable[[dict[str, Any]], DataPlates] | None = None
+    predicting: bool = False
 
 
 class _Drawn(Messenger):
@@ -112,10 +114,13 @@ def drawn_traces(
 
     def program(key: Any) -> Any:
         keys = tuple(jax.random.split(key))
-        messengers = partial(_Drawn, drawing=drawing), Declared
+        messengers = partial(_Drawn, drawing=drawing), observing(drawing.predicting)
         traces = host_traces(model, guide, traced, parameters, keys, *messengers)
         details.update(zip(("guide", "model"), traces, strict=True))
-        return [{name: _parts(site) for name, site in trace.items()} for trace in traces]
+        return [
+            {name: _parts(site, drawing.predicting) for name, site in trace.items()}
+            for trace in traces
+        ]
 
     jaxpr, shapes = jax.make_jaxpr(program, return_shape=True)(key)
     structure = jax.tree.structure(shapes)
@@ -130,7 +135,7 @@ def drawn_traces(
         )
         return consume(Traces.of(*sites))
 
-    return evaluated(consumed, drawing.is_mean)
+    return evaluated(consumed, drawing.is_mean, not drawing.predicting)
 
 
 def _part(key: Any, name: str, fn: dist.Normal) -> jax.Array:
@@ -149,11 +154,11 @@ def _masked(key: Any, name: str, fn: DroppedWeight) -> jax.Array:
     return masked_site_p.bind(key, fn.loc, *leaves, site=name, structure=structure)
 
 
-def _parts(site: dict) -> dict:
+def _parts(site: dict, predicting: bool) -> dict:
     """What of a site is made of arrays: of an observed one its log-density in place of the rest."""
     if site["type"] != "sample":
         return {"value": site["value"]}
-    if site["is_observed"]:
+    if site["is_observed"] and not predicting:
         parts = {"log_prob": site["fn"].log_prob(site["value"])}
     else:
         parts = {"value": site["value"], "fn": stripped(site["fn"])}
@@ -169,7 +174,7 @@ def _data_dims(drawing: Drawing, model: dict[str, dict]) -> set[int] | None:
 def _settled(site: dict, parts: dict, dims: set[int] | None) -> dict:
     """A site with what was evaluated: arrays, and the moments of what is not drawn."""
     observed = site["type"] == "sample" and site["is_observed"]
-    if observed:
+    if observed and "log_prob" in parts:
         parts["log_prob"] = _terms(parts["log_prob"], dims)
     if isinstance(parts.get("value"), Undrawn):
         site["undrawn"] = parts["value"]

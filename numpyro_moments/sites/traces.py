@@ -79,7 +79,12 @@ class _Observables(Messenger):
             msg["infer"] = {**(msg["infer"] or {}), UNDRAWN: True}
 
 
-def _observing(predicting: bool) -> Callable:
+def observing(predicting: bool) -> Callable:
+    """The handler of a model that is given its latent sites.
+
+    Args:
+        predicting: whether the sites without observations count as observed, undrawn.
+    """
     return _Observables if predicting else lambda model: model
 
 
@@ -118,7 +123,7 @@ def moment_traces(
         return handlers.trace(part).get_trace(*args, **kwargs)
 
     def program(*keys: Any) -> Any:
-        messengers = partial(MomentMessenger, sample_sites=sample_sites), _observing(predicting)
+        messengers = partial(MomentMessenger, sample_sites=sample_sites), observing(predicting)
         traces = host_traces(model, guide, traced, parameters, keys, *messengers)
         details.update(zip(("guide", "model"), traces, strict=True))
         return [{name: _dynamic(site) for name, site in trace.items()} for trace in traces]

@@ -142,3 +142,62 @@ class _Exchange(_Copy):
 
     def _shape(self, new: Distribution) -> None:
         """As it was."""
+
+
+def tensors_of(part: Any) -> list[torch.Tensor]:
+    """All tensors inside a distribution, one after the other.
+
+    Args:
+        part: a distribution, or any part of one.
+    """
+    if isinstance(part, torch.Tensor):
+        return [part]
+    if isinstance(part, Distribution | Transform):
+        part = [attribute for name, attribute in vars(part).items() if name != "_inv"]
+    if isinstance(part, tuple | list):
+        return [tensor for item in part for tensor in tensors_of(item)]
+    return []
+
+
+def of_particles(fn: Any, tensors: list[torch.Tensor], count: int) -> Any:
+    """A distribution of particles, whose batch shape begins with their number.
+
+    Args:
+        fn: the distribution of one particle.
+        tensors: what takes the place of those of :func:`tensors_of`, [particles, ...].
+        count: number of particles.
+    """
+    return _Particles(dict(zip(map(id, tensors_of(fn)), tensors, strict=True)), fn, count).of(fn)
+
+
+class _Particles(_Copy):
+    """With an axis for the particles before all others."""
+
+    def __init__(self, tensors: dict[int, torch.Tensor], fn: Any, count: int) -> None:
+        super().__init__(tensors, fn.batch_shape, torch.Size([count]) + fn.batch_shape)
+        self.own = len(fn.batch_shape)  # axes of the batch of the distribution that is copied
+
+    def _random(self, tensor: torch.Tensor) -> torch.Tensor:
+        return self._certain(tensor)
+
+    def _certain(self, tensor: torch.Tensor) -> torch.Tensor:
+        found = self.tensors[id(tensor)]
+        missing = len(self.batch) - min(self.own, found.dim() - 1)
+        return found.reshape(found.shape[:1] + (1,) * missing + found.shape[1:])
+
+    def _distribution(self, fn: Distribution) -> Distribution:
+        outer, self.own = self.own, len(fn.batch_shape)
+        new = super()._distribution(fn)
+        self.own = outer
+        return new
+
+    def _shape(self, new: Distribution) -> None:
+        missing = len(self.batch) - len(new.batch_shape)
+        new._batch_shape = self.shape[:1] + (1,) * missing + new.batch_shape
+        new._validate_args = False
+
+    def _transform(self, transform: Transform) -> Transform:
+        new = copy.copy(transform)
+        for name, attribute in vars(transform).items():
+            vars(new)[name] = None if name == "_inv" else self.of(attribute)
+        return new

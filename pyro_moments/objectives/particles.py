@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import pyro
 import torch
 from pyro import poutine
 from pyro.infer.util import is_validation_enabled
@@ -15,7 +14,7 @@ from torch.utils import _pytree as pytree
 
 from moment_calculus.objectives.data import DataPlates
 from pyro_moments.evaluation.precision import full_precision
-from pyro_moments.particles.noise import OutOfPlace
+from pyro_moments.particles.noise import vectorised
 from pyro_moments.particles.particle import Particle, mixing
 from pyro_moments.particles.site import Together
 from pyro_moments.sites.drawn import data_log_prob, drawn_traces
@@ -94,23 +93,6 @@ class Vectorised:
                 found = consume(*program.run(Particle(together, self.is_mean)))
             return pytree.tree_map(lambda part: part[None], found)
         return vectorised(lambda seed: consume(*program.run(Particle(together), seed)), count)
-
-
-def vectorised(particle: Callable[[int], Any], count: int) -> Any:
-    """What particles give, on a leading axis.
-
-    Args:
-        particle: makes a pytree of tensors, from the seed of the subsamples that all share.
-        count: number of particles.
-    """
-    seed = int(torch.randint(2**31, ()))
-
-    def once(_: torch.Tensor) -> Any:
-        with OutOfPlace():
-            return particle(seed)
-
-    with full_precision(), pyro.validation_enabled(False):
-        return torch.vmap(once, randomness="different")(torch.arange(count))
 
 
 def _structure(program: Program) -> tuple:

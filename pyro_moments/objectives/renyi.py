@@ -21,7 +21,8 @@ from moment_calculus.objectives.docstrings import RENYI
 from moment_calculus.objectives.options import check_order
 from moment_calculus.objectives.powers import log_mean_power
 from pyro_moments.objectives.base import Loss
-from pyro_moments.objectives.particles import Program, validate, vectorised
+from pyro_moments.objectives.particles import Program, validate
+from pyro_moments.particles.noise import vectorised
 from pyro_moments.sites.binding import bind
 from pyro_moments.sites.drawn import SharedSubsamples, unwatched
 from pyro_moments.sites.observed import is_sample, plates_of

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pyro
 import torch
 from torch.overrides import TorchFunctionMode
+
+from pyro_moments.evaluation.precision import full_precision
 
 
 class OutOfPlace(TorchFunctionMode):
@@ -39,3 +42,20 @@ _LIKE = {
     torch.Tensor.uniform_: _uniform,
     torch.Tensor.exponential_: _exponential,
 }
+
+
+def vectorised(particle: Callable[[int], Any], count: int) -> Any:
+    """What particles give, on a leading axis.
+
+    Args:
+        particle: makes a pytree of tensors, from the seed of the subsamples that all share.
+        count: number of particles.
+    """
+    seed = int(torch.randint(2**31, ()))
+
+    def once(_: torch.Tensor) -> Any:
+        with OutOfPlace():
+            return particle(seed)
+
+    with full_precision(), pyro.validation_enabled(False):
+        return torch.vmap(once, randomness="different")(torch.arange(count))

@@ -17,10 +17,13 @@ class Particle:
     Args:
         together: names of the sites that are drawn once for all rows.
         is_mean: whether the means of the sites stand for draws.
+        by_rows: whether rows may have noise of their own at all.
     """
 
-    def __init__(self, together: Collection[str] = (), is_mean: bool = False) -> None:
-        self.together, self.is_mean = frozenset(together), is_mean
+    def __init__(
+        self, together: Collection[str] = (), is_mean: bool = False, *, by_rows: bool = True
+    ) -> None:
+        self.together, self.is_mean, self.by_rows = frozenset(together), is_mean, by_rows
         self.noise: list[tuple[frozenset[str], torch.Tensor]] = []
         self.differentiable = False  # whether derivatives by the noise will be asked for
 

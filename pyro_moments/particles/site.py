@@ -78,7 +78,9 @@ class Site:
     @property
     def can_be_apart(self) -> bool:
         """Whether rows may have noise of their own, as far as anybody knows."""
-        return not self.particle.is_mean and self.name not in self.particle.together
+        particle = self.particle
+        by_rows = particle.by_rows and not particle.is_mean
+        return by_rows and self.name not in particle.together
 
 
 class MaskedSite(Site):

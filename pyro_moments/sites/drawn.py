@@ -100,6 +100,7 @@ def drawn_traces(
     args: tuple,
     kwargs: dict,
     seed: int | None = None,
+    around: Messenger | None = None,
 ) -> tuple[Trace, Trace]:
     """Run guide and model as Pyro's ELBOs do, with Normal sites drawn where it is best.
 
@@ -110,6 +111,7 @@ def drawn_traces(
         args: arguments of both.
         kwargs: keyword arguments of both.
         seed: of the subsamples, as of :class:`SharedSubsamples`.
+        around: a handler around the model alone, which predicts: no log-density is computed.
 
     Returns:
         The model's and the guide's trace, without subsample sites. Observed sites have their
@@ -122,10 +124,10 @@ def drawn_traces(
     messenger = DrawingMessenger(particle, guide, seed)
     with pyro.validation_enabled(False):
         watch = _watched if particle.is_mean else unwatched
-        traces = run(messenger, model, guide, args, kwargs, watch)
+        traces = run(messenger, model, guide, args, kwargs, watch, around)
         for trace in traces:
             for site in trace.nodes.values():
-                _settle(site)
+                _settle(site, around is None)
     return traces
 
 
@@ -142,7 +144,7 @@ def unwatched(program: Callable[[], Any]) -> Any:
     return program()
 
 
-def _settle(site: Any) -> None:
+def _settle(site: Any, scored: bool) -> None:
     """Give a site what objectives are made of."""
     if site["type"] != "sample":
         return
@@ -153,7 +155,7 @@ def _settle(site: Any) -> None:
         site["undrawn"], site["value"] = value, MomentTensor(value.site.moments())
     elif not isinstance(value, LatentVector):
         site["value"] = drawn(value)
-    if site["is_observed"] and not (site["infer"] or {}).get("_deterministic"):
+    if scored and site["is_observed"] and not (site["infer"] or {}).get("_deterministic"):
         site["log_prob"] = drawn(site["fn"].log_prob(site["value"]))
 
 

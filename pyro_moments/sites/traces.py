@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -58,6 +59,7 @@ def run(
     args: tuple,
     kwargs: dict,
     watch: Callable[[Callable[[], Any]], Any],
+    around: Messenger | None = None,
 ) -> tuple[Trace, Trace]:
     """Traces of the model and the guide under a handler of their sites.
 
@@ -68,6 +70,7 @@ def run(
         args: arguments of both.
         kwargs: keyword arguments of both.
         watch: runs the model.
+        around: a handler around the model alone, which is given its latent sites.
 
     Returns:
         The model's and the guide's trace, without subsample sites.
@@ -85,7 +88,8 @@ def run(
             guide_trace = poutine.trace(guide).get_trace(*args, **kwargs)
             replayed = poutine.replay(model, trace=guide_trace)
             program = partial(poutine.trace(replayed).get_trace, *args, **kwargs)
-            model_trace = watch(program)
+            with around or nullcontext():
+                model_trace = watch(program)
     return prune_subsample_sites(model_trace), prune_subsample_sites(guide_trace)
 
 

@@ -1,0 +1,55 @@
+"""Predictions by draws of the latent sites, or by their means."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+from numpyro.distributions.batch_util import promote_batch_shape
+
+from moment_calculus.hosts.moments import Moments, moments_over
+from numpyro_moments.likelihoods.derived import restored
+from numpyro_moments.prediction.sampled import SampledPrediction
+from numpyro_moments.sites.drawn import Drawing, drawn_traces
+from numpyro_moments.sites.traces import Traces
+
+
+def predicted_by_particles(
+    program: tuple[Any, ...], is_mean: bool, count: int, key: Any, wanted: Callable
+) -> dict[str, SampledPrediction | Moments]:
+    """Predictions of the sites of a model by draws of its latent sites.
+
+    Args:
+        program: model, guide, their arguments and keyword arguments, and parameters.
+        is_mean: whether the means of the latent sites stand for draws.
+        count: number of draws.
+        key: random key.
+        wanted: from traces to the sites that are predicted, by name.
+    """
+    kinds: dict[str, str] = {}
+
+    def consume(traces: Traces) -> dict[str, Any]:
+        sites = wanted(traces)
+        kinds.update({name: site["type"] for name, site in sites.items()})
+        return {
+            name: restored(site["fn"]) if site["type"] == "sample" else site["value"]
+            for name, site in sites.items()
+        }
+
+    def particle(key: Any) -> dict[str, Any]:
+        return drawn_traces(*program, key, Drawing(is_mean, predicting=True), consume)
+
+    found = jax.vmap(particle)(jax.random.split(key, 1 if is_mean else count))
+    return {
+        name: SampledPrediction(name, promote_batch_shape(part))
+        if kinds[name] == "sample"
+        else _moments(part)
+        for name, part in found.items()
+    }
+
+
+def _moments(draws: jax.Array) -> Moments:
+    if len(draws) == 1:
+        return Moments(draws[0], variance=jax.numpy.zeros_like(draws[0]))
+    return moments_over(draws, full=False)
