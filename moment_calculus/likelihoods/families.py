@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from moment_calculus.hosts.marginals import Marginal
-from moment_calculus.likelihoods.cumulative import (
+from moment_calculus.hosts.predictions.marginals import Marginal
+from moment_calculus.likelihoods.predictive.cumulative import (
     cauchy_marginal,
     normal_marginal,
     student_t_marginal,

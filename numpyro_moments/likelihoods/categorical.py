@@ -11,7 +11,7 @@ import numpyro
 from numpyro import distributions as dist
 
 from moment_calculus import likelihoods
-from moment_calculus.hosts.marginals import ClassMarginal
+from moment_calculus.hosts.predictions.marginals import ClassMarginal
 from moment_calculus.operations.normalised.composites import LogSoftmax, Softmax
 from moment_calculus.operations.normalised.softmax_moments import softmax_moments
 from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments

@@ -11,7 +11,7 @@ from numpyro import distributions as dist
 
 from guides.numpyro.empirical_bayes import EmpiricalBayesNormal
 from moment_calculus import likelihoods
-from moment_calculus.hosts.marginals import Marginal, NormalMarginal
+from moment_calculus.hosts.predictions.marginals import Marginal, NormalMarginal
 from moment_calculus.likelihoods.expectations import check_certain
 from moment_calculus.likelihoods.families import FAMILIES, Family
 from numpyro_moments.likelihoods import univariate

@@ -14,8 +14,8 @@ from numpyro.distributions import constraints
 
 from moment_calculus import likelihoods
 from moment_calculus.hosts.docstrings import QUADRATURE_ERRORS, documented
-from moment_calculus.hosts.marginals import ContinuousMarginal, CountMarginal, Marginal
-from moment_calculus.hosts.predictive_wording import predictive_remedy
+from moment_calculus.hosts.predictions.marginals import ContinuousMarginal, CountMarginal, Marginal
+from moment_calculus.hosts.predictions.wording import predictive_remedy
 from moment_calculus.hosts.univariate import bounds_of, check_confined, check_univariate
 from moment_calculus.refusals.errors import UnsupportedMoments
 from numpyro_moments.likelihoods.derived import restored

@@ -10,9 +10,9 @@ from numpyro import distributions as dist
 from numpyro.distributions.util import sum_rightmost
 
 from moment_calculus.hosts.docstrings import DRAWN, PREDICTED_SITE, documented
-from moment_calculus.hosts.marginals import Marginal
-from moment_calculus.hosts.predictions import PredictedSite, checked_count
-from moment_calculus.hosts.predictive_wording import no_draws
+from moment_calculus.hosts.predictions.marginals import Marginal
+from moment_calculus.hosts.predictions.site import PredictedSite, checked_count
+from moment_calculus.hosts.predictions.wording import no_draws
 from moment_calculus.hosts.wrappers import unwrapped
 from numpyro_moments.evaluation.precision import Precision
 from numpyro_moments.likelihoods import marginal, predicted, univariate

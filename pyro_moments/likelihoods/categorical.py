@@ -8,7 +8,7 @@ import pyro.distributions as dist
 import torch
 
 from moment_calculus import likelihoods
-from moment_calculus.hosts.marginals import ClassMarginal
+from moment_calculus.hosts.predictions.marginals import ClassMarginal
 from moment_calculus.operations.normalised.composites import LogSoftmax, Softmax
 from moment_calculus.operations.normalised.softmax_moments import softmax_moments
 from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments

@@ -11,7 +11,7 @@ from torch import distributions
 
 from guides.pyro.empirical_bayes import EmpiricalBayesNormal
 from moment_calculus import likelihoods
-from moment_calculus.hosts.marginals import Marginal, NormalMarginal
+from moment_calculus.hosts.predictions.marginals import Marginal, NormalMarginal
 from moment_calculus.likelihoods.families import FAMILIES, Family
 from pyro_moments.evaluation.tensor import MomentTensor, unwrap
 from pyro_moments.likelihoods import univariate

@@ -12,7 +12,7 @@ from torch.distributions import constraints
 
 from moment_calculus import likelihoods
 from moment_calculus.hosts.docstrings import QUADRATURE_ERRORS, documented
-from moment_calculus.hosts.marginals import ContinuousMarginal, CountMarginal, Marginal
+from moment_calculus.hosts.predictions.marginals import ContinuousMarginal, CountMarginal, Marginal
 from moment_calculus.hosts.univariate import bounds_of, check_confined, check_univariate
 from pyro_moments.evaluation.tensor import MomentTensor, unwrap
 from pyro_moments.likelihoods.structure import (

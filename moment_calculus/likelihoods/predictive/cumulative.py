@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from moment_calculus.hosts.marginals import ContinuousMarginal, Marginal, NormalMarginal
+from moment_calculus.hosts.predictions.marginals import ContinuousMarginal, Marginal, NormalMarginal
 from moment_calculus.likelihoods.expectations import check_certain, expected_probability
 from moment_calculus.likelihoods.residual import scaled_expectation
 from moment_calculus.numerics.arrays import Array

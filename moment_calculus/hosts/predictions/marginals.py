@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from moment_calculus.hosts.predictive_wording import no_class_probabilities, no_quantiles
+from moment_calculus.hosts.predictions.wording import no_class_probabilities, no_quantiles
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.quantiles import (
     class_quantile,

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from moment_calculus.hosts.marginals import Marginal
+from moment_calculus.hosts.predictions.marginals import Marginal
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.special import constants, double, in_precision_of
 
