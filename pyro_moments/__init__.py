@@ -29,6 +29,7 @@ from pyro_moments.likelihoods.table import expected_log_prob, predictive_moments
 from pyro_moments.objectives.elbo import DeterministicELBO
 from pyro_moments.prediction.predict import Prediction, predict
 from pyro_moments.prediction.propagate import propagate
+from pyro_moments.prediction.sampled import SampledPrediction
 from pyro_moments.response.linear_response import LinearResponse, linear_response
 from pyro_moments.rules.table import moment_rule
 from pyro_moments.svi import SVI
@@ -49,6 +50,7 @@ __all__ = [
     "NotAnOptimum",
     "Prediction",
     "Progress",
+    "SampledPrediction",
     "StoredFileError",
     "UnsupportedMoments",
     "expected_log_prob",

@@ -32,6 +32,16 @@ from moment_calculus.likelihoods.normal import (
     normal_log_predictive,
     normal_predictive,
 )
+from moment_calculus.likelihoods.predictive.entropies import (
+    class_information,
+    expected_surprisal,
+    ordered_entropy,
+)
+from moment_calculus.likelihoods.predictive.intervals import (
+    quantile_of_classes,
+    quantile_of_mean,
+    quantile_of_ordered,
+)
 from moment_calculus.likelihoods.rates import exponential, gamma, gamma_poisson, poisson, weibull
 from moment_calculus.likelihoods.trials import (
     bernoulli,
@@ -49,9 +59,11 @@ __all__ = [
     "categorical_sampled",
     "cauchy",
     "check_classes_last",
+    "class_information",
     "drawn",
     "expectation",
     "expected_probability",
+    "expected_surprisal",
     "expected_value",
     "exponential",
     "gamma",
@@ -69,9 +81,13 @@ __all__ = [
     "normal_log_predictive",
     "normal_predictive",
     "one_hot_moments",
+    "ordered_entropy",
     "ordered_logistic",
     "ordered_probabilities",
     "poisson",
+    "quantile_of_classes",
+    "quantile_of_mean",
+    "quantile_of_ordered",
     "student_t",
     "weibull",
 ]

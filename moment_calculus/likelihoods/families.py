@@ -11,11 +11,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from moment_calculus.hosts.predictions.marginals import Marginal
-from moment_calculus.likelihoods.predictive.cumulative import (
-    cauchy_marginal,
-    normal_marginal,
-    student_t_marginal,
-)
 from moment_calculus.likelihoods.divergences import uniform_prior
 from moment_calculus.likelihoods.location_scale import (
     cauchy,
@@ -32,6 +27,11 @@ from moment_calculus.likelihoods.normal import (
     normal,
     normal_log_predictive,
     normal_predictive,
+)
+from moment_calculus.likelihoods.predictive.cumulative import (
+    cauchy_marginal,
+    normal_marginal,
+    student_t_marginal,
 )
 from moment_calculus.likelihoods.rates import (
     exponential,

@@ -1,0 +1,1 @@
+"""Predictive distributions of single elements: distribution functions, entropies, intervals."""
