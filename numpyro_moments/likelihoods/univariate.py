@@ -96,10 +96,19 @@ def _log_predictive(fn: Any) -> Callable[[jax.Array], jax.Array]:
 
 
 def _density(fn: Any, value: jax.Array) -> Callable[..., jax.Array]:
-    """The log density of values and points of the random parameters."""
+    """The log density of values, given points of the random parameters."""
+    return _of_values(fn, value, lambda certain, value: certain.log_prob(value))
+
+
+def _of_values(
+    fn: Any, value: jax.Array, asked: Callable[[Any, jax.Array], jax.Array]
+) -> Callable[..., jax.Array]:
+    """What is asked of the distribution for values, at points of its random parameters."""
     given, arguments = _given(fn)
+    if not arguments:
+        return lambda value: asked(given(), value)
     shape = np.broadcast_shapes(value.shape, *(argument.shape for argument in arguments))
-    return _over_nodes(lambda value, *points: given(*points).log_prob(value), shape)
+    return _over_nodes(lambda value, *points: asked(given(*points), value), shape)
 
 
 def _attribute(fn: Any, name: str) -> Callable[..., jax.Array]:
@@ -170,14 +179,9 @@ def _success(fn: Any) -> jax.Array:
 
 def _cumulative(fn: Any, value: jax.Array) -> jax.Array:
     """P(y ≤ value), by the distribution's own function."""
-    given, arguments = _given(fn)
-    shape = np.broadcast_shapes(value.shape, *(argument.shape for argument in arguments))
-    return likelihoods.expected_probability(
-        _over_nodes(lambda value, *points: given(*points).cdf(value), shape),
-        value,
-        *arguments,
-        knots=_knots(fn, value),
-    )
+    _, arguments = _given(fn)
+    cumulative = _of_values(fn, value, lambda certain, value: certain.cdf(value))
+    return likelihoods.expected_probability(cumulative, value, *arguments, knots=_knots(fn, value))
 
 
 def drawn(fn: Any, key: jax.Array, count: int, shape: tuple[int, ...]) -> jax.Array:
