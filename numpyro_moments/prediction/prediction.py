@@ -9,7 +9,8 @@ import jax.numpy as jnp
 from numpyro import distributions as dist
 from numpyro.distributions.util import sum_rightmost
 
-from moment_calculus.hosts.docstrings import DRAWN, PREDICTED_SITE, documented
+from moment_calculus.hosts.docstrings import documented
+from moment_calculus.hosts.predictions.docstrings import DRAWN, PREDICTED_SITE
 from moment_calculus.hosts.predictions.marginals import Marginal, PredictiveMoments
 from moment_calculus.hosts.predictions.site import Axes, PredictedSite, checked_count
 from moment_calculus.hosts.predictions.wording import no_draws

@@ -10,7 +10,8 @@ import torch
 from pyro.distributions.torch_distribution import ExpandedDistribution, MaskedDistribution
 from pyro.distributions.util import sum_rightmost
 
-from moment_calculus.hosts.docstrings import DRAWN, PREDICTED_SITE, documented
+from moment_calculus.hosts.docstrings import documented
+from moment_calculus.hosts.predictions.docstrings import DRAWN, PREDICTED_SITE
 from moment_calculus.hosts.predictions.marginals import Marginal, PredictiveMoments
 from moment_calculus.hosts.predictions.site import Axes, PredictedSite, checked_count
 from moment_calculus.hosts.predictions.wording import no_draws

@@ -6,7 +6,8 @@ from typing import Any
 
 import torch
 
-from moment_calculus.hosts.docstrings import DRAWN_PARTICLES, SAMPLED_SITE, documented
+from moment_calculus.hosts.docstrings import documented
+from moment_calculus.hosts.predictions.docstrings import DRAWN_PARTICLES, SAMPLED_SITE
 from moment_calculus.hosts.predictions.site import SampledSite, checked_count
 from moment_calculus.hosts.predictions.wording import not_of_particles
 from pyro_moments.likelihoods.structure import has_moments

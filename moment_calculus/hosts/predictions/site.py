@@ -171,9 +171,11 @@ class PredictedSite:
         Closed form where the predictive distribution is Normal, and from the predictive
         probabilities of classes (as precise as ``probs``); of counts a sum, whose work is
         proportional to the largest count; of other continuous distributions by quadrature of the
-        predictive density between quantiles. Measured error of the latter two: 1e-6, and 1e-4 in
-        single precision. Elements that are independent given the weights, in one event, count each
-        on its own, as in ``log_prob``.
+        predictive density between quantiles. Measured error of the latter two: 1e-8 for locations,
+        rates and scales of one Gaussian, 3e-5 where a location is a non-linear function or the
+        density has very heavy tails, 1e-4 in single precision. Where two Gaussians are integrated
+        (a Student's location and scale) an element takes seconds. In one event of independent
+        elements each counts on its own: it is the sum of their entropies.
 
         Returns:
             Array; −∞ of a continuous distribution without variance; NaN where there are no moments
