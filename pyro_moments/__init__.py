@@ -32,6 +32,7 @@ from pyro_moments.objectives.elbo import DeterministicELBO
 from pyro_moments.objectives.renyi import RenyiELBO
 from pyro_moments.prediction.predict import Prediction, predict
 from pyro_moments.prediction.propagate import propagate
+from pyro_moments.prediction.sampled import SampledPrediction
 from pyro_moments.response.linear_response import LinearResponse, linear_response
 from pyro_moments.rules.table import moment_rule
 from pyro_moments.svi import SVI
@@ -55,6 +56,7 @@ __all__ = [
     "Prediction",
     "Progress",
     "RenyiELBO",
+    "SampledPrediction",
     "StoredFileError",
     "UnsupportedMoments",
     "expected_log_prob",

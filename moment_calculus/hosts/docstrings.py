@@ -72,42 +72,6 @@ memory_limit: bytes that one covariance may take, checked before it is computed;
     default half of the physical memory.
 """
 
-PREDICTED_SITE = """
-For classes the moments are those of the one-hot outcome: ``mean`` holds the probabilities,
-``epistemic_variance`` what of p(1 − p) comes from not knowing the weights. Moments that do not
-exist are NaN or infinite: a Cauchy or a Student with one degree of freedom or less has no mean,
-and with two or less infinite ``aleatoric_variance``; it has quantiles.
-
-Args:
-    name: the site.
-    fn: its distribution, with random parameters.
-
-Raises:
-    UnsupportedMoments: if there are no predictive moments for the distribution.
-"""
-
-DRAWN = """
-What an element depends on is drawn from the posterior, then the element from the likelihood:
-exact draws of its own predictive distribution, epistemic and aleatoric together. They are not
-joint draws of several elements: what two rows share, because one set of weights predicts both,
-is not in them. For functions of several rows (sums, maxima, paths) draw the weights with
-{host}'s ``Predictive``.
-"""
-
-PREDICTED_SITES = """
-Returns:
-    A :class:`Prediction` for every site that is not latent: ``mean``, ``epistemic_variance``
-    (of the location), ``aleatoric_variance`` (of the noise), ``variance``, ``log_prob``,
-    ``quantile`` and ``interval``, ``probs`` of classes, and ``sample``;
-    :class:`~moment_calculus.hosts.moments.Moments` for every deterministic site.
-
-Raises:
-    UnsupportedMoments: if the model leaves the supported operations, a site's distribution
-        has no predictive moments, or the model draws random numbers that belong to no site.
-
-Source: Wu et al. 2019, eq. 9; see ``softmax_moments`` for classes.
-"""
-
 BOTH_ORDERS = """
 Both argument orders work: ``SVI(model, guide, loss)`` and {host}'s own
 ``SVI(model, guide, optim, loss)``.

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from moment_calculus.hosts.marginals import Marginal
-from moment_calculus.hosts.predictive_wording import no_predictive_moments
+from moment_calculus.hosts.predictions.marginals import Marginal
+from moment_calculus.hosts.predictions.wording import no_predictive_moments
 
 Key = TypeVar("Key")
 

@@ -39,7 +39,17 @@ from moment_calculus.likelihoods.predictive.classes import (
     tempered_multinomial_sampled,
 )
 from moment_calculus.likelihoods.predictive.counts import tempered_ordered_logistic
+from moment_calculus.likelihoods.predictive.entropies import (
+    class_information,
+    expected_surprisal,
+    ordered_entropy,
+)
 from moment_calculus.likelihoods.predictive.factors import tempered_factor
+from moment_calculus.likelihoods.predictive.intervals import (
+    quantile_of_classes,
+    quantile_of_mean,
+    quantile_of_ordered,
+)
 from moment_calculus.likelihoods.predictive.vectors import tempered_multivariate_normal
 from moment_calculus.likelihoods.rates import exponential, gamma, gamma_poisson, poisson, weibull
 from moment_calculus.likelihoods.trials import (
@@ -59,9 +69,11 @@ __all__ = [
     "cauchy",
     "check_classes_last",
     "check_sampled",
+    "class_information",
     "drawn",
     "expectation",
     "expected_probability",
+    "expected_surprisal",
     "expected_value",
     "exponential",
     "gamma",
@@ -79,9 +91,13 @@ __all__ = [
     "normal_log_predictive",
     "normal_predictive",
     "one_hot_moments",
+    "ordered_entropy",
     "ordered_logistic",
     "ordered_probabilities",
     "poisson",
+    "quantile_of_classes",
+    "quantile_of_mean",
+    "quantile_of_ordered",
     "student_t",
     "tempered_categorical",
     "tempered_categorical_sampled",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from moment_calculus.numerics.arrays import Array, diagonal_matrix
@@ -132,12 +133,21 @@ def draws(logits: Gaussian, noise: Array) -> Array:
         logits: Gaussian [..., classes].
         noise: standard normal draws, [draws, ..., classes].
     """
+    return drawer(logits)(noise)
+
+
+def drawer(logits: Gaussian) -> Callable[[Array], Array]:
+    """From standard normal draws to those of Gaussian logits, as :func:`draws`.
+
+    Args:
+        logits: Gaussian [..., classes].
+    """
     if not logits.has_covariance:
-        return logits.mean + safe_scale(logits.variance) * noise
+        return lambda noise: logits.mean + safe_scale(logits.variance) * noise
     xp = namespace(logits.mean)
     share = JITTER * xp.mean(logits.variance, axis=-1, keepdims=True) + TINY_VARIANCE**0.5
     root = xp.linalg.cholesky(logits.covariance + diagonal_matrix(share + 0 * logits.variance))
-    return logits.mean + (root @ noise[..., None])[..., 0]
+    return lambda noise: logits.mean + (root @ noise[..., None])[..., 0]
 
 
 def check_classes_last(logits: Gaussian, family: str) -> None:

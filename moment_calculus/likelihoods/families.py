@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from moment_calculus.hosts.marginals import Marginal
+from moment_calculus.hosts.predictions.marginals import Marginal
 from moment_calculus.likelihoods.divergences import uniform_prior
 from moment_calculus.likelihoods.location_scale import (
     cauchy,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -134,11 +135,20 @@ def student_t_predictive(df: Any, loc: Any, scale: Any) -> tuple:
         lambda df, loc, scale: loc + _zero(df, loc, scale), _noise, *parameters
     )
     gap = expectation(_gap, *parameters)
-
-    def log_density(value: Array) -> Array:
-        return log_expectation(_log_density, value, *parameters, knots=(0.0, value))
-
+    log_density = partial(student_t_log_predictive, df=df, loc=loc, scale=scale)
     return centre + gap, epistemic, aleatoric, log_density
+
+
+def student_t_log_predictive(value: Array, df: Any, loc: Any, scale: Any) -> Array:
+    """log E_q[StudentT(value; df, loc, scale)], by :func:`log_expectation`.
+
+    Args:
+        value: observation.
+        df: degrees of freedom, array, number or value.
+        loc: location, array or value.
+        scale: array, number or positive function of a Gaussian.
+    """
+    return log_expectation(_log_density, value, df, loc, scale, knots=(0.0, value))
 
 
 def _zero(df: Any, loc: Any, scale: Any) -> Array:

@@ -5,6 +5,7 @@ All are linear in E[log p] and E[log(1 − p)]; for p = S(f) these are −E[soft
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -175,15 +176,28 @@ def ordered_probabilities(predictor: Any, cutpoints: Array) -> tuple[Array, Arra
 
     Source: one-dimensional quadrature over f for every class.
     """
-    check_certain(cutpoints=cutpoints)
-    places = [cutpoints[..., i] for i in range(cutpoints.shape[-1])]
     parts = [
-        moments_of_observation(partial(_share, lower, upper), lambda f: 0 * f, predictor)
-        for lower, upper in zip([None, *places], [*places, None], strict=True)
+        moments_of_observation(share, lambda f: 0 * f, predictor)
+        for share in class_shares(cutpoints)
     ]
     xp = namespace(parts[0][0])  # the cut points may be constants of NumPy in a program of JAX
     mean, variance = (xp.stack([part[i] for part in parts], axis=-1) for i in (0, 1))
     return mean / xp.sum(mean, axis=-1, keepdims=True), variance
+
+
+def class_shares(cutpoints: Array) -> list[Callable[[Array], Array]]:
+    """From f to the probability of each class of :func:`ordered_logistic`, in their order.
+
+    Args:
+        cutpoints: certain, ascending, [..., classes − 1].
+
+    Raises:
+        UnsupportedMoments: if the cut points are random.
+    """
+    check_certain(cutpoints=cutpoints)
+    places = [cutpoints[..., i] for i in range(cutpoints.shape[-1])]
+    ends = zip([None, *places], [*places, None], strict=True)
+    return [partial(_share, lower, upper) for lower, upper in ends]
 
 
 def _share(lower: Any, upper: Any, f: Array) -> Array:

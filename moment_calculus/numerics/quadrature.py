@@ -20,6 +20,7 @@ from moment_calculus.numerics.special import (
     constants,
     logsumexp,
     namespace,
+    ndtri,
     safe_scale,
     stop_gradient,
 )
@@ -32,8 +33,33 @@ POINTS = 10
 
 
 @functools.cache
-def _legendre(points: int) -> tuple[np.ndarray, np.ndarray]:
+def legendre(points: int) -> tuple[np.ndarray, np.ndarray]:
+    """Places and weights of the Gauss-Legendre rule between −1 and 1.
+
+    Args:
+        points: how many.
+    """
     return np.polynomial.legendre.leggauss(points)
+
+
+@functools.cache
+def low_discrepancy(count: int, axes: int) -> np.ndarray:
+    """Standard normal points of equal weight that fill the space evenly; always the same.
+
+    Args:
+        count: how many, a power of two.
+        axes: how many coordinates a point has; the first ascends from point to point if it is the
+            only one.
+
+    Returns:
+        Array [count, axes].
+
+    Source: Sobol 1967, moved by half a step, through the normal quantile function.
+    """
+    from scipy.stats import qmc  # which takes long to import
+
+    cube = qmc.Sobol(axes, scramble=False).random(count) + 0.5 / count
+    return ndtri(np.sort(cube, axis=0) if axes == 1 else cube)
 
 
 def _near(knot: Any, mean: Array, scale: Array) -> Array:
@@ -79,8 +105,7 @@ def steps(
     half = (edges[1:] - edges[:-1])[:, None] / 2
     centre = (edges[1:] + edges[:-1])[:, None] / 2
     places, weights = (
-        constants(part.reshape((1, -1) + (1,) * len(mean.shape)), mean)
-        for part in _legendre(points)
+        constants(part.reshape((1, -1) + (1,) * len(mean.shape)), mean) for part in legendre(points)
     )
     flat = (half.shape[0] * points, *mean.shape)  # no -1, for arrays without elements
     found = xp.reshape(centre + half * places, flat)

@@ -35,6 +35,7 @@ def inverse(
     centre: Array,
     width: Array,
     bounds: tuple[Any, Any] = (-math.inf, math.inf),
+    slack: Array | float = -1.0,
 ) -> Array:
     """Where an increasing function takes some values: a bracket is widened, then halved.
 
@@ -46,6 +47,8 @@ def inverse(
         centre: where to begin, of the same shape and dtype; at zero, if it is NaN or huge.
         width: how far to look first, likewise; one, if it is NaN, huge or zero.
         bounds: numbers or arrays between which the result is.
+        slack: how far from the levels the function may be, broadcastable to them; by default the
+            bracket is halved as far as it goes.
 
     Returns:
         Array of the shape of the levels, as precise as the function; NaN where that is.
@@ -57,7 +60,7 @@ def inverse(
 
     def step(search: _Search) -> _Search:
         x = xp.minimum(xp.maximum(search.place(xp, centre), lower), upper)
-        return search.narrowed(xp, x, increasing(x) - levels, (x <= lower, x >= upper))
+        return search.narrowed(xp, x, increasing(x) - levels, slack, (x <= lower, x >= upper))
 
     zero = xp.zeros_like(centre)
     start = _Search(zero, zero, -width, zero, constants(0.0, centre))
@@ -88,18 +91,21 @@ class _Search(NamedTuple):
         """Where to look next."""
         return xp.where(self.phase < HALVING, centre + self.step, self.middle())
 
-    def narrowed(self, xp: Any, x: Array, excess: Array, at_bounds: tuple) -> _Search:
+    def narrowed(
+        self, xp: Any, x: Array, excess: Array, slack: Array | float, at_bounds: tuple
+    ) -> _Search:
         """What is known when the function has been seen at a place."""
         below, above = (excess < 0) | at_bounds[0], (excess >= 0) | at_bounds[1]
         left, right = self.phase == LEFT, self.phase == RIGHT
         halving = self.phase == HALVING
         got_low, got_high = left & below, right & above
+        close = halving & (xp.abs(excess) <= slack)
         failed = xp.isnan(excess) & ~at_bounds[0] & ~at_bounds[1]
         phase = xp.where(got_low | got_high, self.phase + 1, self.phase)
         doubled = xp.where(left | right, 2 * self.step, self.step)
         return _Search(
-            xp.where(got_low | (halving & below), x, self.low),
-            xp.where(got_high | (halving & ~below), x, self.high),
+            xp.where(got_low | (halving & below) | close, x, self.low),
+            xp.where(got_high | (halving & ~below) | close, x, self.high),
             xp.where(got_low, xp.abs(self.step), doubled),
             xp.where(failed, FAILED + 0 * phase, phase),
             self.rounds + 1,
@@ -131,7 +137,7 @@ def count_quantile(
     """
     xp = namespace(levels)
     first, last = bounds
-    size = min(max(AT_ONCE // max(math.prod(levels.shape), 1), 1), ROUND)
+    size = block_of(tuple(levels.shape))
     ramp = constants(np.arange(size).reshape((-1,) + (1,) * levels.ndim), levels)
     bound = 1 + xp.floor(mean + (variance * levels / (1 - levels)) ** 0.5)
     limit = xp.minimum(bound, last + xp.zeros_like(bound))
@@ -145,9 +151,11 @@ def count_quantile(
     def further(state: tuple) -> tuple:
         start, total, found = state
         counts = start + ramp
-        sums = total + xp.cumulative_sum(probability(counts + 0 * levels), axis=0)
+        # what a distribution says beyond its largest count comes too late to be found
+        within = xp.minimum(counts + 0 * levels, last + 0 * levels)
+        sums = total + xp.cumulative_sum(probability(within), axis=0)
         reached = sums >= levels
-        hit = xp.min(xp.where(reached, counts, math.inf), axis=0)
+        hit = xp.min(xp.where(reached, within, math.inf), axis=0)
         found = xp.where(xp.isnan(found) & xp.isfinite(hit), hit, found)
         return start + size, sums[-1, ...], found
 
@@ -156,6 +164,15 @@ def count_quantile(
     start, total, found = repeated(unfinished, further, state)
     short = xp.isnan(found) & (start > limit) & ~xp.isnan(total)
     return xp.where(short, limit, found)
+
+
+def block_of(shape: tuple[int, ...]) -> int:
+    """How many counts are looked at together.
+
+    Args:
+        shape: of the elements that each of them is looked at for.
+    """
+    return min(max(AT_ONCE // max(math.prod(shape), 1), 1), ROUND)
 
 
 def class_quantile(probabilities: Array, levels: Array) -> Array:
@@ -171,3 +188,25 @@ def class_quantile(probabilities: Array, levels: Array) -> Array:
     xp = namespace(probabilities)
     sums = xp.cumulative_sum(probabilities, axis=-1)[..., :-1]
     return xp.sum(xp.astype(sums < levels[..., None], probabilities.dtype), axis=-1)
+
+
+def empirical_quantile(values: Array, levels: np.ndarray) -> Array:
+    """Quantiles of points of equal weight, linear between them; beyond them the outermost ones.
+
+    Args:
+        values: points, [points, ...].
+        levels: numbers between 0 and 1, [levels].
+
+    Returns:
+        Array [levels, ...].
+
+    Source: Hazen's rule, by which the i-th of n is the quantile at (i − ½)/n.
+    """
+    xp, count = namespace(values), values.shape[0]
+    ordered = xp.sort(values, axis=0)
+    places = np.clip(levels * count - 0.5, 0, count - 1)
+    low = np.floor(places).astype(int)
+    high = np.minimum(low + 1, count - 1)
+    share = constants((places - low).reshape((-1,) + (1,) * (values.ndim - 1)), values)
+    lower, upper = (xp.stack([ordered[i, ...] for i in part]) for part in (low, high))
+    return lower + share * (upper - lower)

@@ -11,7 +11,7 @@ from numpyro import distributions as dist
 
 from guides.numpyro.empirical_bayes import EmpiricalBayesNormal
 from moment_calculus import likelihoods
-from moment_calculus.hosts.marginals import Marginal, NormalMarginal
+from moment_calculus.hosts.predictions.marginals import Marginal, VectorMarginal
 from moment_calculus.likelihoods.expectations import check_certain
 from moment_calculus.likelihoods.families import FAMILIES, Family
 from numpyro_moments.likelihoods import univariate
@@ -80,12 +80,29 @@ for _family in FAMILIES:
 
 def _components(name: str, fn: Any) -> Marginal:
     """Every component of a multivariate Normal is predicted as a Normal."""
-    return NormalMarginal(name, type(fn).__name__)
+
+    def covariances() -> tuple[jax.Array, jax.Array]:
+        noise = _root(fn)
+        return _multivariate_normal_predictive(fn)[-1].covariance_matrix, noise @ noise.mT
+
+    return VectorMarginal(name, type(fn).__name__, covariances)
 
 
-@predictive_moments(dist.MultivariateNormal, marginal=_components)
+def _root(fn: Any) -> jax.Array:
+    """Cholesky factor of the covariance of a multivariate Normal, which is certain."""
+    if not isinstance(fn, dist.LowRankMultivariateNormal):
+        return fn.scale_tril
+    check_certain(cov_factor=fn.cov_factor, cov_diag=fn.cov_diag)
+    return jnp.linalg.cholesky(fn.covariance_matrix)
+
+
+@predictive_moments(dist.MultivariateNormal, dist.LowRankMultivariateNormal, marginal=_components)
 def _multivariate_normal_predictive(fn: Any) -> tuple:
-    return _predicted_vector(fn.loc, fn.scale_tril)
+    root = _root(fn)
+    mean, epistemic, aleatoric, covariance = likelihoods.multivariate_normal_predictive(
+        fn.loc, root
+    )
+    return mean, epistemic, aleatoric, dist.MultivariateNormal(mean, covariance)
 
 
 @expected_log_prob(dist.LowRankMultivariateNormal)
@@ -96,22 +113,6 @@ def _low_rank_normal(fn: Any, value: Any) -> jax.Array:
 @TEMPERED.register(dist.LowRankMultivariateNormal)
 def _tempered_low_rank_normal(fn: Any, value: Any, power: Any) -> jax.Array:
     return likelihoods.tempered_multivariate_normal(power, value, fn.loc, _root(fn))
-
-
-@predictive_moments(dist.LowRankMultivariateNormal, marginal=_components)
-def _low_rank_normal_predictive(fn: Any) -> tuple:
-    return _predicted_vector(fn.loc, _root(fn))
-
-
-def _root(fn: Any) -> jax.Array:
-    """Cholesky factor of the covariance of a low-rank multivariate Normal, which is certain."""
-    check_certain(cov_factor=fn.cov_factor, cov_diag=fn.cov_diag)
-    return jnp.linalg.cholesky(fn.covariance_matrix)
-
-
-def _predicted_vector(loc: Any, root: jax.Array) -> tuple:
-    mean, epistemic, aleatoric, covariance = likelihoods.multivariate_normal_predictive(loc, root)
-    return mean, epistemic, aleatoric, dist.MultivariateNormal(mean, covariance)
 
 
 @expected_log_prob(EmpiricalBayesNormal)

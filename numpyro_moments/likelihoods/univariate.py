@@ -14,8 +14,9 @@ from numpyro.distributions import constraints
 
 from moment_calculus import likelihoods
 from moment_calculus.hosts.docstrings import QUADRATURE_ERRORS, documented
-from moment_calculus.hosts.marginals import ContinuousMarginal, CountMarginal, Marginal
-from moment_calculus.hosts.predictive_wording import predictive_remedy
+from moment_calculus.hosts.predictions.discrete import BinaryMarginal, CountMarginal
+from moment_calculus.hosts.predictions.marginals import ContinuousMarginal, Marginal
+from moment_calculus.hosts.predictions.wording import no_entropy_given, predictive_remedy
 from moment_calculus.hosts.univariate import bounds_of, check_confined, check_univariate
 from moment_calculus.refusals.errors import UnsupportedMoments
 from numpyro_moments.likelihoods.derived import restored
@@ -27,12 +28,8 @@ from numpyro_moments.likelihoods.structure import (
     replaced,
 )
 
-_TRIALS = (
-    dist.BernoulliLogits,
-    dist.BernoulliProbs,
-    dist.BinomialLogits,
-    dist.BinomialProbs,
-)
+_BINARY = dist.BernoulliLogits, dist.BernoulliProbs
+_TRIALS = *_BINARY, dist.BinomialLogits, dist.BinomialProbs
 
 
 @documented("NumPyro", errors=QUADRATURE_ERRORS)
@@ -50,13 +47,9 @@ def expected(fn: Any, value: Any) -> jax.Array:
 
     {errors}
     """
-    given, arguments = _given(fn)
-    shape = np.broadcast_shapes(value.shape, *(argument.shape for argument in arguments))
+    _, arguments = _given(fn)
     return likelihoods.expectation(
-        _over_nodes(lambda value, *points: given(*points).log_prob(value), shape),
-        _double(value),
-        *arguments,
-        knots=_knots(fn, value),
+        _density(fn, value), _double(value), *arguments, knots=_knots(fn, value)
     )
 
 
@@ -73,22 +66,18 @@ def predictive(fn: Any) -> tuple[jax.Array, jax.Array, jax.Array, Callable]:
     if not has_moments(fn):
         fn = restored(fn)
         return fn.mean, jnp.zeros_like(fn.mean), fn.variance, fn.log_prob
-    given, arguments = _given(fn)
-    shape = np.broadcast_shapes(*(argument.shape for argument in arguments))
-
-    mean, variance = (
-        _over_nodes(lambda *points, name=name: getattr(given(*points), name), shape)
-        for name in ("mean", "variance")
-    )
+    _, arguments = _given(fn)
     try:
-        moments = likelihoods.moments_of_observation(mean, variance, *arguments)
+        moments = likelihoods.moments_of_observation(
+            _attribute(fn, "mean"), _attribute(fn, "variance"), *arguments
+        )
     except NotImplementedError:
         raise UnsupportedMoments(
             f"NumPyro knows no mean and variance of a {type(fn).__name__}",
             sites=frozenset().union(*(argument.sites for argument in arguments)),
             remedy=predictive_remedy("NumPyro"),
         ) from None
-    return *moments, partial(tempered, fn)
+    return *moments, _log_predictive(fn)
 
 
 @documented("NumPyro", errors=QUADRATURE_ERRORS)
@@ -119,6 +108,39 @@ def tempered(fn: Any, value: Any, power: Any = 1.0) -> jax.Array:
     )
 
 
+def _log_predictive(fn: Any) -> Callable[[jax.Array], jax.Array]:
+    """From observations to their log predictive density."""
+    return partial(tempered, fn) if has_moments(fn) else restored(fn).log_prob
+
+
+def _density(fn: Any, value: jax.Array) -> Callable[..., jax.Array]:
+    """The log density of values, given points of the random parameters."""
+    return _of_values(fn, value, lambda certain, value: certain.log_prob(value))
+
+
+def _of_values(
+    fn: Any, value: jax.Array, asked: Callable[[Any, jax.Array], jax.Array]
+) -> Callable[..., jax.Array]:
+    """What is asked of the distribution for values, at points of its random parameters."""
+    given, arguments = _given(fn)
+    if not arguments:
+        return lambda value: asked(given(), value)
+    shape = np.broadcast_shapes(value.shape, *(argument.shape for argument in arguments))
+    return _over_nodes(lambda value, *points: asked(given(*points), value), shape)
+
+
+def _attribute(fn: Any, name: str) -> Callable[..., jax.Array]:
+    """Mean, variance or the like of the distribution at points of its random parameters."""
+    return _at_points(fn, lambda certain: getattr(certain, name))
+
+
+def _at_points(fn: Any, asked: Callable[[Any], jax.Array]) -> Callable[..., jax.Array]:
+    """What is asked of the distribution, at points of its random parameters."""
+    given, arguments = _given(fn)
+    shapes = [argument.shape for argument in arguments] or [fn.batch_shape]
+    return _over_nodes(lambda *points: asked(given(*points)), np.broadcast_shapes(*shapes))
+
+
 def marginal(name: str, fn: Any) -> Marginal:
     """What is known of the predictive distribution: that of counts, or the host's own integrated.
 
@@ -127,32 +149,57 @@ def marginal(name: str, fn: Any) -> Marginal:
         fn: univariate distribution.
     """
     family, support = type(fn).__name__, placeholder(fn).support
-    bounds = bounds_of(support, is_random)
+    low, high = bounds_of(support, is_random)
+    _, arguments = _given(fn)
+    mean_quantile = partial(likelihoods.quantile_of_mean, _attribute(fn, "mean"), arguments)
     if not support.is_discrete:
-        return ContinuousMarginal(name, family, partial(_cumulative, fn), bounds)
-    success = partial(_success, fn) if isinstance(fn, _TRIALS) else None
-    return CountMarginal(name, family, predictive(fn)[3], bounds, success)
+        return ContinuousMarginal(
+            name,
+            family,
+            partial(_cumulative, fn),
+            _log_predictive(fn),
+            (low, high),
+            expected_entropy=partial(_entropy, name, fn),
+            mean_quantile=mean_quantile,
+        )
+    is_binary = isinstance(fn, _BINARY)
+    return (BinaryMarginal if is_binary else CountMarginal)(
+        name,
+        family,
+        _log_predictive(fn),
+        partial(_surprisal, fn),
+        (low, 1 if is_binary else high),
+        partial(_success, fn) if isinstance(fn, _TRIALS) else None,
+        mean_quantile=mean_quantile,
+    )
+
+
+def _entropy(name: str, fn: Any) -> jax.Array:
+    """E_q of the entropy, by the distribution's own one."""
+    _, arguments = _given(fn)
+    try:
+        return likelihoods.expectation(_at_points(fn, lambda fn: fn.entropy()), *arguments)
+    except NotImplementedError:
+        raise no_entropy_given(name, type(fn).__name__) from None
+
+
+def _surprisal(fn: Any, value: jax.Array) -> jax.Array:
+    """E_q[−p log p] of the probabilities of counts."""
+    _, arguments = _given(fn)
+    return likelihoods.expected_surprisal(_density(fn, value), value, *arguments)
 
 
 def _success(fn: Any) -> jax.Array:
     """E_q of the probability of a success."""
-    given, arguments = _given(fn)
-    shape = np.broadcast_shapes(*(argument.shape for argument in arguments))
-    return likelihoods.expectation(
-        _over_nodes(lambda *points: given(*points).probs, shape), *arguments
-    )
+    _, arguments = _given(fn)
+    return likelihoods.expectation(_attribute(fn, "probs"), *arguments)
 
 
 def _cumulative(fn: Any, value: jax.Array) -> jax.Array:
     """P(y ≤ value), by the distribution's own function."""
-    given, arguments = _given(fn)
-    shape = np.broadcast_shapes(value.shape, *(argument.shape for argument in arguments))
-    return likelihoods.expected_probability(
-        _over_nodes(lambda value, *points: given(*points).cdf(value), shape),
-        value,
-        *arguments,
-        knots=_knots(fn, value),
-    )
+    _, arguments = _given(fn)
+    cumulative = _of_values(fn, value, lambda certain, value: certain.cdf(value))
+    return likelihoods.expected_probability(cumulative, value, *arguments, knots=_knots(fn, value))
 
 
 def drawn(fn: Any, key: jax.Array, count: int, shape: tuple[int, ...]) -> jax.Array:
@@ -188,6 +235,8 @@ def _over_nodes(function: Callable[..., Any], shape: tuple[int, ...]) -> Callabl
     """
 
     def mapped(*arguments: Any) -> jax.Array:
+        if not arguments:
+            return jnp.broadcast_to(function(), shape)
         wide = np.broadcast_shapes(shape, *(jnp.shape(argument) for argument in arguments))
         nodes = wide[: len(wide) - len(shape)]
         flat = [jnp.reshape(jnp.broadcast_to(a, wide), (-1, *shape)) for a in arguments]

@@ -9,8 +9,9 @@ import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
 
-from moment_calculus.hosts.docstrings import PREDICTED_SITES, documented
+from moment_calculus.hosts.docstrings import documented
 from moment_calculus.hosts.moments import Moments, as_moments
+from moment_calculus.hosts.predictions.docstrings import PREDICTED_SITES
 from moment_calculus.hosts.wording import nothing_observed
 from moment_calculus.numerics.rulebook import Propagation, RuleBook
 from moment_calculus.refusals.errors import UnsupportedMoments

@@ -9,10 +9,11 @@ import jax.numpy as jnp
 from numpyro import distributions as dist
 from numpyro.distributions.util import sum_rightmost
 
-from moment_calculus.hosts.docstrings import DRAWN, PREDICTED_SITE, documented
-from moment_calculus.hosts.marginals import Marginal
-from moment_calculus.hosts.predictions import PredictedSite, checked_count
-from moment_calculus.hosts.predictive_wording import no_draws
+from moment_calculus.hosts.docstrings import documented
+from moment_calculus.hosts.predictions.docstrings import DRAWN, PREDICTED_SITE
+from moment_calculus.hosts.predictions.marginals import Marginal, PredictiveMoments
+from moment_calculus.hosts.predictions.site import Axes, PredictedSite, checked_count
+from moment_calculus.hosts.predictions.wording import no_draws
 from moment_calculus.hosts.wrappers import unwrapped
 from numpyro_moments.evaluation.precision import Precision
 from numpyro_moments.likelihoods import marginal, predicted, univariate
@@ -33,22 +34,19 @@ class Prediction(PredictedSite):
     def __init__(self, name: str, fn: Any) -> None:
         shape = fn.batch_shape + fn.event_shape
         base, summed = unwrapped(fn, WRAPPERS)
-        mean, epistemic, aleatoric, law = predicted(name, base)
+        *parts, law = predicted(name, base)
         log_prob = getattr(law, "log_prob", law)
-        classes = mean.shape[-1:] if isinstance(base, _CLASSES) else ()
+        classes = parts[0].shape[-1:] if isinstance(base, _CLASSES) else ()
         elements = shape[: len(shape) - base.event_dim]
-
-        def wide(part: jax.Array) -> jax.Array:
-            return jnp.broadcast_to(part, shape + classes)
 
         def log_density(value: jax.Array) -> jax.Array:
             found = log_prob(jnp.asarray(value))
             found = jnp.broadcast_to(found, jnp.broadcast_shapes(found.shape, elements))
             return sum_rightmost(found, summed)
 
-        known = marginal(name, base)
-        moments = wide(mean), wide(epistemic), wide(aleatoric)
-        super().__init__(name, fn, *moments, log_density, known, Precision.of(mean))
+        moments = PredictiveMoments(*(jnp.broadcast_to(part, shape + classes) for part in parts))
+        known, axes = marginal(name, base), Axes(elements, base.event_dim, summed)
+        super().__init__(name, fn, moments, log_density, known, axes, Precision.of(parts[0]))
         self._base, self._law, self._elements = base, law, elements
 
     @documented("NumPyro", drawn=DRAWN)

@@ -12,7 +12,7 @@ from numpyro.infer.elbo import ELBO
 from numpyro.optim import Adam
 
 from moment_calculus.hosts.docstrings import documented
-from moment_calculus.hosts.predictions import checked_count
+from moment_calculus.hosts.predictions.site import checked_count
 from moment_calculus.response.optimum import TOLERANCE
 from moment_calculus.response.response import Response
 from moment_calculus.response.wording import ABOUT, ARGUMENTS, RESULT, check_dictionary

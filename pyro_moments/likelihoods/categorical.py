@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pyro.distributions as dist
 import torch
 
 from moment_calculus import likelihoods
-from moment_calculus.hosts.marginals import ClassMarginal
+from moment_calculus.hosts.predictions.discrete import ClassMarginal
+from moment_calculus.numerics.entropies import class_entropy
 from moment_calculus.operations.elementwise.arithmetic import shape_of
 from moment_calculus.operations.normalised.composites import LogSoftmax, Softmax
 from moment_calculus.operations.normalised.softmax_moments import softmax_moments
@@ -61,11 +63,31 @@ def _tempered_multinomial(fn: Any, value: Any, power: Any) -> torch.Tensor:
 
 
 def _classes(name: str, fn: Any) -> ClassMarginal:
-    return ClassMarginal(name, "Categorical")
+    if not has_moments(fn):
+        return ClassMarginal(
+            name,
+            "Categorical",
+            expected_entropy=lambda: class_entropy(fn.probs),
+            mean_quantile=lambda levels: torch.stack([fn.probs for _ in levels]),
+        )
+    logits = random_logits(fn)
+    return ClassMarginal(
+        name,
+        "Categorical",
+        partial(likelihoods.class_information, logits),
+        mean_quantile=partial(likelihoods.quantile_of_classes, logits),
+    )
 
 
 def _ordered_classes(name: str, fn: Any) -> ClassMarginal:
-    return ClassMarginal(name, "OrderedLogistic", ordered=True)
+    parameters = unwrap(fn.predictor), unwrap(fn.cutpoints)
+    return ClassMarginal(
+        name,
+        "OrderedLogistic",
+        ordered=True,
+        expected_entropy=partial(likelihoods.ordered_entropy, *parameters),
+        mean_quantile=partial(likelihoods.quantile_of_ordered, *parameters),
+    )
 
 
 @predictive_moments(torch.distributions.Categorical, marginal=_classes)

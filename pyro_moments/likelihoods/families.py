@@ -11,7 +11,7 @@ from torch import distributions
 
 from guides.pyro.empirical_bayes import EmpiricalBayesNormal
 from moment_calculus import likelihoods
-from moment_calculus.hosts.marginals import Marginal, NormalMarginal
+from moment_calculus.hosts.predictions.marginals import Marginal, VectorMarginal
 from moment_calculus.likelihoods.families import FAMILIES, Family
 from pyro_moments.evaluation.tensor import MomentTensor, unwrap
 from pyro_moments.likelihoods import univariate
@@ -90,7 +90,12 @@ for _family in FAMILIES:
 
 def _components(name: str, fn: Any) -> Marginal:
     """Every component of a multivariate Normal is predicted as a Normal."""
-    return NormalMarginal(name, type(fn).__name__)
+
+    def covariances() -> tuple[torch.Tensor, torch.Tensor]:
+        noise = fn._unbroadcasted_scale_tril @ fn._unbroadcasted_scale_tril.mT
+        return _multivariate_normal_predictive(fn)[-1].covariance_matrix, noise
+
+    return VectorMarginal(name, type(fn).__name__, covariances)
 
 
 @predictive_moments(distributions.MultivariateNormal, marginal=_components)

@@ -12,7 +12,9 @@ from torch.distributions import constraints
 
 from moment_calculus import likelihoods
 from moment_calculus.hosts.docstrings import QUADRATURE_ERRORS, documented
-from moment_calculus.hosts.marginals import ContinuousMarginal, CountMarginal, Marginal
+from moment_calculus.hosts.predictions.discrete import BinaryMarginal, CountMarginal
+from moment_calculus.hosts.predictions.marginals import ContinuousMarginal, Marginal
+from moment_calculus.hosts.predictions.wording import no_entropy_given
 from moment_calculus.hosts.univariate import bounds_of, check_confined, check_univariate
 from pyro_moments.evaluation.tensor import MomentTensor, unwrap
 from pyro_moments.likelihoods.structure import (
@@ -22,7 +24,7 @@ from pyro_moments.likelihoods.structure import (
     replaced,
 )
 
-_TRIALS = (torch.distributions.Bernoulli, torch.distributions.Binomial)
+_BINARY = torch.distributions.Bernoulli
 
 
 @documented("Pyro", errors=QUADRATURE_ERRORS)
@@ -53,9 +55,9 @@ def predictive(fn: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, Calla
         return fn.mean, torch.zeros_like(fn.mean), fn.variance, fn.log_prob
     given, arguments = _given(fn)
     moments = likelihoods.moments_of_observation(
-        lambda *points: given(*points).mean, lambda *points: given(*points).variance, *arguments
+        _mean(given), lambda *points: given(*points).variance, *arguments
     )
-    return *moments, partial(tempered, fn)
+    return *moments, _log_predictive(fn)
 
 
 @documented("Pyro", errors=QUADRATURE_ERRORS)
@@ -81,6 +83,11 @@ def tempered(fn: Any, value: Any, power: Any = 1.0) -> torch.Tensor:
     )
 
 
+def _log_predictive(fn: Any) -> Callable[[torch.Tensor], torch.Tensor]:
+    """From observations to their log predictive density."""
+    return partial(tempered, fn) if has_moments(fn) else fn.log_prob
+
+
 def marginal(name: str, fn: Any) -> Marginal:
     """What is known of the predictive distribution: that of counts, or the host's own integrated.
 
@@ -89,11 +96,49 @@ def marginal(name: str, fn: Any) -> Marginal:
         fn: univariate distribution.
     """
     family, support = type(fn).__name__, fn.support
-    bounds = bounds_of(support, lambda end: isinstance(end, MomentTensor))
+    given, arguments = _given(fn)
+    low, high = bounds_of(support, lambda end: isinstance(end, MomentTensor))
+    mean_quantile = partial(likelihoods.quantile_of_mean, _mean(given), arguments)
     if not support.is_discrete:
-        return ContinuousMarginal(name, family, partial(_cumulative, fn), bounds)
-    success = partial(_success, fn) if isinstance(fn, _TRIALS) else None
-    return CountMarginal(name, family, predictive(fn)[3], bounds, success)
+        return ContinuousMarginal(
+            name,
+            family,
+            partial(_cumulative, fn),
+            _log_predictive(fn),
+            (low, high),
+            expected_entropy=partial(_entropy, name, fn),
+            mean_quantile=mean_quantile,
+        )
+    is_binary = isinstance(fn, _BINARY)
+    trials = is_binary or isinstance(fn, torch.distributions.Binomial)
+    return (BinaryMarginal if is_binary else CountMarginal)(
+        name,
+        family,
+        _log_predictive(fn),
+        partial(_surprisal, fn),
+        (low, 1 if is_binary else high),
+        partial(_success, fn) if trials else None,
+        mean_quantile=mean_quantile,
+    )
+
+
+def _mean(given: Callable[..., Any]) -> Callable[..., torch.Tensor]:
+    return lambda *points: given(*points).mean
+
+
+def _entropy(name: str, fn: Any) -> torch.Tensor:
+    """E_q of the entropy, by the distribution's own one."""
+    given, arguments = _given(fn)
+    try:
+        return likelihoods.expectation(lambda *points: given(*points).entropy(), *arguments)
+    except NotImplementedError:
+        raise no_entropy_given(name, type(fn).__name__) from None
+
+
+def _surprisal(fn: Any, value: torch.Tensor) -> torch.Tensor:
+    """E_q[−p log p] of the probabilities of counts."""
+    given, arguments = _given(fn)
+    return likelihoods.expected_surprisal(_density(given), value, *arguments)
 
 
 def _success(fn: Any) -> torch.Tensor:

@@ -12,8 +12,9 @@ from pyro import poutine
 from pyro.poutine.messenger import Messenger
 from pyro.poutine.util import prune_subsample_sites, site_is_subsample
 
-from moment_calculus.hosts.docstrings import PREDICTED_SITES, documented
+from moment_calculus.hosts.docstrings import documented
 from moment_calculus.hosts.moments import Moments, as_moments
+from moment_calculus.hosts.predictions.docstrings import PREDICTED_SITES
 from moment_calculus.hosts.wording import nothing_observed
 from moment_calculus.hosts.wrappers import unwrapped
 from moment_calculus.numerics.rulebook import Propagation, RuleBook

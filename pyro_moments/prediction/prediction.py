@@ -10,21 +10,23 @@ import torch
 from pyro.distributions.torch_distribution import ExpandedDistribution, MaskedDistribution
 from pyro.distributions.util import sum_rightmost
 
-from moment_calculus.hosts.docstrings import DRAWN, PREDICTED_SITE, documented
-from moment_calculus.hosts.marginals import Marginal
-from moment_calculus.hosts.predictions import PredictedSite, checked_count
-from moment_calculus.hosts.predictive_wording import no_draws
+from moment_calculus.hosts.docstrings import documented
+from moment_calculus.hosts.predictions.docstrings import DRAWN, PREDICTED_SITE
+from moment_calculus.hosts.predictions.marginals import Marginal, PredictiveMoments
+from moment_calculus.hosts.predictions.site import Axes, PredictedSite, checked_count
+from moment_calculus.hosts.predictions.wording import no_draws
 from moment_calculus.hosts.wrappers import unwrapped
 from pyro_moments.evaluation.precision import full_precision
 from pyro_moments.likelihoods import marginal, predicted, univariate
 from pyro_moments.likelihoods.structure import has_moments
 
+CLASSES = torch.distributions.Categorical
 WRAPPERS = (torch.distributions.Independent, ExpandedDistribution, MaskedDistribution)
 
 
 @contextmanager
-def _plainly() -> Iterator[None]:
-    """What is computed lazily would otherwise record gradients."""
+def plainly() -> Iterator[None]:
+    """A context without gradients, which what is computed lazily would otherwise record."""
     with torch.no_grad(), full_precision():
         yield
 
@@ -37,15 +39,20 @@ class Prediction(PredictedSite):
     """
 
     def __init__(self, name: str, fn: Any) -> None:
+        shape = fn.batch_shape + fn.event_shape
         base, summed = unwrapped(fn, WRAPPERS)
-        mean, epistemic, aleatoric, law = predicted(name, base)
+        *parts, law = predicted(name, base)
         log_prob = getattr(law, "log_prob", law)
+        classes = parts[0].shape[-1:] if isinstance(base, CLASSES) else ()
+        event = len(base.event_shape)
+        elements = shape[: len(shape) - event]
 
         def log_density(value: torch.Tensor) -> torch.Tensor:
             return sum_rightmost(log_prob(value), summed)
 
-        known = marginal(name, base)
-        super().__init__(name, fn, mean, epistemic, aleatoric, log_density, known, _plainly)
+        moments = PredictiveMoments(*(part.expand(shape + classes) for part in parts))
+        known, axes = marginal(name, base), Axes(tuple(elements), event, summed)
+        super().__init__(name, fn, moments, log_density, known, axes, plainly)
         self._base, self._law = base, law
 
     @documented("Pyro", drawn=DRAWN)
@@ -65,7 +72,7 @@ class Prediction(PredictedSite):
             UnsupportedMoments: if the predictive moments are of a rule of your own that returns a
                 log density, not a distribution.
         """
-        with _plainly():
+        with plainly():
             return self._drawn(checked_count(n))
 
     def _drawn(self, count: int) -> torch.Tensor:

@@ -12,7 +12,7 @@ from pyro import poutine
 from pyro.poutine.messenger import Messenger
 
 from moment_calculus.hosts.docstrings import documented
-from moment_calculus.hosts.predictions import checked_count
+from moment_calculus.hosts.predictions.site import checked_count
 from moment_calculus.optimisation.batches import Arguments
 from moment_calculus.response.optimum import TOLERANCE
 from moment_calculus.response.response import Response

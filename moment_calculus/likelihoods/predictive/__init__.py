@@ -1,1 +1,1 @@
-"""Observations with their parameters integrated out: distribution functions, means of powers."""
+"""Observations with their parameters integrated out: powers, distributions, entropies."""

@@ -1,4 +1,4 @@
-"""Predictive distribution functions of the Normal, the Student and the Cauchy likelihood."""
+"""Predictive distributions of the Normal, the Student and the Cauchy likelihood."""
 
 from __future__ import annotations
 
@@ -8,8 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from moment_calculus.hosts.marginals import ContinuousMarginal, Marginal, NormalMarginal
+from moment_calculus.hosts.predictions.marginals import ContinuousMarginal, Marginal, NormalMarginal
 from moment_calculus.likelihoods.expectations import check_certain, expected_probability
+from moment_calculus.likelihoods.location_scale import student_t_log_predictive
+from moment_calculus.likelihoods.normal import normal_log_predictive
+from moment_calculus.likelihoods.predictive.entropies import normal_entropy, student_t_entropy
+from moment_calculus.likelihoods.predictive.intervals import quantile_of_mean
 from moment_calculus.likelihoods.residual import scaled_expectation
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.special import constants, double, namespace, ndtr
@@ -97,10 +101,16 @@ def normal_marginal(name: str, loc: Any, scale: Any) -> Marginal:
         loc: location, array or value.
         scale: array, number or value.
     """
-    if isinstance(loc, Deferred) or is_value(scale):
-        cumulative = partial(normal_cumulative, loc=loc, scale=scale)
-        return ContinuousMarginal(name, "Normal", cumulative)
-    return NormalMarginal(name, "Normal")
+    if not isinstance(loc, Deferred) and not is_value(scale):
+        return NormalMarginal(name, "Normal")
+    return ContinuousMarginal(
+        name,
+        "Normal",
+        partial(normal_cumulative, loc=loc, scale=scale),
+        partial(normal_log_predictive, loc=loc, scale=scale),
+        expected_entropy=lambda: normal_entropy(scale),
+        mean_quantile=partial(quantile_of_mean, _itself, [loc]),
+    )
 
 
 def student_t_marginal(name: str, df: Any, loc: Any, scale: Any) -> Marginal:
@@ -112,8 +122,22 @@ def student_t_marginal(name: str, df: Any, loc: Any, scale: Any) -> Marginal:
         loc: location, array or value.
         scale: array, number or value.
     """
-    cumulative = partial(student_t_cumulative, df=df, loc=loc, scale=scale)
-    return ContinuousMarginal(name, "StudentT", cumulative)
+    return _student_marginal(name, "StudentT", df, loc, scale)
+
+
+def _student_marginal(name: str, family: str, df: Any, loc: Any, scale: Any) -> Marginal:
+    return ContinuousMarginal(
+        name,
+        family,
+        partial(student_t_cumulative, df=df, loc=loc, scale=scale),
+        partial(student_t_log_predictive, df=df, loc=loc, scale=scale),
+        expected_entropy=lambda: student_t_entropy(df, scale),
+        mean_quantile=partial(quantile_of_mean, _itself, [loc]),
+    )
+
+
+def _itself(loc: Array) -> Array:
+    return loc
 
 
 def cauchy_marginal(name: str, loc: Any, scale: Any) -> Marginal:
@@ -124,5 +148,4 @@ def cauchy_marginal(name: str, loc: Any, scale: Any) -> Marginal:
         loc: location, array or value.
         scale: array, number or value.
     """
-    cumulative = partial(student_t_cumulative, df=1.0, loc=loc, scale=scale)
-    return ContinuousMarginal(name, "Cauchy", cumulative)
+    return _student_marginal(name, "Cauchy", 1.0, loc, scale)

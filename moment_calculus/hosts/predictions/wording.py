@@ -55,6 +55,77 @@ def no_quantiles(name: str, family: str, *, classes: bool = False) -> Unsupporte
     )
 
 
+def no_entropy(name: str, family: str) -> UnsupportedMoments:
+    """A prediction whose predictive density is not known, or not where it is.
+
+    Args:
+        name: the site.
+        family: name of its distribution.
+    """
+    return UnsupportedMoments(
+        f"site '{name}': no predictive entropy of a {family}: its predictive distribution function "
+        "is not known",
+        remedy="take the mean of −log_prob over draws: use sample",
+    )
+
+
+def no_entropy_given(name: str, family: str) -> UnsupportedMoments:
+    """A distribution of whose own entropy nothing is known.
+
+    Args:
+        name: the site.
+        family: name of its distribution.
+    """
+    return UnsupportedMoments(
+        f"site '{name}': no mutual information of a {family}: its entropy given its parameters is "
+        "not known",
+        remedy="use epistemic_variance, or entropy, which counts the noise too",
+    )
+
+
+def no_variation_ratio(name: str, family: str) -> UnsupportedMoments:
+    """A prediction of something else than classes, of which the variation ratio was asked.
+
+    Args:
+        name: the site.
+        family: name of its distribution.
+    """
+    return UnsupportedMoments(
+        f"site '{name}': a {family} has no classes, and so no variation ratio",
+        remedy="it is that of Bernoulli, Categorical and OrderedLogistic sites; use entropy or "
+        "variance",
+    )
+
+
+def no_credible_interval(name: str, family: str) -> UnsupportedMoments:
+    """A prediction of which is not known how the mean of an observation is distributed.
+
+    Args:
+        name: the site.
+        family: name of its distribution.
+    """
+    return UnsupportedMoments(
+        f"site '{name}': no credible interval of the mean of a {family}: how it depends on the "
+        "latent sites is not known",
+        remedy="use epistemic_variance, or the interval of the observation",
+    )
+
+
+def not_of_particles(name: str, family: str, shape: tuple[int, ...]) -> ValueError:
+    """A distribution without a leading axis of particles, or with random parameters.
+
+    Args:
+        name: the site.
+        family: name of its distribution.
+        shape: its batch shape.
+    """
+    return ValueError(
+        f"site '{name}': a SampledPrediction is of certain parameters with the particles on the "
+        f"leading axis of the batch shape; this {family} has the batch shape {tuple(shape)}, or "
+        "random parameters; use Prediction for these"
+    )
+
+
 def no_draws(name: str, family: str, *, host: str) -> UnsupportedMoments:
     """A prediction by a rule of the user's own, which says nothing of draws.
 

@@ -1,0 +1,283 @@
+"""What is predicted of one site of a model: moments, a log density, quantiles, entropies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from moment_calculus.hosts.predictions.marginals import Marginal, PredictiveMoments
+from moment_calculus.hosts.predictions.mixtures import Particles, mixed, mixture_moments
+from moment_calculus.numerics.arrays import Array
+from moment_calculus.numerics.special import constants, double, in_precision_of, namespace
+
+
+class Axes(NamedTuple):
+    """The axes of a site.
+
+    Args:
+        elements: shape of what is observed, without the event axes of the distribution itself: of
+            its elements, which may be vectors.
+        event: how many axes of an element that is a vector follow.
+        summed: how many of the elements' trailing axes belong to one event of independent ones.
+    """
+
+    elements: tuple[int, ...]
+    event: int = 0
+    summed: int = 0
+
+
+class PredictedSite:
+    """Predictive distribution of one site: moments, a log density, quantiles, entropies, draws.
+
+    Args:
+        name: the site.
+        distribution: its distribution, with random parameters.
+        moments: predictive mean and variances.
+        log_density: from observations to their log predictive density.
+        marginal: what else is known of the predictive distribution of an element.
+        axes: of the site.
+        context: makes a context in which everything is computed; by default none.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        distribution: Any,
+        moments: PredictiveMoments,
+        log_density: Callable[[Array], Array],
+        marginal: Marginal,
+        axes: Axes,
+        context: Callable[[], AbstractContextManager] = nullcontext,
+    ) -> None:
+        self.name, self.distribution, self._axes = name, distribution, axes
+        self.mean, self.epistemic_variance, self.aleatoric_variance = moments
+        self._log_density, self._marginal, self._context = log_density, marginal, context
+
+    @property
+    def variance(self) -> Array:
+        """Epistemic plus aleatoric variance, of the mean's shape."""
+        return self.epistemic_variance + self.aleatoric_variance
+
+    @property
+    def probs(self) -> Array:
+        """Predictive probabilities E_q[p]: what the host calls ``probs``, its mean over q.
+
+        Of classes [..., classes], which sum to one; of a Bernoulli the probability of a one, of a
+        Binomial that of a success in one trial, both of the mean's shape. Those of other counts
+        are ``log_prob``'s.
+
+        Raises:
+            UnsupportedMoments: for every other distribution.
+        """
+        with self._context():
+            return self._marginal.probs(self.mean)
+
+    def log_prob(self, value: Array) -> Array:
+        """Log predictive density log E_q[p(value)], of the distribution's batch shape.
+
+        Args:
+            value: observations.
+        """
+        with self._context():
+            return self._log_density(value)
+
+    def quantile(self, q: float | Sequence[float]) -> Array:
+        """Quantiles of the predictive distribution of every element, weights and noise together.
+
+        Closed form where the predictive distribution is Normal: a Normal likelihood with a
+        Gaussian location and certain noise, a component of a multivariate Normal. Otherwise the
+        predictive distribution function is inverted: an integral of the likelihood's own over the
+        weights, a sum of the probabilities of counts or ordered classes. Measured error of the
+        probability below a quantile: 1e-6, and 1e-9 where the weights make the logarithm of a
+        scale vary by less than 1; nothing is matched by moments.
+
+        Args:
+            q: level between 0 and 1, or a sequence of levels.
+
+        Returns:
+            Array of the shape of an observation, for a sequence with the levels on a new leading
+            axis. Counts and indices of classes are the smallest whose cumulative probability
+            reaches the level, as floating-point numbers.
+
+        Raises:
+            ValueError: if a level is not between 0 and 1.
+            UnsupportedMoments: if the distribution function of the likelihood is not known, or its
+                classes have no order; there is ``sample``.
+        """
+        levels = np.asarray(q, np.float64)
+        if levels.ndim > 1 or not ((levels > 0) & (levels < 1)).all():
+            raise ValueError(f"levels of quantiles are between 0 and 1, not {q!r}")
+        with self._context():
+            moments = self._moments()
+            wide = np.reshape(levels, levels.shape + (1,) * len(moments.mean.shape))
+            found = self._marginal.quantile(constants(wide, moments.mean), moments)
+            return in_precision_of(found, self.mean)
+
+    def _moments(self) -> PredictiveMoments:
+        parts = self.mean, self.epistemic_variance, self.aleatoric_variance
+        return PredictiveMoments(*map(double, parts))
+
+    def interval(self, mass: float) -> tuple[Array, Array]:
+        """Central predictive interval: as much of the distribution is below it as is above.
+
+        Args:
+            mass: the probability of an observation inside it, between 0 and 1. The interval of
+                counts has at least this one.
+
+        Returns:
+            Its lower and its upper end, each of the shape of an observation.
+
+        Raises:
+            ValueError: if ``mass`` is not between 0 and 1.
+            UnsupportedMoments: as :meth:`quantile`.
+        """
+        ends = self.quantile(_central(mass))
+        return ends[0], ends[1]
+
+    def credible_interval(self, mass: float) -> tuple[Array, Array]:
+        """Central credible interval of the mean of an observation given the weights, E[y|f].
+
+        It is epistemic: not knowing the weights alone makes it wide, and it shrinks with more data.
+        The noise of an observation, which :meth:`interval` counts too, is not in it. Of classes and
+        Bernoulli it is the interval of each probability.
+
+        Closed form where E[y|f] is a Gaussian, or a monotone function of one (a probability of
+        logits, a rate of its logarithm); otherwise by points of equal weight, which are always the
+        same. Measured error of the probability inside: 1e-3 for other functions of one Gaussian,
+        2e-3 of two, 5e-3 of the probabilities of ten classes; of particles it is their own.
+
+        Args:
+            mass: the probability under the guide that E[y|f] is inside it, between 0 and 1.
+
+        Returns:
+            Its lower and its upper end, each of the mean's shape; NaN where there is no mean.
+
+        Raises:
+            ValueError: if ``mass`` is not between 0 and 1.
+            UnsupportedMoments: if the predictive moments are of a rule of your own.
+        """
+        levels = np.asarray(_central(mass), np.float64)
+        with self._context():
+            ends = self._like_mean(self._marginal.credible(levels, self._moments()))
+        return ends[0], ends[1]
+
+    @property
+    def entropy(self) -> Array:
+        """Entropy of the predictive distribution in nats, H[E_q p], of the batch shape.
+
+        Closed form where the predictive distribution is Normal, and from the predictive
+        probabilities of classes (as precise as ``probs``); of counts a sum, whose work is
+        proportional to the largest count; of other continuous distributions by quadrature of the
+        predictive density between quantiles. Measured error of the latter two: 1e-8 for locations,
+        rates and scales of one Gaussian, 3e-5 where a location is a non-linear function or the
+        density has very heavy tails, 1e-4 in single precision. Where two Gaussians are integrated
+        (a Student's location and scale) an element takes seconds. In one event of independent
+        elements each counts on its own: it is the sum of their entropies.
+
+        Returns:
+            Array; −∞ of a continuous distribution without variance; NaN where there are no moments
+            of counts, or the density does not integrate to one, because it has atoms.
+
+        Raises:
+            UnsupportedMoments: if the distribution function of the likelihood is not known, or the
+                predictive moments are of a rule of your own; there are draws.
+        """
+        with self._context():
+            return self._per_event(self._marginal.entropy(self._moments()))
+
+    @property
+    def mutual_information(self) -> Array:
+        """Mutual information of an observation and the weights, H[E_q p] − E_q H[p] ≥ 0, in nats.
+
+        What of the entropy comes from not knowing the weights, of the batch shape: what observing
+        would tell about them (BALD, an acquisition function of active learning).
+
+        Closed form where the predictive distribution is Normal, a quadrature over the parameters
+        otherwise. Of a Categorical both terms are means over the same 2048 points of the logits,
+        which are always the same, with their joint covariance: measured error 5e-4 for two or three
+        classes, 2e-3 and 1e-2 for ten at logit variances of 1 and 16. Of others as ``entropy``.
+
+        Raises:
+            UnsupportedMoments: as ``entropy``, or if the host does not know the entropy of the
+                continuous distribution given its parameters.
+
+        Source: Houlsby et al. 2011, eq. 2.
+        """
+        with self._context():
+            return self._per_event(self._marginal.mutual_information(self._moments()))
+
+    @property
+    def variation_ratio(self) -> Array:
+        """Predictive probability that an observation is not the likeliest class.
+
+        Of the shape of an observation, for Bernoulli, Categorical and OrderedLogistic sites.
+
+        Raises:
+            UnsupportedMoments: for every other distribution.
+
+        Source: Freeman 1965; Gal 2016, section 3.3.
+        """
+        with self._context():
+            return self._like_mean(self._marginal.variation_ratio(double(self.mean)))
+
+    def _per_event(self, found: Array) -> Array:
+        """One number for each element, summed over those of an event."""
+        xp, (elements, _, summed) = namespace(found), self._axes
+        wide = xp.broadcast_to(found, elements)
+        last = tuple(range(len(elements) - summed, len(elements)))
+        return self._like_mean(xp.sum(wide, axis=last) if last else wide)
+
+    def _like_mean(self, found: Array) -> Array:
+        return namespace(found).astype(found, self.mean.dtype, copy=False)
+
+    def __repr__(self) -> str:
+        """Site and shape."""
+        return f"{type(self).__name__}({self.name!r}, shape={tuple(self.mean.shape)})"
+
+
+class SampledSite(PredictedSite):
+    """What particles predict together: a mixture, with equal weights, of the parts.
+
+    The epistemic variance is that of the parts' means, the aleatoric one the mean of theirs.
+
+    Args:
+        parts: what every particle predicts, particles on the leading axis of its shape.
+    """
+
+    def __init__(self, parts: PredictedSite) -> None:
+        (_, *elements), event, summed = parts._axes
+        axes = Axes(tuple(elements), event, summed)
+        with parts._context():
+            given = parts._moments()
+            moments = PredictiveMoments(*map(parts._like_mean, mixture_moments(given)))
+        particles = Particles(len(elements) + event, given)
+        self.parts = parts
+        log_density = particles.log_mean(parts._log_density)
+        marginal = mixed(parts._marginal, particles)
+        super().__init__(
+            parts.name, parts.distribution, moments, log_density, marginal, axes, parts._context
+        )
+
+
+def _central(mass: float) -> tuple[float, float]:
+    """Levels of the quantiles between which a mass is."""
+    if not 0 < mass < 1:
+        raise ValueError(f"the mass of an interval is between 0 and 1, not {mass!r}")
+    return (1 - mass) / 2, (1 + mass) / 2
+
+
+def checked_count(n: int) -> int:
+    """The number of draws.
+
+    Args:
+        n: what the user passed.
+
+    Raises:
+        ValueError: if it is not a positive number.
+    """
+    if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
+        raise ValueError(f"the number of draws is a positive integer, not {n!r}")
+    return int(n)

@@ -1,0 +1,118 @@
+"""Expected entropies E_q H[p] of observations given random parameters, and mutual information."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from moment_calculus.likelihoods.categorical import drawer
+from moment_calculus.likelihoods.expectations import check_certain, expectation, expected_value
+from moment_calculus.likelihoods.links import log
+from moment_calculus.likelihoods.trials import class_shares
+from moment_calculus.numerics.arrays import Array
+from moment_calculus.numerics.entropies import class_entropy, surprisal, surprisal_of_log
+from moment_calculus.numerics.execution import accumulated
+from moment_calculus.numerics.quadrature import low_discrepancy
+from moment_calculus.numerics.special import constants, digamma, gammaln, log_softmax, namespace
+from moment_calculus.values.gaussian import Gaussian
+
+POINTS, AT_ONCE = 2048, 2**20  # of the logits, and numbers that are computed together
+
+
+def normal_entropy(scale: Any) -> Array:
+    """E[H] of a Normal likelihood, ½ log(2πe) + E[log s].
+
+    Args:
+        scale: standard deviation, array, number or a positive function of a Gaussian.
+    """
+    return 0.5 * math.log(2 * math.pi * math.e) + expected_value(log(scale))
+
+
+def student_t_entropy(df: Any, scale: Any) -> Array:
+    """E[H] of a Student likelihood.
+
+    Args:
+        df: degrees of freedom, array or number, certain.
+        scale: array, number or a positive function of a Gaussian.
+
+    Raises:
+        UnsupportedMoments: if the degrees are random.
+
+    Source: (ν + 1)/2 (ψ((ν + 1)/2) − ψ(ν/2)) + log(√ν B(ν/2, ½)) + E[log s].
+    """
+    check_certain(df=df)
+    scales = expected_value(log(scale))
+    like = next((part for part in (df, scales) if hasattr(part, "shape")), None)
+    if like is None:
+        raise TypeError("a Student likelihood without any array")
+    df = constants(df, like) if isinstance(df, int | float) else df
+    half, more = df / 2, (df + 1) / 2
+    shape = more * (digamma(more) - digamma(half)) + 0.5 * namespace(df).log(df)
+    return shape + gammaln(half) + gammaln(0 * df + 0.5) - gammaln(more) + scales
+
+
+def expected_surprisal(log_prob: Callable[..., Array], value: Array, *arguments: Any) -> Array:
+    """E[−p log p] of the probability p of a count: summed over all counts, the expected entropy.
+
+    At the same nodes for all counts: the sum is smooth in the parameters, where each term may be
+    sharper than the nodes are close.
+
+    Args:
+        log_prob: from counts and points of the parameters to log p.
+        value: counts, [counts, ...].
+        arguments: the parameters: values, arrays or numbers.
+
+    Raises:
+        UnsupportedMoments: as :func:`moment_calculus.likelihoods.expectation`.
+    """
+    return expectation(
+        lambda value, *points: surprisal_of_log(log_prob(value, *points)), value, *arguments
+    )
+
+
+def ordered_entropy(predictor: Any, cutpoints: Array) -> Array:
+    """E[H] of an ordered logistic likelihood, by quadrature over its predictor.
+
+    Args:
+        predictor: value or array f, [...].
+        cutpoints: certain, ascending, [..., classes − 1].
+
+    Raises:
+        UnsupportedMoments: if the cut points are random.
+    """
+    shares = class_shares(cutpoints)
+    knots = tuple(cutpoints[..., i] for i in range(cutpoints.shape[-1]))
+    return expectation(
+        lambda f: sum(surprisal(share(f)) for share in shares), predictor, knots=knots
+    )
+
+
+def class_information(logits: Gaussian) -> Array:
+    """Mutual information of a class and its logits, by points of equal weight of these.
+
+    Both terms are means over the same points, so that the result is never negative but for
+    rounding. For the measured error see ``Prediction.mutual_information``.
+
+    Args:
+        logits: Gaussian [..., classes].
+
+    Returns:
+        Array [...], in nats.
+
+    Source: quasi-Monte Carlo, see :func:`moment_calculus.numerics.quadrature.low_discrepancy`.
+    """
+    xp, at = namespace(logits.mean), drawer(logits)
+    classes, count = logits.mean.shape[-1], max(math.prod(logits.mean.shape), 1)
+    size = min(POINTS, 2 ** max(math.floor(math.log2(max(AT_ONCE // count, 1))), 0))
+    axes = (1,) * (len(logits.mean.shape) - 1)
+    noise = low_discrepancy(POINTS, classes).reshape((-1, size, *axes, classes))
+
+    def further(total: Array, item: tuple[Array]) -> Array:
+        log_p = log_softmax(at(item[0]))
+        entropy = xp.sum(surprisal_of_log(log_p), axis=-1, keepdims=True)
+        return total + xp.sum(xp.concat([xp.exp(log_p), entropy], axis=-1), axis=0)
+
+    start = xp.concat([0 * logits.mean, 0 * logits.mean[..., :1]], axis=-1)
+    means = accumulated(further, (constants(noise, logits.mean),), start) / POINTS
+    return class_entropy(means[..., :-1]) - means[..., -1]

@@ -1,0 +1,162 @@
+"""Entropies of distributions by what is known of them: probabilities, or a density on panels."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from moment_calculus.numerics.arrays import Array
+from moment_calculus.numerics.execution import accumulated, repeated
+from moment_calculus.numerics.quadrature import POINTS, legendre
+from moment_calculus.numerics.quantiles import COUNTED, block_of
+from moment_calculus.numerics.special import constants, namespace
+
+VALUES = 2**9  # of a density that are looked at together
+MISSED = 1e-4  # of the mass of a density: then it is not what the panels have seen
+SHORT, NEGLIGIBLE = (
+    1e-4,
+    1e-9,
+)  # mass that may be left where a sum ends, and −p log p times the count
+
+
+def surprisal(probability: Array) -> Array:
+    """−p log p of probabilities in nats, zero where they are zero.
+
+    Args:
+        probability: any array; what is not positive counts as zero, NaN stays.
+    """
+    xp = namespace(probability)
+    nothing = probability <= 0
+    return xp.where(nothing, 0.0, -probability * xp.log(xp.where(nothing, 1.0, probability)))
+
+
+def surprisal_of_log(log_probability: Array) -> Array:
+    """−p log p from log p, zero where the logarithm is −∞ or does not exist.
+
+    Args:
+        log_probability: any array.
+    """
+    xp = namespace(log_probability)
+    known = log_probability > -math.inf
+    finite = xp.where(known, log_probability, 0.0)
+    return xp.where(known, -xp.exp(finite) * finite, 0.0)
+
+
+def class_entropy(probabilities: Array) -> Array:
+    """Entropy of classes in nats.
+
+    Args:
+        probabilities: [..., classes].
+    """
+    return namespace(probabilities).sum(surprisal(probabilities), axis=-1)
+
+
+def binary_entropy(probability: Array) -> Array:
+    """Entropy of an outcome with a probability, and of its opposite, in nats.
+
+    Args:
+        probability: [...].
+    """
+    return surprisal(probability) + surprisal(1 - probability)
+
+
+def density_entropy(log_density: Callable[[Array], Array], edges: Array) -> Array:
+    """−∫ p log p of densities in nats, by Gauss-Legendre on panels, which are longer in the tails.
+
+    Args:
+        log_density: from values [values, *shape] to the logarithms of their densities.
+        edges: ends of the panels, [edges, *shape], between which all of the mass is; what lies
+            between two of them should be no more than a tenth of it.
+
+    Returns:
+        Array [*shape]; NaN where 1e-4 of the mass or more is missing or too much, because
+        the density is narrower than the panels, or has jumps or atoms.
+    """
+    xp = namespace(edges)
+    edges, centre, width = _stretched(xp.sort(edges, axis=0))
+    shape = tuple(edges.shape[1:])
+    size = max(VALUES // (POINTS * max(math.prod(shape), 1)), 1)
+    size = min(size, edges.shape[0] - 1)
+    empty = -(edges.shape[0] - 1) % size  # panels in the end, so that all groups are of a size
+    edges = xp.concat([edges, *[edges[-1:, ...]] * empty], axis=0)
+    low, high = (xp.reshape(part, (-1, size, *shape)) for part in (edges[:-1, ...], edges[1:, ...]))
+    places, weights = (
+        constants(part.reshape((-1, 1) + (1,) * len(shape)), edges) for part in legendre(POINTS)
+    )
+
+    def further(total: Array, ends: tuple[Array, Array]) -> Array:
+        half = (ends[1] - ends[0]) / 2
+        points = ends[0] + half * (1 + places)
+        flat = xp.reshape(centre + width * xp.sinh(points), (POINTS * size, *shape))
+        log_p = xp.reshape(log_density(flat), points.shape)
+        # panels without width have no mass, whatever the density is
+        log_p = xp.where(half > 0, xp.astype(log_p, half.dtype, copy=False), -math.inf)
+        mass = half * weights * width * xp.cosh(points)
+        parts = (xp.exp(log_p), surprisal_of_log(log_p))
+        return total + xp.stack([xp.sum(mass * part, axis=(0, 1)) for part in parts])
+
+    mass, entropy = accumulated(further, (low, high), xp.stack([0 * edges[0, ...]] * 2))
+    return xp.where(xp.abs(mass - 1) < MISSED, entropy, math.nan)
+
+
+def _stretched(edges: Array) -> tuple[Array, Array, Array]:
+    """t of edges c + w sinh(t), in which tails are exponential, and the centre c and width w."""
+    xp, count = namespace(edges), edges.shape[0]
+    centre = edges[count // 2, ...]
+    width = (edges[count - 1 - count // 4, ...] - edges[count // 4, ...]) / 2
+    width = xp.where(width > 0, width, 1.0)
+    return xp.asinh((edges - centre) / width), centre, width
+
+
+def count_total(
+    terms: Callable[[Array], tuple[Array, Array]],
+    mean: Array,
+    variance: Array,
+    bounds: tuple[Any, Any] = (0, math.inf),
+) -> Array:
+    """Σ t(k) over all counts k, of terms that vanish with their probabilities.
+
+    It ends beyond the mean, where all but 1e-4 of the mass has been seen and −p log p times the
+    count is below 1e-9, or at the bound of Cantelli's inequality for 1e-4. The work is
+    proportional to the largest count.
+
+    Args:
+        terms: from counts [counts, *shape] to their probabilities and terms.
+        mean: of the counts, [*shape].
+        variance: of the counts, likewise.
+        bounds: the smallest count there is, a number, and the largest, number or array.
+
+    Returns:
+        Array [*shape]; NaN where the moments are not finite, or four millions do not suffice.
+    """
+    xp = namespace(mean)
+    first, last = bounds
+    size = block_of(tuple(mean.shape))
+    ramp = constants(np.arange(size).reshape((-1,) + (1,) * mean.ndim), mean)
+    last = last + 0 * mean
+    limit = xp.minimum(1 + xp.floor(mean + (variance / SHORT) ** 0.5), last)
+    wanted = xp.isfinite(mean + variance)
+
+    def unfinished(state: tuple) -> Array:
+        start, _, _, going = state
+        return xp.any(going) & (start - first < COUNTED)
+
+    def further(state: tuple) -> tuple:
+        start, mass, total, going = state
+        counts = start + ramp
+        probability, term = terms(xp.minimum(counts + 0 * mean, last))
+        inside = counts <= last
+        mass = mass + xp.sum(xp.where(inside, probability, 0.0), axis=0)
+        term = xp.where(inside, term, 0.0)
+        rest = surprisal(probability[-1, ...]) * counts[-1, ...]
+        ends = (counts[-1, ...] > mean) & (1 - mass < SHORT) & (rest < NEGLIGIBLE)
+        ends = ends | (counts[-1, ...] >= limit) | xp.isnan(mass)
+        return start + size, mass, total + xp.sum(term, axis=0), going & ~ends
+
+    zero = 0 * mean
+    state = (constants(float(first), mean), zero, zero, wanted)
+    _, mass, total, going = repeated(unfinished, further, state)
+    return xp.where(wanted & ~going & ~xp.isnan(mass), total, math.nan)

@@ -1,0 +1,174 @@
+"""Entropy, mutual information, variation ratio and credible intervals of predictions."""
+
+from __future__ import annotations
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+
+from moment_calculus.numerics.rulebook import Propagation
+from moment_calculus.values import Gaussian, Opaque, Spread
+from numpyro_moments import (
+    DeterministicELBO,
+    DVIGuide,
+    Prediction,
+    SampledPrediction,
+    UnsupportedMoments,
+    predict,
+)
+from tests.checks import uncertainty
+from tests.checks.marks import slow
+from tests.checks.predictions import LEVELS, check_draws, check_levels
+from tests.numpyro import models
+from tests.numpyro.likelihoods.cases import CASES as ALL
+from tests.numpyro.likelihoods.cases import distribution, latent
+from tests.oracles.numpyro_samples import train
+
+KEY = jax.random.key(0)
+# What takes seconds to compile is slow: the mathematics is that of the other host's tests.
+QUICK = ("Normal", "Bernoulli", "Poisson", "StudentT")
+NAMES = [name if name in QUICK else slow(name) for name in uncertainty.CASES]
+
+pytestmark = pytest.mark.usefixtures("double_precision_in_jax")
+
+
+def made(name, f):
+    return uncertainty.CASES[name].host(dist, jnp, f)
+
+
+def prediction(name):
+    return Prediction("y", distribution(lambda f: made(name, f), latent()))
+
+
+def by_particles(name):
+    return SampledPrediction("y", made(name, jnp.asarray(uncertainty.LOCATIONS)))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_against_quadrature(name):
+    uncertainty.check_uncertainty(name, prediction(name))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_particles_against_sums_and_integrals(name):
+    found = by_particles(name)
+    uncertainty.check_particles(name, found)
+    for value in (1.0, np.ones(3), np.ones((2, 3))):
+        exact = uncertainty.log_density(name, 1.0)
+        density = jnp.broadcast_to(found.log_prob(jnp.asarray(value)), (2, 3))
+        np.testing.assert_allclose(density, np.broadcast_to(exact, (2, 3)), rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["Poisson", slow("StudentT")])
+def test_single_precision(name):
+    with jax.enable_x64(False):
+        f = latent(mean=np.float32(uncertainty.MEAN), variance=np.float32(uncertainty.VARIANCE))
+        found = Prediction("y", distribution(lambda f: made(name, f), f))
+        assert found.entropy.dtype == found.credible_interval(0.5)[0].dtype == jnp.float32
+        uncertainty.check_uncertainty(name, found, rtol=1e-4)
+
+
+def test_classes():
+    covariance = jnp.asarray(np.broadcast_to(uncertainty.ROOT @ uncertainty.ROOT.T, (2, 3, 3)))
+    spread = Spread(jnp.diagonal(covariance, axis1=-2, axis2=-1), covariance)
+    logits = Gaussian(
+        jnp.asarray(uncertainty.LOGITS),
+        spread,
+        Opaque(),
+        axis=-1,
+        propagation=Propagation(covariance="full"),
+    )
+    fn = distribution(lambda f: dist.Categorical(logits=f), logits)
+    uncertainty.check_classes(Prediction("y", fn))
+    uncertainty.check_ordered(Prediction("y", distribution(ALL["OrderedLogistic"][0], latent())))
+
+
+def test_classes_by_particles():
+    probs = uncertainty.class_draws(64)
+    found = SampledPrediction("y", dist.Categorical(logits=jnp.log(probs)))
+    np.testing.assert_allclose(found.probs, probs.mean(0), rtol=1e-6)
+    np.testing.assert_allclose(found.epistemic_variance, probs.var(0), rtol=1e-6)
+    exact = uncertainty.class_information(probs)
+    np.testing.assert_allclose(found.mutual_information, exact, rtol=1e-6)
+    ends = np.quantile(probs, [0.1, 0.9], axis=0, method="hazen")
+    np.testing.assert_allclose(found.credible_interval(0.8), ends, rtol=1e-6)
+    np.testing.assert_allclose(
+        np.exp(found.log_prob(jnp.array([0, 2]))), probs.mean(0)[[0, 1], [0, 2]], rtol=1e-6
+    )
+
+
+def test_draws_of_particles():
+    found = by_particles("Normal")
+    quantiles = np.asarray(found.quantile(LEVELS))
+    law = uncertainty.CASES["Normal"].scipy(uncertainty.LOCATIONS)
+    check_levels(np.stack([law.cdf(value).mean(0) for value in quantiles]))
+    check_draws(np.asarray(found.sample(20_000, KEY)), quantiles)
+    assert found.sample(3, key=KEY).shape == (3, 3)
+
+
+def test_components_of_a_vector():
+    root = jnp.array([[1.0, 0.0, 0.0], [0.5, 0.2, 0.0], [0.1, 0.3, 0.7]])
+    variance = jnp.array([0.3, 0.9, 0.05])
+    fn = distribution(
+        lambda f: dist.MultivariateNormal(f, scale_tril=root),
+        latent(event_dim=1, propagation=Propagation(covariance="full")),
+    )
+    found = Prediction("y", fn)
+    total = root @ root.T + jnp.diag(variance)
+    exact = 0.5 * (3 * math.log(2 * math.pi * math.e) + jnp.linalg.slogdet(total)[1])
+    np.testing.assert_allclose(found.entropy, exact)
+    noise = jnp.linalg.slogdet(root @ root.T)[1]
+    information = 0.5 * (jnp.linalg.slogdet(total)[1] - noise)
+    np.testing.assert_allclose(found.mutual_information, information)
+
+
+def test_events_and_extremes():
+    fn = distribution(lambda f: dist.Normal(f, 0.5), latent()).expand([2, 3]).to_event(1)
+    found, one = Prediction("y", fn), prediction("Normal")
+    np.testing.assert_allclose(found.entropy, np.full(2, one.entropy.sum()))
+    sure = Prediction("y", dist.Bernoulli(jnp.array([0.0, 1.0, 0.5])))
+    np.testing.assert_allclose(sure.entropy, [0.0, 0.0, math.log(2)], atol=1e-12)
+    np.testing.assert_allclose(sure.mutual_information, np.zeros(3), atol=1e-6)
+    np.testing.assert_array_equal(sure.variation_ratio, [0.0, 0.0, 0.5])
+    vectors = dist.MultivariateNormal(jnp.zeros((4, 2)), jnp.eye(2))
+    with pytest.raises(UnsupportedMoments, match="mixture of MultivariateNormals"):
+        _ = SampledPrediction("y", vectors).entropy
+
+
+def test_what_is_not_known_is_refused():
+    vonmises = Prediction("y", distribution(ALL["VonMises"][0], latent()))
+    with pytest.raises(UnsupportedMoments, match="'y': no predictive entropy of a VonMises"):
+        _ = vonmises.entropy
+    logistic = Prediction("y", distribution(ALL["Gumbel"][0], latent()))
+    with pytest.raises(UnsupportedMoments, match="entropy given its parameters is not known"):
+        _ = logistic._marginal.given_parameters(logistic._moments())
+    with pytest.raises(UnsupportedMoments, match="has no classes, and so no variation ratio"):
+        _ = prediction("Normal").variation_ratio
+    random = distribution(lambda f: dist.Normal(f, 1.0), latent())
+    for fn in (dist.Normal(0.0, 1.0), random):
+        with pytest.raises(ValueError, match="'y': a SampledPrediction is of certain parameters"):
+            SampledPrediction("y", fn)
+
+
+def test_a_network_under_jit_in_single_precision():
+    x, y = (jnp.asarray(array, jnp.float32) for array in models.data())
+    with jax.enable_x64(False):
+        guide = DVIGuide()
+        _, params = train(models.heteroscedastic, guide, DeterministicELBO(), x, y, steps=80)
+
+        @jax.jit
+        def predicted(params, x):
+            found = predict(models.heteroscedastic, guide, params, x)["obs"]
+            ends = found.credible_interval(0.9), found.interval(0.9)
+            draws = found.sample(1000, KEY)
+            return found.entropy, found.mutual_information, ends, -found.log_prob(draws)
+
+        entropy, information, (inner, outer), surprise = predicted(params, x)
+    error = surprise.std(0) / math.sqrt(1000)
+    assert (abs(entropy - surprise.mean(0)) < 5 * error).all()
+    assert (information > 0).all()
+    assert ((inner[0] > outer[0]) & (inner[1] < outer[1])).all()
