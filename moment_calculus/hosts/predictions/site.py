@@ -172,8 +172,8 @@ class PredictedSite:
         probabilities of classes (as precise as ``probs``); of counts a sum, whose work is
         proportional to the largest count; of other continuous distributions by quadrature of the
         predictive density between quantiles. Measured error of the latter two: 1e-8 for locations,
-        rates and scales of one Gaussian, 3e-5 where a location is a non-linear function or the
-        density has very heavy tails, 1e-4 in single precision. Where two Gaussians are integrated
+        rates and scales of one Gaussian, 3e-5 where a location is a non-linear function, 3e-3 with
+        tails of a double exponential, 1e-4 in single precision. Where two Gaussians are integrated
         (a Student's location and scale) an element takes seconds. In one event of independent
         elements each counts on its own: it is the sum of their entropies.
 
