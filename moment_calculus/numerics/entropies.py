@@ -12,7 +12,7 @@ from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.execution import accumulated, repeated
 from moment_calculus.numerics.quadrature import POINTS, legendre
 from moment_calculus.numerics.quantiles import COUNTED, block_of
-from moment_calculus.numerics.special import constants, namespace
+from moment_calculus.numerics.special import constants, expit, namespace
 
 VALUES = 2**9  # of a density that are looked at together
 MISSED = 1e-4  # of the mass of a density: then it is not what the panels have seen
@@ -63,20 +63,28 @@ def binary_entropy(probability: Array) -> Array:
     return surprisal(probability) + surprisal(1 - probability)
 
 
-def density_entropy(log_density: Callable[[Array], Array], edges: Array) -> Array:
-    """−∫ p log p of densities in nats, by Gauss-Legendre on panels, which are longer in the tails.
+def density_entropy(
+    log_density: Callable[[Array], Array],
+    edges: Array,
+    bounds: tuple[Any, Any] = (-math.inf, math.inf),
+) -> Array:
+    """−∫ p log p of densities in nats, by Gauss-Legendre on panels.
+
+    In coordinates in which tails are exponential, and densities that are infinite at a bound too:
+    c + w sinh t, b + w exp t from a lower bound b, the logistic function between two bounds.
 
     Args:
         log_density: from values [values, *shape] to the logarithms of their densities.
         edges: ends of the panels, [edges, *shape], between which all of the mass is; what lies
             between two of them should be no more than a tenth of it.
+        bounds: numbers or arrays between which all values are.
 
     Returns:
         Array [*shape]; NaN where 1e-4 of the mass or more is missing or too much, because
         the density is narrower than the panels, or has jumps or atoms.
     """
     xp = namespace(edges)
-    edges, centre, width = _stretched(xp.sort(edges, axis=0))
+    edges, stretched = _coordinates(xp.sort(edges, axis=0), bounds)
     shape = tuple(edges.shape[1:])
     size = max(VALUES // (POINTS * max(math.prod(shape), 1)), 1)
     size = min(size, edges.shape[0] - 1)
@@ -90,11 +98,12 @@ def density_entropy(log_density: Callable[[Array], Array], edges: Array) -> Arra
     def further(total: Array, ends: tuple[Array, Array]) -> Array:
         half = (ends[1] - ends[0]) / 2
         points = ends[0] + half * (1 + places)
-        flat = xp.reshape(centre + width * xp.sinh(points), (POINTS * size, *shape))
+        values, slopes = stretched(points)
+        flat = xp.reshape(values, (POINTS * size, *shape))
         log_p = xp.reshape(log_density(flat), points.shape)
         # panels without width have no mass, whatever the density is
         log_p = xp.where(half > 0, xp.astype(log_p, half.dtype, copy=False), -math.inf)
-        mass = half * weights * width * xp.cosh(points)
+        mass = half * weights * slopes
         parts = (xp.exp(log_p), surprisal_of_log(log_p))
         return total + xp.stack([xp.sum(mass * part, axis=(0, 1)) for part in parts])
 
@@ -102,13 +111,48 @@ def density_entropy(log_density: Callable[[Array], Array], edges: Array) -> Arra
     return xp.where(xp.abs(mass - 1) < MISSED, entropy, math.nan)
 
 
-def _stretched(edges: Array) -> tuple[Array, Array, Array]:
-    """t of edges c + w sinh(t), in which tails are exponential, and the centre c and width w."""
-    xp, count = namespace(edges), edges.shape[0]
-    centre = edges[count // 2, ...]
-    width = (edges[count - 1 - count // 4, ...] - edges[count // 4, ...]) / 2
+Stretched = Callable[[Array], tuple[Array, Array]]
+
+
+def _coordinates(edges: Array, bounds: tuple[Any, Any]) -> tuple[Array, Stretched]:
+    """Coordinates of edges, and from coordinates to values with their slopes."""
+    xp, (low, high) = namespace(edges), bounds
+    is_low, is_high = (not isinstance(end, int | float) or math.isfinite(end) for end in bounds)
+    centre = edges[edges.shape[0] // 2, ...]
+    if is_low and is_high:
+        below, above = _distance(edges, low), _distance(edges, high)
+
+        def logistic(t: Array) -> tuple[Array, Array]:
+            share = expit(t)
+            return low + (high - low) * share, (high - low) * share * expit(-t)
+
+        return xp.log(below) - xp.log(above), logistic
+    if is_low or is_high:
+        start, sign = (low, 1.0) if is_low else (high, -1.0)
+        width = _distance(centre, start)
+        distance = _distance(edges, start)
+
+        def exponential(t: Array) -> tuple[Array, Array]:
+            step = width * xp.exp(t)
+            return start + sign * step, step
+
+        return xp.sort(xp.log(distance / width), axis=0), exponential
+    last = edges.shape[0] - 1
+    width = (edges[last - last // 4, ...] - edges[last // 4, ...]) / 2
     width = xp.where(width > 0, width, 1.0)
-    return xp.asinh((edges - centre) / width), centre, width
+
+    def hyperbolic(t: Array) -> tuple[Array, Array]:
+        return centre + width * xp.sinh(t), width * xp.cosh(t)
+
+    return xp.asinh((edges - centre) / width), hyperbolic
+
+
+def _distance(places: Array, bound: Any) -> Array:
+    """Distance of places from a bound, which they do not reach by rounding."""
+    xp = namespace(places)
+    info, bound = xp.finfo(places.dtype), bound + 0 * places
+    least = 4 * float(info.eps) * xp.abs(bound) + float(info.smallest_normal)
+    return xp.maximum(xp.abs(places - bound), least)
 
 
 def count_total(

@@ -229,7 +229,7 @@ class ContinuousMarginal(Marginal):
             edges = self.edges(moments)
         except UnsupportedMoments:
             raise wording.no_entropy(self.name, self.family) from None
-        return density_entropy(self.log_prob, edges)
+        return density_entropy(self.log_prob, edges, self.bounds)
 
     def edges(self, moments: PredictiveMoments) -> Array:
         """Quantiles between which the density is summed, roughly, [edges, ...].
