@@ -101,6 +101,21 @@ def check_compiled(compiled: bool, propagation: str) -> None:
         raise ValueError(f"compiled=True needs propagation='analytic', not {propagation!r}")
 
 
+def check_particles(propagation: str, num_particles: int) -> None:
+    """Check how predictions are to be made.
+
+    Args:
+        propagation: what the user chose.
+        num_particles: number of draws.
+
+    Raises:
+        ValueError: if it is unknown, or there are no draws.
+    """
+    check_choice("propagation", propagation, PROPAGATIONS)
+    if num_particles < 1:
+        raise ValueError(f"num_particles={num_particles} must be at least 1")
+
+
 def check_draws_of_inputs(propagation: str, num_particles: int) -> None:
     """Check how uncertain inputs are to be propagated.
 

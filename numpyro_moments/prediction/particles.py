@@ -53,3 +53,18 @@ def _moments(draws: jax.Array) -> Moments:
     if len(draws) == 1:
         return Moments(draws[0], variance=jax.numpy.zeros_like(draws[0]))
     return moments_over(draws, full=False)
+
+
+def needed(key: Any, is_mean: bool) -> Any:
+    """The random key that a user gives; any where nothing is drawn.
+
+    Args:
+        key: what was given; None for none.
+        is_mean: whether nothing is drawn.
+
+    Raises:
+        ValueError: if it is missing.
+    """
+    if key is None and not is_mean:
+        raise ValueError("propagation='sampled' needs rng_key=, e.g. jax.random.key(0)")
+    return jax.random.key(0) if key is None else key

@@ -14,10 +14,13 @@ from moment_calculus.hosts.moments import Moments, as_moments
 from moment_calculus.hosts.predictions.docstrings import PREDICTED_SITES
 from moment_calculus.hosts.wording import nothing_observed
 from moment_calculus.numerics.rulebook import Propagation, RuleBook
+from moment_calculus.objectives.options import check_particles
 from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.rulebooks import propagation_of
 from numpyro_moments.evaluation.precision import Precision
+from numpyro_moments.prediction.particles import needed, predicted_by_particles
 from numpyro_moments.prediction.prediction import Prediction
+from numpyro_moments.prediction.sampled import SampledPrediction
 from numpyro_moments.sites.binding import bind
 from numpyro_moments.sites.posteriors import without_wrappers
 from numpyro_moments.sites.traces import UNDRAWN, Traces, moment_traces
@@ -31,9 +34,12 @@ def predict(
     *args: Any,
     covariance: str = "full",
     rules: str | RuleBook = "exact",
+    propagation: str = "analytic",
+    num_particles: int = 100,
+    rng_key: Any = None,
     **kwargs: Any,
-) -> dict[str, Prediction | Moments]:
-    """Predict what the model observes, in closed form and one pass.
+) -> dict[str, Prediction | SampledPrediction | Moments]:
+    """Predict what the model observes, in closed form and one pass, or by draws.
 
     Args:
         model: NumPyro model.
@@ -42,13 +48,22 @@ def predict(
         *args: the model's arguments, with new inputs and, usually, without observations.
         covariance: ``"full"`` or ``"diagonal"``.
         rules: rule book: ``"exact"``, ``"dvi"``, ``"first_order"``, or one of your own.
+        propagation: ``"analytic"``, ``"sampled"`` or ``"mean"``.
+        num_particles: number of draws of the latent sites where they are sampled.
+        rng_key: random key, which sampling needs.
         **kwargs: the model's keyword arguments.
 
     {sites}
     """
-    propagation = propagation_of(covariance, rules)
+    check_particles(propagation, num_particles)
+    how = propagation_of(covariance, rules)
     with Precision.of(params)():
-        sites = _predicted_sites(model, guide, params, args, kwargs, propagation)
+        if propagation != "analytic":
+            bind(guide, model, params)
+            program, is_mean = (model, guide, args, kwargs, params), propagation == "mean"
+            key = needed(rng_key, is_mean)
+            return predicted_by_particles(program, is_mean, num_particles, key, predicted_in)
+        sites = _predicted_sites(model, guide, params, args, kwargs, how)
         return {name: predicted_at(name, site) for name, site in sites.items()}
 
 

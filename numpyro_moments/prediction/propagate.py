@@ -20,6 +20,7 @@ from moment_calculus.numerics.rulebook import RuleBook
 from moment_calculus.objectives.options import check_draws_of_inputs
 from moment_calculus.rulebooks import propagation_of
 from numpyro_moments.evaluation.interpreter import Interpreter
+from numpyro_moments.prediction.particles import needed
 from numpyro_moments.rules.table import is_random
 
 
@@ -100,9 +101,7 @@ def propagate(
 
 
 def _draws(uncertain: Sequence[Moments], count: int, key: Any) -> list[jax.Array]:
-    if key is None:
-        raise ValueError("propagation='sampled' needs rng_key=, e.g. jax.random.key(0)")
-    keys = jax.random.split(key, max(len(uncertain), 1))
+    keys = jax.random.split(needed(key, False), max(len(uncertain), 1))
     return [
         draws_of(part, jax.random.normal(key, (count, *part.mean.shape), part.mean.dtype))
         for part, key in zip(uncertain, keys, strict=False)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from pyro import poutine
 from pyro.poutine.messenger import Messenger
 
 from moment_calculus.hosts.moments import Moments, moments_over
@@ -34,6 +35,8 @@ def predicted_by_particles(
         wanted: from the model's sites and the names of latent ones to those that are predicted.
     """
     count, kinds = 1 if is_mean else count, {}
+    with poutine.block():
+        program[1](*program[2], **program[3])  # what the guide makes at its first call stays
 
     def particle(seed: int) -> dict[str, list[torch.Tensor]]:
         one = Particle(is_mean=is_mean, by_rows=False)

@@ -18,12 +18,15 @@ from moment_calculus.hosts.predictions.docstrings import PREDICTED_SITES
 from moment_calculus.hosts.wording import nothing_observed
 from moment_calculus.hosts.wrappers import unwrapped
 from moment_calculus.numerics.rulebook import Propagation, RuleBook
+from moment_calculus.objectives.options import check_particles
 from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.rulebooks import propagation_of
 from pyro_moments.diagnosis import diagnosed
 from pyro_moments.evaluation.precision import full_precision
 from pyro_moments.evaluation.tensor import unwrap
+from pyro_moments.prediction.particles import predicted_by_particles
 from pyro_moments.prediction.prediction import WRAPPERS, Prediction
+from pyro_moments.prediction.sampled import SampledPrediction
 from pyro_moments.sites.binding import bind
 from pyro_moments.sites.draws import watched
 from pyro_moments.sites.messenger import MomentMessenger
@@ -52,9 +55,11 @@ def predict(
     *args: Any,
     covariance: str = "full",
     rules: str | RuleBook = "exact",
+    propagation: str = "analytic",
+    num_particles: int = 100,
     **kwargs: Any,
-) -> dict[str, Prediction | Moments]:
-    """Predict what the model observes, in closed form and one pass.
+) -> dict[str, Prediction | SampledPrediction | Moments]:
+    """Predict what the model observes, in closed form and one pass, or by draws.
 
     Args:
         model: Pyro model.
@@ -62,12 +67,20 @@ def predict(
         *args: the model's arguments, with new inputs and, usually, without observations.
         covariance: ``"full"`` or ``"diagonal"``.
         rules: rule book: ``"exact"``, ``"dvi"``, ``"first_order"``, or one of your own.
+        propagation: ``"analytic"``, ``"sampled"`` or ``"mean"``.
+        num_particles: number of draws of the latent sites where they are sampled.
         **kwargs: the model's keyword arguments.
 
     {sites}
     """
-    propagation = propagation_of(covariance, rules)
-    sites = _predicted_sites(model, guide, args, kwargs, propagation)
+    check_particles(propagation, num_particles)
+    how = propagation_of(covariance, rules)
+    if propagation != "analytic":
+        bind(guide, model)
+        program, is_mean = (model, guide, args, kwargs), propagation == "mean"
+        observables = _Observables(frozenset())
+        return predicted_by_particles(program, is_mean, num_particles, observables, predicted_in)
+    sites = _predicted_sites(model, guide, args, kwargs, how)
     with full_precision():
         return {name: predicted_at(name, site) for name, site in sites.items()}
 
