@@ -51,13 +51,13 @@ def moment_traces(
     with diagnosed(model, args, kwargs), messenger:
         if interleaved:
             program = partial(guide, *args, **kwargs)  # it runs the model itself
-            watched(messenger.draws, program)
+            watched(messenger.draws, program, propagation, model)
             model_trace, guide_trace = unwrapped.get_traces()
         else:
             guide_trace = poutine.trace(guide).get_trace(*args, **kwargs)
             replayed = poutine.replay(model, trace=guide_trace)
             program = partial(poutine.trace(replayed).get_trace, *args, **kwargs)
-            model_trace = watched(messenger.draws, program)
+            model_trace = watched(messenger.draws, program, propagation, model)
     if sample_sites:
         _check_known(sample_sites, guide_trace)
     return prune_subsample_sites(model_trace), prune_subsample_sites(guide_trace)
