@@ -26,6 +26,7 @@ from numpyro_moments.rules.table import is_random
 from numpyro_moments.sites.draws import Declared, refuse_silent_draws
 from numpyro_moments.sites.latent_vector import drawn_density
 from numpyro_moments.sites.messenger import MomentMessenger, latent_rule, model_site
+from numpyro_moments.sites.noise import noise_rule, with_noise
 from numpyro_moments.sites.posteriors import without_wrappers
 
 UNDRAWN = "_undrawn"  # in the "infer" of sites that have a placeholder for an observation
@@ -105,8 +106,10 @@ def moment_traces(
 
     keys = tuple(jax.random.split(key))
     jaxpr, shapes = jax.make_jaxpr(program, return_shape=True)(*keys)
+    jaxpr = with_noise(jaxpr, keys[0])
     refuse_silent_draws(jaxpr.jaxpr, _certain_outputs(shapes, details["model"], predicting))
-    interpreter = Interpreter({"latent": latent_rule(propagation)}, outputs=_names(shapes))
+    rules = {"latent": latent_rule(propagation), "noise": noise_rule(propagation)}
+    interpreter = Interpreter(rules, outputs=_names(shapes))
     parts = jax.tree.unflatten(jax.tree.structure(shapes), interpreter.run(jaxpr, keys))
     guide_sites, model_sites = (
         {name: {**details[kind][name], **part} for name, part in sites.items()}
