@@ -27,11 +27,18 @@ from numpyro_moments.particles.undrawn import (
     masked_site_p,
     normal_site_p,
 )
+from numpyro_moments.sites.draws import refuse_silent_draws
 from numpyro_moments.sites.latent_vector import LatentVectors, drawn_density
 from numpyro_moments.sites.masked import dropped_weight
 from numpyro_moments.sites.messenger import model_site
 from numpyro_moments.sites.posteriors import without_wrappers
-from numpyro_moments.sites.traces import Traces, host_traces, observed_plates, observing
+from numpyro_moments.sites.traces import (
+    Traces,
+    certain_outputs,
+    host_traces,
+    observed_plates,
+    observing,
+)
 from numpyro_moments.sites.transformed import gaussian_base
 
 
@@ -112,8 +119,7 @@ def drawn_traces(
     def traced(part: Callable) -> dict:
         return handlers.trace(part).get_trace(*args, **kwargs)
 
-    def program(key: Any) -> Any:
-        keys = tuple(jax.random.split(key))
+    def program(*keys: Any) -> Any:
         messengers = partial(_Drawn, drawing=drawing), observing(drawing.predicting)
         traces = host_traces(model, guide, traced, parameters, keys, *messengers)
         details.update(zip(("guide", "model"), traces, strict=True))
@@ -122,13 +128,17 @@ def drawn_traces(
             for trace in traces
         ]
 
-    jaxpr, shapes = jax.make_jaxpr(program, return_shape=True)(key)
+    keys = tuple(jax.random.split(key))
+    jaxpr, shapes = jax.make_jaxpr(program, return_shape=True)(*keys)
+    if drawing.is_mean:
+        outputs = certain_outputs(shapes, details["model"], drawing.predicting)
+        refuse_silent_draws(jaxpr.jaxpr, outputs)
     structure = jax.tree.structure(shapes)
 
     dims = _data_dims(drawing, details["model"])
 
     def consumed(evaluation: Evaluation) -> Any:
-        found = jax.tree.unflatten(structure, evaluation.run(jaxpr, [key]))
+        found = jax.tree.unflatten(structure, evaluation.run(jaxpr, keys))
         sites = (
             {name: _settled({**details[kind][name]}, part, dims) for name, part in parts.items()}
             for kind, parts in zip(("guide", "model"), found, strict=True)

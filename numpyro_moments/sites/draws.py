@@ -72,8 +72,17 @@ def _cut(program: core.Jaxpr) -> core.Jaxpr:
     return program.replace(eqns=[_cut_equation(equation) for equation in program.eqns])
 
 
+def is_marked(equation: Any) -> bool:
+    """Whether an equation marks the key of a site.
+
+    Args:
+        equation: of a jaxpr.
+    """
+    return equation.primitive.name == "name" and equation.params["name"] == _MARK
+
+
 def _cut_equation(equation: Any) -> Any:
-    if equation.primitive.name == "name" and equation.params["name"] == _MARK:
+    if is_marked(equation):
         return equation.replace(invars=[])
     if not any(core.jaxprs_in_params(equation.params)):
         return equation
@@ -96,13 +105,16 @@ def _first_draw(program: core.Jaxpr, key: Any) -> Any:
     for equation in program.eqns:
         if any(not isinstance(v, core.Literal) and v in reached for v in equation.invars):
             reached.update(equation.outvars)
-            if _draws(equation):
+            if draws(equation):
                 return equation
     return program.eqns[-1]
 
 
-def _draws(equation: Any) -> bool:
+def draws(equation: Any) -> bool:
+    """Whether an equation makes random bits, or a program in it does.
+
+    Args:
+        equation: of a jaxpr.
+    """
     inner = core.jaxprs_in_params(equation.params)
-    return "bits" in equation.primitive.name or any(
-        _draws(e) for jaxpr in inner for e in jaxpr.eqns
-    )
+    return "bits" in equation.primitive.name or any(draws(e) for jaxpr in inner for e in jaxpr.eqns)

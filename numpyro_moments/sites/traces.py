@@ -27,6 +27,7 @@ from numpyro_moments.rules.table import is_random
 from numpyro_moments.sites.draws import Declared, refuse_silent_draws
 from numpyro_moments.sites.latent_vector import drawn_density
 from numpyro_moments.sites.messenger import MomentMessenger, latent_rule, model_site
+from numpyro_moments.sites.noise import noise_rule, with_noise
 from numpyro_moments.sites.posteriors import without_wrappers
 
 UNDRAWN = "_undrawn"  # in the "infer" of sites that have a placeholder for an observation
@@ -130,8 +131,10 @@ def moment_traces(
 
     keys = tuple(jax.random.split(key))
     jaxpr, shapes = jax.make_jaxpr(program, return_shape=True)(*keys)
-    refuse_silent_draws(jaxpr.jaxpr, _certain_outputs(shapes, details["model"], predicting))
-    interpreter = Interpreter({"latent": latent_rule(propagation)}, outputs=_names(shapes))
+    jaxpr = with_noise(jaxpr, keys[0])
+    refuse_silent_draws(jaxpr.jaxpr, certain_outputs(shapes, details["model"], predicting))
+    rules = {"latent": latent_rule(propagation), "noise": noise_rule(propagation)}
+    interpreter = Interpreter(rules, outputs=_names(shapes))
     parts = jax.tree.unflatten(jax.tree.structure(shapes), interpreter.run(jaxpr, keys))
     guide_sites, model_sites = (
         {name: {**details[kind][name], **part} for name, part in sites.items()}
@@ -228,11 +231,16 @@ def _names(shapes: Any) -> Sequence[str]:
     return names
 
 
-def _certain_outputs(shapes: Any, model: dict[str, dict], predicting: bool) -> set[int]:
+def certain_outputs(shapes: Any, model: dict[str, dict], predicting: bool) -> set[int]:
     """Places of the outputs that have to be certain, given the sites.
 
     For the ELBO all of the random variables; for predictions what these are made of, not their
     values, which a loop draws and nobody sees, but those of deterministic sites.
+
+    Args:
+        shapes: of the outputs: the parts of the guide's sites and of the model's, by name.
+        model: the sites of the model.
+        predicting: whether outputs are for predictions.
     """
     guide, sites = shapes
     place, found = len(jax.tree.leaves(guide)), set()

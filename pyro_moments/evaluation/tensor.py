@@ -6,7 +6,7 @@ A wrapper subclass has no storage: an operation either finds its moment rule in
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -230,15 +230,24 @@ def _certain(argument: Any) -> Any:
 def _overwrite(target: Any, result: Any) -> MomentTensor:
     """Change a tensor in place; whatever shares its memory is refused from now on."""
     if type(target) is not MomentTensor or target.value.shape != result.shape:
-        raise UnsupportedMoments(
-            "a tensor cannot become random, or change its shape, in place",
-            sites=result.sites,
-            remedy="use the operation that is not in place, e.g. out = out + h",
-        )
+        raise random_in_place(result.sites)
     target.value = result
     target.storage_.version += 1
     target.version_ = target.storage_.version
     return target
+
+
+def random_in_place(sites: Iterable[str]) -> UnsupportedMoments:
+    """A certain tensor that is to become random in place, or one that is to change its shape.
+
+    Args:
+        sites: the latent sites that it would depend on.
+    """
+    return UnsupportedMoments(
+        "a tensor cannot become random, or change its shape, in place",
+        sites=sites,
+        remedy="use the operation that is not in place, e.g. out = out + h, or inplace=False",
+    )
 
 
 def name_of(func: Callable) -> str:

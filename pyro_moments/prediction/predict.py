@@ -152,7 +152,7 @@ def observing_trace(
         with _Observables(latent):
             replayed = poutine.replay(model, trace=guide_trace)
             program = partial(poutine.trace(replayed).get_trace, *args, **kwargs)
-            trace = watched(messenger.draws, program)
+            trace = watched(messenger.draws, program, propagation, model)
     nodes = prune_subsample_sites(trace).nodes.items()
     return {name: site for name, site in nodes if site["type"] == "sample"}, latent
 

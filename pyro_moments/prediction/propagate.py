@@ -68,7 +68,7 @@ def propagate(
         else argument
         for place, argument in enumerate(inputs)
     ]
-    result = watched(Draws(), partial(fn, *values), drawn_by_function)
+    result = watched(Draws(), partial(fn, *values), how, fn, drawn_by_function)
     with full_precision():
         return _results(result)
 

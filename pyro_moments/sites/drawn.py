@@ -13,12 +13,15 @@ from pyro.distributions.util import scale_and_mask
 from pyro.poutine import Trace
 from pyro.poutine.messenger import Messenger
 from pyro.poutine.util import site_is_subsample
+from torch.overrides import TorchFunctionMode
 
 from moment_calculus.hosts.wording import no_posterior_moments, not_reparameterised
+from moment_calculus.numerics.rulebook import Propagation
 from pyro_moments.evaluation.tensor import MomentTensor
 from pyro_moments.particles.particle import Particle
 from pyro_moments.particles.site import MaskedSite, Site
 from pyro_moments.particles.undrawn import Undrawn, drawn
+from pyro_moments.rules.elementwise.dropout import SERVED
 from pyro_moments.sites.draws import Draws, watched
 from pyro_moments.sites.latent_vector import LatentVector, Part, parts_of
 from pyro_moments.sites.masked import dropped_weight
@@ -131,8 +134,22 @@ def drawn_traces(
     return traces
 
 
+class _WithoutDropout(TorchFunctionMode):
+    """Leaves out dropout layers, whose noise has mean one."""
+
+    def __torch_function__(
+        self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func not in SERVED:
+            return func(*args, **kwargs)
+        return args[0] if args else kwargs["input"]
+
+
 def _watched(program: Callable[[], Any]) -> Any:
-    return watched(Draws(), program)
+    """Run a program at means, which must draw nothing."""
+    with _WithoutDropout():
+        return watched(Draws(), program, Propagation(), program)
 
 
 def unwatched(program: Callable[[], Any]) -> Any:

@@ -46,7 +46,11 @@ def moment_traces(
             ``sample_sites`` is not a latent site.
     """
     messenger = MomentMessenger(propagation, sample_sites, guide)
-    traces = run(messenger, model, guide, args, kwargs, partial(watched, messenger.draws))
+
+    def watch(program: Callable[[], Any]) -> Any:
+        return watched(messenger.draws, program, propagation, model)
+
+    traces = run(messenger, model, guide, args, kwargs, watch)
     if sample_sites:
         _check_known(sample_sites, traces[1])
     return traces

@@ -84,7 +84,7 @@ SPELLINGS = [
     layered("float64", lambda h: h.to(torch.float64).double().type_as(x) + h),
     layered("dropout", lambda h: F.dropout(h, 0.5, training=False)),
     layered("batch_norm", lambda h: F.batch_norm(h, x[0], x[1] ** 2, x[1], x[0])),
-    layered("trained_dropout", F.dropout, REFUSED, REFUSED),
+    layered("trained_dropout", lambda h: F.alpha_dropout(h, 0.5, True), REFUSED, REFUSED),
     layered(
         "trained_batch_norm", lambda h: F.batch_norm(h, None, None, training=True), REFUSED, REFUSED
     ),

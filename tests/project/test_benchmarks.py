@@ -61,3 +61,23 @@ def test_elbo_accuracy_of_one_hidden_layer(tmp_path):
     for row in json.loads(out.read_text()):
         tolerance = 3 * row["standard_error"] + 0.005 * abs(row["sampled"])
         assert abs(row["elbo"] - row["sampled"]) < tolerance, row
+
+
+@pytest.mark.parametrize(
+    "options",
+    ["--sizes 64 30 20 10 --masks 4000 --first 20000 --steps 60", slow("--first 100000")],
+)
+def test_dropout_accuracy(tmp_path, options):
+    """Deviations within five per cent; means and covariances exact, given the layer before."""
+    import dropout_accuracy
+
+    out = tmp_path / "accuracy.json"
+    dropout_accuracy.main([*options.split(), "--out", str(out)])
+    rows = json.loads(out.read_text())
+    assert [row["layer"] for row in rows] == [1, 2, 3, 1, 2, 3]
+    for row in rows:
+        assert 0.95 < row["deviation_ratio"] < 1.05, row
+        assert row["exactness"] < 1e-5, row
+        if row["layer"] == 1:
+            assert row["rms_standard_errors"] < 1.3, row
+            assert row["share_beyond_three"] < 0.02, row

@@ -26,6 +26,7 @@ from moment_calculus.operations.elementwise.sums_and_products import sum_of
 from moment_calculus.operations.elementwise.unary import is_value
 from moment_calculus.operations.shapes.reshaping import broadcast
 from moment_calculus.values import Gaussian, Root, Spread, Value
+from moment_calculus.values.entries import entries_of
 from moment_calculus.values.support import whole
 
 _numbers = itertools.count(1)
@@ -45,6 +46,16 @@ def noise_name(what: str = "dropout") -> str:
         what: draws it.
     """
     return f"{what} {next(_numbers)}"
+
+
+def is_data(value: Gaussian) -> bool:
+    """Whether a value is data with noise, put elsewhere and scaled at most.
+
+    Args:
+        value: a value.
+    """
+    entries = entries_of(value)
+    return (value.origin if entries is None else entries.site).step.data
 
 
 def variance_ratio(rate: Any) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from moment_calculus.numerics.arrays import Array, outer, positive_part, transpose
+from moment_calculus.numerics.arrays import Array, diagonal_matrix, outer, positive_part, transpose
 from moment_calculus.numerics.special import namespace
 from moment_calculus.operations.elementwise.alignment import (
     aligned,
@@ -86,6 +86,11 @@ class Product(Step):
         first, second = self.inputs
         mean_x = features_last(first.mean, first.axis)
         mean_y = features_last(second.mean, second.axis)
+        if second.independent and not overlap(first, second):
+            noise = features_last(second.variance, second.axis)
+            square = features_last(first.variance, first.axis) + mean_x * mean_x
+            joint = first.joint_covariance() * outer(mean_y, mean_y)
+            return joint + diagonal_matrix(noise * square)
         cov_x, cov_y = first.joint_covariance(), second.joint_covariance()
         covariance = cov_x * cov_y + cov_x * outer(mean_y, mean_y) + cov_y * outer(mean_x, mean_x)
         if overlap(first, second):

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from moment_calculus.operations.dropout.masked import MaskedWeight
+from moment_calculus.operations.dropout.noise import is_data
 from moment_calculus.operations.elementwise.arithmetic import is_value, multiply
 from moment_calculus.operations.linear.joint_weights import is_joint
 from moment_calculus.operations.linear.maps import linear
@@ -127,7 +128,7 @@ def _is_matrix(value: Gaussian) -> bool:
 
 def _has_independent_components(value: Any) -> bool:
     gaussian: Gaussian = value.gaussian()
-    return gaussian.independent and not gaussian.has_covariance
+    return gaussian.independent and not gaussian.has_covariance and not is_data(gaussian)
 
 
 def _contracted(left: tuple[Any, str], right: tuple[Any, str], shared: str, result: str) -> Any:

@@ -7,6 +7,7 @@ from typing import Any
 from moment_calculus.numerics.matrices import squared_products
 from moment_calculus.numerics.special import namespace
 from moment_calculus.operations.dropout.masked import MaskedWeight
+from moment_calculus.operations.dropout.noise import is_data
 from moment_calculus.operations.elementwise.arithmetic import multiply
 from moment_calculus.operations.linear.joint_weights import is_joint
 from moment_calculus.operations.linear.maps import (
@@ -20,7 +21,6 @@ from moment_calculus.operations.shapes.moves import swap_last
 from moment_calculus.operations.shapes.reshaping import reshape
 from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.values import Gaussian, Spread, Value, share_sites
-from moment_calculus.values.entries import entries_of
 
 
 def matmul(left: Any, right: Any) -> Value:
@@ -90,12 +90,7 @@ def _is_input(operand: Any) -> bool:
     """Whether a value is an input, no weight: data, or its components are dependent, or may be."""
     if not isinstance(operand, Gaussian):
         return False
-    return operand.has_covariance or not operand.independent or _is_data(operand)
-
-
-def _is_data(value: Gaussian) -> bool:
-    entries = entries_of(value)
-    return entries is not None and entries.site.step.data
+    return operand.has_covariance or not operand.independent or is_data(operand)
 
 
 def _times_vector(x: Any, vector: Any) -> Value:

@@ -9,6 +9,7 @@ import jax
 import numpy as np
 
 from moment_calculus.functions.table import activation
+from moment_calculus.operations.dropout.bits import Bits
 from moment_calculus.operations.elementwise import choices, conditions
 from moment_calculus.operations.elementwise.arithmetic import apply, is_value
 from moment_calculus.operations.elementwise.conditions import Condition
@@ -19,14 +20,16 @@ from moment_calculus.values import Value
 from numpyro_moments.rules.table import moment_rule
 
 
-@moment_rule("select_n", takes=(Condition,))
+@moment_rule("select_n", takes=(Condition, Bits))
 def select(which: Any, *cases: Any) -> Any:
     """Serve ``jnp.where`` and ``jax.lax.select_n`` with two cases."""
     cases = tuple(_moments(case) for case in cases)
-    if not isinstance(which, Condition):
+    if not isinstance(which, Condition | Bits):
         return _by_certain(which, cases)
     if len(cases) == 2:
         other, chosen = cases
+        if isinstance(which, Bits):
+            return which.select(chosen, other)
         return conditions.select(which, chosen, other)
     raise UnsupportedMoments(
         f"a random choice among {len(cases)} cases",
@@ -36,7 +39,7 @@ def select(which: Any, *cases: Any) -> Any:
 
 
 def _moments(case: Any) -> Any:
-    if isinstance(case, Condition):
+    if isinstance(case, Condition | Bits):
         case.gaussian()
     return case
 

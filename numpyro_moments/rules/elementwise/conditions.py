@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from moment_calculus.operations.dropout import bits
+from moment_calculus.operations.dropout.bits import Bits, Uniform
 from moment_calculus.operations.elementwise import conditions
 from moment_calculus.operations.elementwise.conditions import Condition
 from moment_calculus.values import Value
@@ -14,11 +16,12 @@ from numpyro_moments.rules.table import moment_rule
 
 def _comparison(kind: str) -> None:
     def rule(x: Any, y: Any) -> Any:
-        return conditions.compare(kind, x, y)
+        drawn = any(isinstance(operand, Uniform | Bits) for operand in (x, y))
+        return bits.compare(kind, x, y) if drawn else conditions.compare(kind, x, y)
 
     rule.__name__ = rule.__qualname__ = kind
     rule.__doc__ = f"Serve the comparison ``{kind}`` of functions of one Gaussian."
-    moment_rule(kind)(rule)
+    moment_rule(kind, takes=(Uniform, Bits))(rule)
 
 
 for _kind in conditions.OPERATORS:
@@ -43,10 +46,10 @@ def exclusive(x: Any, y: Any) -> Any:
     return conditions.exclusive(x, y)
 
 
-@moment_rule("not", takes=(Condition,))
-def negated(x: Condition) -> Any:
-    """Serve ``~`` of a condition."""
-    return conditions.negated(x)
+@moment_rule("not", takes=(Condition, Bits))
+def negated(x: Any) -> Any:
+    """Serve ``~`` of a condition, or of random booleans."""
+    return x.negated() if isinstance(x, Bits) else conditions.negated(x)
 
 
 @moment_rule("is_finite")

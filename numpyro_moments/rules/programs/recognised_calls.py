@@ -63,7 +63,7 @@ def recognised(equation: Any, operands: list[Any]) -> Value | None:
     Returns:
         The value, or None: the call is to be evaluated.
     """
-    rule = FUNCTIONS.get(_function_of_jax(equation))
+    rule = FUNCTIONS.get(function_of_jax(equation))
     if rule is None or rule.__code__.co_argcount != len(operands):
         return None
     values = [resolved(operand) for operand in operands]
@@ -71,8 +71,12 @@ def recognised(equation: Any, operands: list[Any]) -> Value | None:
     return rule(*values) if _fits(equation, values) else None
 
 
-def _function_of_jax(equation: Any) -> str:
-    """The name of the function of JAX that is called, or nothing."""
+def function_of_jax(equation: Any) -> str:
+    """The name of the function of JAX that is called, or nothing.
+
+    Args:
+        equation: of a jaxpr.
+    """
     program = equation.params.get("jaxpr", equation.params.get("call_jaxpr"))
     information = getattr(getattr(program, "jaxpr", program), "debug_info", None)
     name, _, place = str(getattr(information, "func_src_info", "")).partition(" at ")

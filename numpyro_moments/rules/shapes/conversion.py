@@ -6,6 +6,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
+from moment_calculus.operations.dropout.bits import Bits
 from moment_calculus.operations.dropout.masked import MaskedWeight
 from moment_calculus.operations.elementwise.composite import Composite
 from moment_calculus.operations.elementwise.conditions import Condition
@@ -18,7 +19,7 @@ from numpyro_moments.rules.table import moment_rule
 @moment_rule("convert_element_type", takes=(Composite,))
 def convert(x: Any, *, new_dtype: Any, **_: Any) -> Any:
     """Serve ``astype`` of floating-point numbers, and of conditions to floating-point numbers."""
-    if isinstance(x, Condition) and new_dtype == jnp.bool_:
+    if isinstance(x, Condition | Bits) and new_dtype == jnp.bool_:
         return x
     if not jnp.issubdtype(new_dtype, jnp.floating):
         raise UnsupportedMoments(
@@ -28,7 +29,7 @@ def convert(x: Any, *, new_dtype: Any, **_: Any) -> Any:
             "branch of jax.lax.cond that a random value decides, compute both and choose by "
             "jnp.where" + OR_DRAW,
         )
-    value = x.number if isinstance(x, Condition) else x
+    value = x.number if isinstance(x, Condition | Bits) else x
     if _dtype(value) == new_dtype:
         return value
     if isinstance(value, Composite) and not isinstance(value, MaskedWeight):

@@ -2,27 +2,48 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 from moment_calculus.operations import shapes
+from moment_calculus.operations.dropout.bits import Bits
 from moment_calculus.operations.dropout.masked import MaskedWeight
 from moment_calculus.values import Value
 from numpyro_moments.rules.table import moment_rule
 
 
-@moment_rule("reshape")
+def of_bits(rule: Callable[..., Value]) -> Callable[..., Any]:
+    """A rule that moves random booleans as it moves the numbers that they stand for.
+
+    Args:
+        rule: of values.
+    """
+
+    @functools.wraps(rule)
+    def moved(x: Any, **parameters: Any) -> Any:
+        if isinstance(x, Bits):
+            return x.moved(lambda value: rule(value, **parameters))
+        return rule(x, **parameters)
+
+    return moved
+
+
+@moment_rule("reshape", takes=(Bits,))
+@of_bits
 def reshape(x: Value, *, new_sizes: Any, dimensions: Any = None, **_: Any) -> Value:
     """Serve ``jnp.reshape`` and ``jnp.ravel``."""
     return shapes.reshape(x, tuple(new_sizes))
 
 
-@moment_rule("transpose", takes=(MaskedWeight,))
+@moment_rule("transpose", takes=(MaskedWeight, Bits))
 def transpose(x: Value, *, permutation: Any) -> Value:
     """Serve ``jnp.transpose``, ``jnp.moveaxis`` and ``jnp.swapaxes``."""
     return shapes.permute(x, tuple(permutation))
 
 
-@moment_rule("broadcast_in_dim")
+@moment_rule("broadcast_in_dim", takes=(Bits,))
+@of_bits
 def broadcast_in_dim(x: Value, *, shape: Any, broadcast_dimensions: Any, **_: Any) -> Value:
     """Serve ``jnp.broadcast_to`` and ``jnp.expand_dims``."""
     sizes = dict(zip(map(int, broadcast_dimensions), x.shape, strict=True))
@@ -30,7 +51,8 @@ def broadcast_in_dim(x: Value, *, shape: Any, broadcast_dimensions: Any, **_: An
     return shapes.broadcast(shapes.reshape(x, aligned), tuple(shape))
 
 
-@moment_rule("expand_dims")
+@moment_rule("expand_dims", takes=(Bits,))
+@of_bits
 def expand_dims(x: Value, *, dimensions: Any) -> Value:
     """Serve ``jax.lax.expand_dims``."""
     sizes = iter(x.shape)
@@ -38,7 +60,8 @@ def expand_dims(x: Value, *, dimensions: Any) -> Value:
     return shapes.reshape(x, tuple(1 if p in dimensions else next(sizes) for p in places))
 
 
-@moment_rule("squeeze")
+@moment_rule("squeeze", takes=(Bits,))
+@of_bits
 def squeeze(x: Value, *, dimensions: Any) -> Value:
     """Serve ``jnp.squeeze``."""
     kept = tuple(size for axis, size in enumerate(x.shape) if axis not in dimensions)

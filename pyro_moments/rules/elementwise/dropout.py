@@ -1,28 +1,87 @@
-"""Dropout as it is at evaluation."""
+"""Dropout: noise of mean one in training, the identity at evaluation."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from moment_calculus.refusals.errors import UnsupportedMoments
-from moment_calculus.values import Value
+import torch
+
+from moment_calculus.numerics.rulebook import Propagation
+from moment_calculus.operations.dropout.noise import (
+    dropped,
+    dropped_together,
+    noise_name,
+    variance_ratio,
+)
+from moment_calculus.operations.elementwise.arithmetic import scale_shift
+from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments
 from pyro_moments.rules.table import moment_rule, named
 
+# For functions that drop whole channels, of which one may lack the axis of the batch: the rank of
+# their inputs without it.
+_CHANNELS = {"dropout1d": 2, "dropout2d": None, "dropout3d": 4, "feature_dropout": None}
+_ALPHA = ("alpha_dropout", "feature_alpha_dropout")
 
-@moment_rule(
-    *named(
-        "dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout"
-    ),
-    *named("feature_dropout"),
-)
-def dropout(
-    input: Value, p: float = 0.5, training: bool = True, inplace: bool = False, train: Any = None
-) -> Value:
-    """Serve dropout at evaluation, where it is the identity."""
-    if (training if train is None else train) and p > 0:
+SERVED: dict[Callable, Callable[..., Any]] = {}
+"""Of inputs that may be certain, too: called with the propagation and the function's arguments."""
+
+
+def _dropout(name: str) -> None:
+    """Register one function under all its names."""
+
+    def of_any(
+        propagation: Propagation,
+        input: Any,
+        p: float = 0.5,
+        training: bool = name not in _ALPHA,
+        inplace: bool = False,
+        train: Any = None,
+    ) -> Any:
+        if not (training if train is None else train) or p == 0:
+            return input
+        if name in _ALPHA:
+            raise UnsupportedMoments(
+                "alpha dropout draws a random mask, and puts other numbers than zero in the place "
+                "of what it drops",
+                sites=getattr(input, "sites", ()),
+                remedy="use nn.Dropout, or call .eval() on the module" + OR_DRAW,
+            )
+        if not 0 < p <= 1:
+            raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
+        if p == 1:
+            return scale_shift(input, 0.0) if hasattr(input, "sites") else torch.zeros_like(input)
+        if name not in _CHANNELS:
+            axis = -1 if len(input.shape) else None
+            return dropped(input, variance_ratio(p), noise_name(), propagation, axis=axis)
+        return _of_channels(input, p, propagation, _CHANNELS[name])
+
+    def rule(input: Any, *args: Any, **options: Any) -> Any:
+        return of_any(input.gaussian().propagation, input, *args, **options)
+
+    rule.__doc__ = f"Serve ``{name}`` of a random value."
+    functions = named(name)
+    moment_rule(*functions)(rule)
+    moment_rule(*named(f"{name}_"), in_place=True)(rule)
+    SERVED.update(dict.fromkeys(functions, of_any))
+
+
+def _of_channels(input: Any, p: float, propagation: Propagation, single: int | None) -> Any:
+    """One noise for each channel, the second axis; the first without an axis of the batch."""
+    rank = len(input.shape)
+    if rank < 2:
         raise UnsupportedMoments(
-            "dropout draws a random mask",
-            sites=input.sites,
-            remedy="call .eval() on the module, or make the mask a latent site of the model",
+            f"dropout of the channels of a value of shape {tuple(input.shape)}, which has none",
+            sites=getattr(input, "sites", ()),
+            remedy="use nn.Dropout, which drops each element by itself",
         )
-    return input
+    kept = 1 if rank == single else 2
+    shape = (*input.shape[:kept], *[1] * (rank - kept))
+    axis = getattr(input.gaussian(), "axis", None) if hasattr(input, "sites") else kept - 1 - rank
+    return dropped_together(
+        input, variance_ratio(p), noise_name(), propagation, shape=shape, axis=axis
+    )
+
+
+for _name in ("dropout", *_CHANNELS, *_ALPHA):
+    _dropout(_name)

@@ -44,7 +44,7 @@ def with_module(x):
 
 
 SILENT = {
-    "dropout": nn.Dropout(0.3),
+    "bernoulli": lambda x: x * torch.bernoulli(torch.full((3,), 0.5)),
     "rand_like": lambda x: x + torch.rand_like(x),
     "normal_": lambda x: torch.empty(3).normal_() + x,
     "normal": lambda x: x + dist.Normal(0.0, 1.0).sample((3,)),
@@ -76,7 +76,7 @@ def test_silent_draws_are_refused_in_predictions(name, plate):
 
 
 def test_predictions_of_models_that_account_for_their_draws():
-    for change in (nn.Dropout(0.3).eval(), with_parameters, with_module):
+    for change in (nn.Dropout(0.3).eval(), nn.Dropout(0.3), with_parameters, with_module):
         guide = DVIGuide()
         first, second = (predict(regression(change), guide)["obs"].mean for _ in range(2))
         assert torch.equal(first, second)
@@ -94,7 +94,7 @@ def test_silent_draws_are_refused_in_propagation(name):
 
 @pytest.mark.parametrize("guide", GUIDES)
 def test_what_accounts_for_its_draws_is_served(guide):
-    for change in (nn.Dropout(0.3).eval(), with_parameters, with_module):
+    for change in (nn.Dropout(0.3).eval(), nn.Dropout(0.3), with_parameters, with_module):
         model = regression(change)
         posterior, elbo = guide(model), DeterministicELBO()
         assert elbo.loss(model, posterior) == elbo.loss(model, posterior)

@@ -126,7 +126,7 @@ def test_embedding():
     assert abs(loss - expected) < 3 * error + 0.01 * abs(expected), (loss, expected, error)
 
 
-TRAINING = {"dropout": nn.Dropout(), "batch norm": nn.BatchNorm1d(HIDDEN)}
+TRAINING = {"dropout": nn.AlphaDropout(), "batch norm": nn.BatchNorm1d(HIDDEN)}
 
 
 @pytest.mark.parametrize("name", TRAINING)

@@ -1,0 +1,196 @@
+"""Uniform numbers that a model draws from its key, as in dropout: noise that has moments.
+
+``jax.random.uniform``, of which ``bernoulli`` is made, is found in the traced program where it
+draws from the model's own key, and a primitive takes its place. Which draws are the same one is
+told by their keys: these are computed from one number in the place of the model's key.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend import core
+
+from moment_calculus.numerics.rulebook import Propagation
+from moment_calculus.operations.dropout.bits import Uniform
+from moment_calculus.operations.dropout.noise import noise_name
+from numpyro_moments.rules.programs.recognised_calls import function_of_jax
+from numpyro_moments.sites.draws import draws, is_marked
+
+noise_p = core.Primitive("noise")
+noise_p.def_abstract_eval(lambda *, shape, dtype, **_: jax.core.ShapedArray(shape, dtype))
+
+_CALLS = frozenset("jit closed_call core_call remat2 custom_jvp_call custom_vjp_call".split())
+_LARGEST = 2**16  # elements of an array on the way to a key
+
+
+class _UnknownKey(Exception):
+    """A key depends on more than the model's key and constants."""
+
+
+class _Known(NamedTuple):
+    """A value on the way to a key, and whether it comes from the model's key."""
+
+    value: Any
+    drawn: bool
+
+
+class _Scope:
+    """The values of a program, computed where they are asked for.
+
+    Args:
+        program: open jaxpr.
+        inputs: compute its inputs and constants.
+    """
+
+    def __init__(self, program: core.Jaxpr, inputs: Sequence[Callable[[], _Known]]) -> None:
+        variables = (*program.constvars, *program.invars)
+        self.known = dict(zip(variables, inputs, strict=True))
+        for equation in program.eqns:
+            results = functools.cache(functools.partial(self._results, equation))
+            for place, variable in enumerate(equation.outvars):
+                self.known[variable] = functools.partial(_one_of, results, place)
+
+    def value(self, variable: Any) -> _Known:
+        """A value.
+
+        Raises:
+            _UnknownKey: if it depends on more than the model's key and constants.
+        """
+        if isinstance(variable, core.Literal):
+            return _Known(variable.val, False)
+        return self.known[variable]()
+
+    def thunks(self, variables: Sequence[Any]) -> list[Callable[[], _Known]]:
+        """Compute values when they are asked for."""
+        return [functools.partial(self.value, variable) for variable in variables]
+
+    def _results(self, equation: Any) -> list[_Known]:
+        small = all(output.aval.size <= _LARGEST for output in equation.outvars)
+        if is_marked(equation) or equation.effects or not small:
+            raise _UnknownKey
+        if (inner := _program_of(equation)) is not None:
+            scope = _scope(*inner, self.thunks(equation.invars))
+            return list(map(scope.value, inner[0].outvars))
+        if any(core.jaxprs_in_params(equation.params)):
+            raise _UnknownKey
+        operands = list(map(self.value, equation.invars))
+        primitive = equation.primitive
+        parameters = primitive.get_bind_params(equation.params)
+        result = primitive.bind(*(operand.value for operand in operands), **parameters)
+        drawn = any(operand.drawn for operand in operands)
+        results = result if primitive.multiple_results else [result]
+        return [_Known(part, drawn) for part in results]
+
+
+def _one_of(results: Callable[[], list[_Known]], place: int) -> _Known:
+    return results()[place]
+
+
+def _program_of(equation: Any) -> tuple[core.Jaxpr, Sequence[Any]] | None:
+    """The program that a call evaluates once, and its constants; None of anything else."""
+    if equation.primitive.name not in _CALLS:
+        return None
+    program = equation.params.get("jaxpr", equation.params.get("call_jaxpr"))
+    return getattr(program, "jaxpr", program), getattr(program, "consts", ())
+
+
+def _constant(value: Any) -> _Known:
+    if isinstance(value, jax.core.Tracer):
+        raise _UnknownKey
+    return _Known(value, False)
+
+
+def _scope(program: core.Jaxpr, consts: Sequence[Any], inputs: Sequence[Callable]) -> _Scope:
+    return _Scope(program, [*(functools.partial(_constant, c) for c in consts), *inputs])
+
+
+class _Rewriter:
+    """Puts the primitive ``noise`` in the place of uniform numbers, wherever they are."""
+
+    def __init__(self) -> None:
+        self.names: dict[Any, str] = {}
+        self.drawn_with: dict[bytes, Any] = {}  # which noise a key draws
+
+    def program(self, scope: _Scope, program: core.Jaxpr) -> core.Jaxpr:
+        equations = [self._equation(scope, equation) for equation in program.eqns]
+        return program.replace(eqns=equations)
+
+    def _equation(self, scope: _Scope, equation: Any) -> Any:
+        if (inner := _program_of(equation)) is None or not draws(equation):
+            return equation
+        if function_of_jax(equation) == "_uniform" and (name := self._name(scope, equation)):
+            output = equation.outvars[0].aval
+            parameters = {"name": name, "shape": output.shape, "dtype": output.dtype}
+            return equation.replace(primitive=noise_p, invars=[], params=parameters)
+        program, consts = inner
+        own = _scope(program, consts, scope.thunks(equation.invars))
+        changed = self.program(own, program)
+        place = "jaxpr" if "jaxpr" in equation.params else "call_jaxpr"
+        old = equation.params[place]
+        new = old.replace(jaxpr=changed) if isinstance(old, core.ClosedJaxpr) else changed
+        return equation.replace(params={**equation.params, place: new})
+
+    def _name(self, scope: _Scope, equation: Any) -> str:
+        """The name of the noise; empty if it is not known that it is noise of its own."""
+        try:
+            key, low, high = map(scope.value, equation.invars)
+        except _UnknownKey:
+            return ""
+        if not key.drawn or (float(low.value), float(high.value)) != (0.0, 1.0):
+            return ""
+        rows, output = _rows(key.value), equation.outvars[0].aval
+        noise = (*rows, output.shape, output.dtype)
+        others = [row for row in rows if self.drawn_with.setdefault(row, noise) != noise]
+        if others or len(set(rows)) < len(rows):
+            return ""
+        return self.names.setdefault(noise, noise_name())
+
+
+def _rows(keys: Any) -> list[bytes]:
+    """What each of an array of keys, or one key, is made of."""
+    typed = jnp.issubdtype(keys.dtype, jax.dtypes.prng_key)
+    data = np.asarray(jax.random.key_data(keys) if typed else keys)
+    return [row.tobytes() for row in data.reshape(-1, data.shape[-1])]
+
+
+def with_noise(program: core.ClosedJaxpr, key: Any) -> core.ClosedJaxpr:
+    """A program with the primitive ``noise`` for uniform numbers that its first input draws.
+
+    Args:
+        program: its first input is the model's key.
+        key: this key, traced or not.
+    """
+    if not any(map(draws, program.jaxpr.eqns)):
+        return program
+    typed = jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
+    with jax.ensure_compile_time_eval():
+        own = jax.random.key(0, impl=jax.random.key_impl(key)) if typed else jax.random.PRNGKey(0)
+        inputs = [lambda: _Known(own, True), *[_unknown] * (len(program.jaxpr.invars) - 1)]
+        scope = _scope(program.jaxpr, program.consts, inputs)
+        return program.replace(jaxpr=_Rewriter().program(scope, program.jaxpr))
+
+
+def _unknown() -> _Known:
+    raise _UnknownKey
+
+
+def noise_rule(propagation: Propagation) -> Callable:
+    """The moment rule of the primitive ``noise``; noise of one name is one value.
+
+    Args:
+        propagation: how randomness flows from it.
+    """
+    known: dict[str, Uniform] = {}
+
+    def noise(*, name: str, shape: Any, dtype: Any) -> Uniform:
+        if name not in known:
+            known[name] = Uniform(name, jnp.zeros(shape, dtype), propagation)
+        return known[name]
+
+    return noise
