@@ -109,7 +109,8 @@ class Evaluation:
     def _site(self, equation: Any, key: Any, loc: Any, *rest: Any) -> Site:
         name = equation.params["site"]
         if equation.primitive is normal_site_p:
-            return Site(name, key, loc, *rest, self.is_mean)
+            (scale,) = rest
+            return Site(name, key, loc, scale, self.is_mean)
         masks = jax.tree.unflatten(equation.params["structure"], rest)
         return MaskedSite(name, key, loc, loc, self.is_mean, masks=masks)
 

@@ -16,8 +16,12 @@ from numpyro_moments.sites.traces import Traces
 
 
 def predicted_by_particles(
-    program: tuple[Any, ...], is_mean: bool, count: int, key: Any, wanted: Callable
-) -> dict[str, SampledPrediction | Moments]:
+    program: tuple[Callable, Callable, tuple, dict, dict],
+    is_mean: bool,
+    count: int,
+    key: Any,
+    wanted: Callable,
+) -> dict[str, Any]:
     """Predictions of the sites of a model by draws of its latent sites.
 
     Args:

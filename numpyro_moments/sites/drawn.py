@@ -74,7 +74,8 @@ class _Drawn(Messenger):
             msg["fn"] = self.vectors.values.get(msg["name"], fn)
             return
         key = msg["kwargs"]["rng_key"]
-        self.vectors.take_apart(msg["name"], fn, partial(_part, key), None)
+        part = partial(_part, key)
+        self.vectors.take_apart(msg["name"], fn, part, part)
         if (dropped := dropped_weight(fn)) is not None:
             msg["value"] = _masked(key, name, dropped)
             return

@@ -61,11 +61,11 @@ class Traces:
             for name, site in {**guide, **model}.items()
             if site["type"] == "mutable"
         }
-        kept = (
+        kept_model, kept_guide = (
             {name: site for name, site in sites.items() if site["type"] != "mutable"}
             for sites in (model, guide)
         )
-        return cls(*kept, mutable)
+        return cls(kept_model, kept_guide, mutable)
 
 
 class _Observables(Messenger):

@@ -21,6 +21,7 @@ from pyro_moments.sites.drawn import data_log_prob, drawn_traces
 from pyro_moments.sites.observed import is_observation
 
 Consume = Callable[[Trace, Trace], Any]
+NOWHERE: frozenset[int] = frozenset()
 
 
 class Program(NamedTuple):
@@ -146,5 +147,5 @@ def _terms(
 ) -> Sequence[tuple[torch.Tensor, frozenset[int] | None]]:
     dims = None if program.data is None else frozenset(program.data(model).dims)
     sites = [site for site in model.nodes.values() if is_observation(site)]
-    rest = [] if program.rest is None else [(program.rest(model, guide), frozenset())]
-    return [*rest, *((data_log_prob(site), dims) for site in sites)]
+    terms = [(data_log_prob(site), dims) for site in sites]
+    return terms if program.rest is None else [(program.rest(model, guide), NOWHERE), *terms]

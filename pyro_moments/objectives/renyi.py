@@ -61,11 +61,15 @@ class RenyiELBO(Loss):
 def _log_ratio(model: Trace, guide: Trace) -> tuple[torch.Tensor, torch.Tensor]:
     """log p − log q for each element of the plates around all sites, and what it stands for."""
     traces = [[site for site in t.nodes.values() if is_sample(site)] for t in (model, guide)]
-    around = {site["name"]: plates_of(site) for sites in traces for site in sites}
+    around = {str(site["name"]): plates_of(site) for sites in traces for site in sites}
     plates = common_plates(around)
     refuse_subsamples(around, plates)
-    ours, theirs = (sum(_each(site, plates) for site in sites) for sites in traces)
+    ours, theirs = (_total(sites, plates) for sites in traces)
     return ours - theirs, torch.as_tensor(plates.scale)
+
+
+def _total(sites: list[Any], plates: DataPlates) -> torch.Tensor:
+    return sum((_each(site, plates) for site in sites), start=torch.zeros(()))
 
 
 def _each(site: Any, plates: DataPlates) -> torch.Tensor:

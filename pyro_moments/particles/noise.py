@@ -37,7 +37,7 @@ def _exponential(like: torch.Tensor, rate: float = 1.0) -> torch.Tensor:
     return -torch.log1p(-_uniform(like)) / rate
 
 
-_LIKE = {
+_LIKE: dict[Callable, Callable] = {
     torch.Tensor.normal_: _normal,
     torch.Tensor.uniform_: _uniform,
     torch.Tensor.exponential_: _exponential,

@@ -193,7 +193,7 @@ def _move(function: Callable) -> Callable[..., Undrawn | None]:
 for _function in {
     *named("t", "adjoint", "transpose", "swapaxes", "swapdims", "permute", "movedim", "moveaxis"),
     *named("reshape", "view", "flatten", "squeeze", "unsqueeze", "contiguous", "clone"),
-    *(Tensor.T.__get__, Tensor.mT.__get__),
+    *(Tensor.T.__get__, Tensor.mT.__get__),  # type: ignore[attr-defined]
 }:
     _later(_function)(_move(_function))
 

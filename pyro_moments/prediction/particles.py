@@ -19,12 +19,12 @@ from pyro_moments.sites.drawn import drawn_traces
 
 
 def predicted_by_particles(
-    program: tuple[Any, ...],
+    program: tuple[Callable, Callable, tuple, dict],
     is_mean: bool,
     count: int,
     observing: Messenger,
     wanted: Callable[[dict[str, Any], frozenset[str]], dict[str, Any]],
-) -> dict[str, SampledPrediction | Moments]:
+) -> dict[str, Any]:
     """Predictions of the sites of a model by draws of its latent sites.
 
     Args:
@@ -34,13 +34,14 @@ def predicted_by_particles(
         observing: leaves sites without observations undrawn.
         wanted: from the model's sites and the names of latent ones to those that are predicted.
     """
-    count, kinds = 1 if is_mean else count, {}
+    count = 1 if is_mean else count
+    kinds: dict[str, Any] = {}
     with poutine.block():
         program[1](*program[2], **program[3])  # what the guide makes at its first call stays
 
     def particle(seed: int) -> dict[str, list[torch.Tensor]]:
         one = Particle(is_mean=is_mean, by_rows=False)
-        model, guide = drawn_traces(one, *program, seed, observing)
+        model, guide = drawn_traces(one, *program, seed=seed, around=observing)
         samples = {n: site for n, site in model.nodes.items() if site["type"] == "sample"}
         sites = wanted(samples, frozenset(guide.stochastic_nodes))
         kinds.update({n: None if _is_value(site) else site["fn"] for n, site in sites.items()})

@@ -84,8 +84,8 @@ class DrawingMessenger(SharedSubsamples):
             if parts:
                 return LatentVector(fn, parts, self._part)
             shape = fn.batch_shape + fn.event_shape
-            whole = (part.expand(shape) for part in (base.loc, base.scale))
-            return Undrawn(Site(name, *map(drawn, whole), self.particle))
+            loc, scale = (drawn(part.expand(shape)) for part in (base.loc, base.scale))
+            return Undrawn(Site(name, loc, scale, self.particle))
         if self.particle.is_mean:
             return centre(name, fn)
         if not fn.has_rsample:
