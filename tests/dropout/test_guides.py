@@ -6,11 +6,14 @@ import itertools
 
 import jax
 import numpy as np
+import numpyro
+import pyro
 import pytest
 
 import numpyro_moments
 import pyro_moments
 from moment_calculus.refusals.errors import UnsupportedMoments
+from tests.cases.hosts import models
 from tests.dropout.hosts import PRIOR, SCALE, X, Y, in_numpyro, in_pyro, network, value_of
 
 P = 0.3
@@ -66,6 +69,42 @@ def test_divergence_from_other_priors(host):
     draws = 1 + np.sqrt(P / KEPT) * np.random.default_rng(0).normal(size=(100_000, 1, 1))
     values = log_prior(FIRST * draws).sum((1, 2))
     assert abs(terms["first"] - values.mean()) < 4 * values.std() / len(values) ** 0.5
+
+
+def parameter_of(host, name, value):
+    value = host.np.asarray(value)
+    return (pyro if host is models.PYRO else numpyro).param(name, value)
+
+
+def hierarchical(host, x, y=None):
+    scale = host.sample("scale", host.dist.LogNormal(0.3, 1.0))
+    network(host, x, y, prior=lambda host, shape: host.dist.Normal(0.0, scale).expand(shape))
+
+
+def with_parameter(host, x, y=None):
+    scale = parameter_of(host, "spread", PRIOR)
+    network(host, x, y, prior=lambda host, shape: host.dist.Normal(0.0, scale).expand(shape))
+
+
+@pytest.mark.parametrize("host", HOSTS)
+@pytest.mark.parametrize("noise", ["bernoulli", "gaussian"])
+@pytest.mark.parametrize("model", [hierarchical, with_parameter])
+def test_a_prior_with_a_learnt_scale_keeps_its_constant(model, noise, host):
+    """Else the scale would grow without bound."""
+    terms, _ = HOSTS[host](model, p=P, noise=noise)
+    scale = PRIOR if model is with_parameter else np.exp(value_of("scale", ()))
+    expected = -(FIRST**2).sum() / (2 * KEPT * scale**2) - 6 * np.log(2 * np.pi * scale**2)
+    assert terms["first"] == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("host", HOSTS)
+def test_a_prior_with_a_random_scale(host):
+    """E_q[log p] under the hyperparameter's posterior as well."""
+    terms, _ = HOSTS[host](hierarchical, p=P, others="mean_field")
+    m, v = value_of("scale", ()), 0.05**2
+    precision = np.exp(-2 * m + 2 * v)
+    expected = -(FIRST**2).sum() / (2 * KEPT) * precision - 6 * (np.log(2 * np.pi) + 2 * m)
+    assert terms["first"] == pytest.approx(expected, rel=1e-6)
 
 
 @pytest.mark.parametrize("host", HOSTS)
