@@ -39,6 +39,8 @@ class MCDropoutGuide(DVIGuide):
     {errors}
     """
 
+    has_density = False  # that could be the prior of new data
+
     def __init__(
         self,
         model: Callable | None = None,
