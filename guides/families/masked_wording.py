@@ -27,9 +27,9 @@ is found in a run of the model: a site is one if a linear map (``F.linear``, ``x
 sum) contracts it along one axis; a kernel of a convolution is none. Every row of the inputs has a
 mask of its own, as data in a batch have; inputs with more than one axis of rows are refused.
 
-The divergence from Normal priors N(0, λ) is ‖M‖²/(2kλ) for every masked site, k = 1 − p, without
-the constant that a discrete q does not have: λ has to be fixed. ``EmpiricalBayesNormal`` chooses
-it. Other priors enter by E_q[log p], exactly.
+The divergence from Normal priors N(0, λ) is ‖M‖²/(2kλ) for every masked site, k = 1 − p, but for a
+constant, as a discrete q has none. Priors of which the scale is learnt or random, and others than
+Normal ones, enter by E_q[log p], exactly.
 
 A guide by dropout has no density: ELBOs by log densities refuse it. Draws (``sample_posterior``,
 the host's ``Predictive``) have one mask for all rows: the marginals are right, dependence between

@@ -11,7 +11,8 @@ Gal, Hron and Kendall 2017 (learnt probabilities).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from guides.families.masked_wording import not_contracted, nothing_to_mask
 from moment_calculus.numerics.arrays import Array
@@ -59,6 +60,18 @@ class Options:
         self.p, self.noise, self.others = p, noise, others
         self.learn_p, self.temperature = learn_p, temperature
 
+    def design(self, site: str, event_dim: int, weights: Weights) -> Design:
+        """What is fixed of a masked site.
+
+        Args:
+            site: its name.
+            event_dim: its number of event axes.
+            weights: what is known of the model.
+        """
+        warm = self.temperature if self.learn_p else None
+        learnt = site in weights.learnt_priors
+        return Design(site, weights.axes[site], event_dim, self.noise, warm, learnt)
+
     def rates(self, contracted: Iterable[str], latent: Iterable[str]) -> dict[str, float]:
         """The probability of every site that is masked.
 
@@ -78,6 +91,51 @@ class Options:
             if name not in contracted:
                 raise not_contracted(name, contracted, latent)
         return dict(self.p)
+
+
+@dataclass(frozen=True)
+class Design:
+    """What is fixed of a masked site.
+
+    Args:
+        site: its name.
+        axis: of its inputs, negative.
+        event_dim: number of trailing axes of the site that make up one draw.
+        noise: one of :data:`NOISES`.
+        temperature: of relaxed masks, which are differentiable in p; None: masks are discrete.
+        learnt_prior: whether the scale of its prior depends on parameters or on other sites, so
+            that the constant of the prior's density is none.
+    """
+
+    site: str
+    axis: int
+    event_dim: int
+    noise: str = "bernoulli"
+    temperature: float | None = None
+    learnt_prior: bool = False
+
+
+class Weights(NamedTuple):
+    """What a run of a model tells of the weights among its latent sites.
+
+    Args:
+        axes: for each site that a linear map contracts, the axis where it first does so, negative.
+        learnt_priors: sites whose priors have scales that are not fixed.
+    """
+
+    axes: dict[str, int]
+    learnt_priors: frozenset[str]
+
+
+def prior_scale(fn: Any) -> Any:
+    """The scale of the distribution inside others; None if it has none.
+
+    Args:
+        fn: a host's distribution.
+    """
+    while hasattr(fn, "base_dist"):
+        fn = fn.base_dist
+    return getattr(fn, "scale", None)
 
 
 def bernoulli(uniform: Array, p: Any) -> Array:

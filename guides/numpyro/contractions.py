@@ -6,8 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from jax.extend import core
+from jax.interpreters.partial_eval import dce_jaxpr
 from numpyro import handlers
+
+from guides.families.mc_dropout import Weights, prior_scale
+from guides.numpyro.supports import is_latent
 
 # Primitives after which a value is what it was, of another precision at most.
 _SAME = frozenset("convert_element_type copy copy_p optimization_barrier name".split())
@@ -15,36 +20,45 @@ _SAME = frozenset("convert_element_type copy copy_p optimization_barrier name".s
 Site = tuple[str, tuple[int, ...]]  # its name, and its own axis at each place
 
 
-def contracted_axes(
-    model: Callable, sites: Mapping[str, jax.Array], args: tuple, kwargs: dict
-) -> dict[str, int]:
-    """The axis, negative, along which each site that is contracted meets an input.
+def weights_of(model: Callable, trace: Mapping[str, dict], args: tuple, kwargs: dict) -> Weights:
+    """Trace a model to see what it does with its latent sites.
 
     Args:
         model: NumPyro model, seeded.
-        sites: values of its latent sites by name.
+        trace: its sites.
         args: arguments of the model.
         kwargs: likewise, by name.
-
-    Returns:
-        For each latent site that a linear map contracts, the axis where it does so first.
     """
+    latent = {name: site["value"] for name, site in trace.items() if is_latent(site)}
+    params = {n: s["value"] for n, s in trace.items() if s["type"] == "param" and _is_array(s)}
 
-    def program(values: dict[str, jax.Array]) -> list[jax.Array]:
+    def program(latent: dict[str, jax.Array], params: dict[str, Any]) -> Any:
         with handlers.block():
-            substituted = handlers.substitute(model, data=values)
-            trace = handlers.trace(substituted).get_trace(*args, **kwargs)
+            substituted = handlers.substitute(model, data={**params, **latent})
+            sites = handlers.trace(substituted).get_trace(*args, **kwargs)
+        scales = [prior_scale(sites[name]["fn"]) for name in sorted(latent)]
         kinds = ("sample", "deterministic")
-        kept = [[s["value"], s.get("fn")] for s in trace.values() if s["type"] in kinds]
-        return [leaf for leaf in jax.tree.leaves(kept) if isinstance(leaf, jax.Array)]
+        kept = [[s["value"], s.get("fn")] for s in sites.values() if s["type"] in kinds]
+        leaves = [leaf for leaf in jax.tree.leaves(kept) if isinstance(leaf, jax.Array)]
+        return [0.0 if scale is None else scale for scale in scales], leaves
 
-    values = dict(sites)
-    jaxpr = jax.make_jaxpr(program)(values).jaxpr
-    names = sorted(values)  # the order in which JAX flattens dictionaries
+    jaxpr = jax.make_jaxpr(program)(latent, params).jaxpr
+    names = sorted(latent)  # the order in which JAX flattens dictionaries
     found: dict[str, int] = {}
-    aliases = [(name, tuple(range(-values[name].ndim, 0))) for name in names]
-    _follow(jaxpr, aliases, found)
-    return found
+    aliases = [(name, tuple(range(-jnp.ndim(latent[name]), 0))) for name in names]
+    _follow(jaxpr, [*aliases, *[None] * (len(jaxpr.invars) - len(names))], found)
+    learnt = (name for place, name in enumerate(names) if _depends(jaxpr, place))
+    return Weights(found, frozenset(learnt))
+
+
+def _is_array(site: dict) -> bool:
+    return all(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(site["value"]))
+
+
+def _depends(jaxpr: core.Jaxpr, place: int) -> bool:
+    """Whether an output depends on any input."""
+    wanted = [number == place for number in range(len(jaxpr.outvars))]
+    return any(dce_jaxpr(jaxpr, wanted)[1])
 
 
 def _follow(

@@ -24,31 +24,22 @@ class DroppedWeight(Distribution):
     Args:
         loc: M, of the site's shape.
         p: probability to drop, a number or an array without axes.
-        axis: of the inputs, negative.
-        event_dim: number of trailing axes of the site that make up one draw.
-        noise: one of :data:`guides.families.mc_dropout.NOISES`.
-        temperature: of relaxed masks, which are differentiable in p; None: masks are discrete.
-        site: the site's name, for messages.
+        design: what is fixed of the site.
     """
 
     arg_constraints: dict = {}  # noqa: RUF012 (NumPyro's own convention)
     pytree_data_fields = ("loc", "p")
-    pytree_aux_fields = ("axis", "noise_kind", "temperature", "site")
+    pytree_aux_fields = ("design",)
     reparametrized_params = ["loc", "p"]  # noqa: RUF012
 
     def __init__(
         self,
         loc: jax.Array,
         p: Any,
-        axis: int,
-        event_dim: int,
-        noise: str = "bernoulli",
-        temperature: float | None = None,
-        site: str = "",
+        design: mc_dropout.Design,
     ) -> None:
-        self.loc, self.p, self.axis = loc, p, axis
-        self.noise_kind, self.temperature, self.site = noise, temperature, site
-        split = jnp.ndim(loc) - event_dim
+        self.loc, self.p, self.design = loc, p, design
+        split = jnp.ndim(loc) - design.event_dim
         shape = jnp.shape(loc)
         super().__init__(shape[:split], shape[split:], validate_args=False)
 
@@ -77,8 +68,7 @@ class DroppedWeight(Distribution):
     def expand(self, batch_shape: Sequence[int]) -> DroppedWeight:
         """The same with another batch shape."""
         shape = tuple(batch_shape) + self.event_shape
-        rest = self.axis, self.event_dim, self.noise_kind, self.temperature, self.site
-        return DroppedWeight(jnp.broadcast_to(self.loc, shape), self.p, *rest)
+        return DroppedWeight(jnp.broadcast_to(self.loc, shape), self.p, self.design)
 
     def noise(self, key: jax.Array, shape: Sequence[int]) -> jax.Array:
         """Independent noise z of mean one, such as [rows, in] for every row and input.
@@ -88,14 +78,14 @@ class DroppedWeight(Distribution):
             shape: of the noise.
         """
         dtype = jnp.result_type(float, self.loc)
-        if self.noise_kind == "gaussian":
+        if self.design.noise == "gaussian":
             return mc_dropout.gaussian(jax.random.normal(key, tuple(shape), dtype), self.p)
-        if self.temperature is None:
+        if self.design.temperature is None:
             uniform = jax.random.uniform(key, tuple(shape), dtype)
             return mc_dropout.bernoulli(uniform, self.p)
         tiny = float(jnp.finfo(dtype).eps)
         uniform = jax.random.uniform(key, tuple(shape), dtype, tiny, 1 - tiny)
-        return mc_dropout.relaxed(uniform, jnp.asarray(self.p, dtype), self.temperature)
+        return mc_dropout.relaxed(uniform, jnp.asarray(self.p, dtype), self.design.temperature)
 
     def sample(self, key: jax.Array, sample_shape: tuple[int, ...] = ()) -> jax.Array:
         """Weights under one mask for each draw; differentiable in M, and in p if relaxed.
@@ -104,7 +94,7 @@ class DroppedWeight(Distribution):
             key: random key.
             sample_shape: shape of the set of draws.
         """
-        own = mc_dropout.mask_shape(jnp.shape(self.loc), self.axis, self.noise_kind)
+        own = mc_dropout.mask_shape(jnp.shape(self.loc), self.design.axis, self.design.noise)
         return self.loc * self.noise(key, tuple(sample_shape) + own)
 
     def log_prob(self, value: jax.Array, intermediates: Any = None) -> jax.Array:
@@ -113,7 +103,7 @@ class DroppedWeight(Distribution):
         Raises:
             UnsupportedMoments: always.
         """
-        raise no_density(self.site)
+        raise no_density(self.design.site)
 
     def icdf(self, q: jax.Array) -> jax.Array:
         """Quantiles of each weight.
@@ -121,7 +111,7 @@ class DroppedWeight(Distribution):
         Args:
             q: probabilities, broadcastable with the weights.
         """
-        if self.noise_kind == "gaussian":
+        if self.design.noise == "gaussian":
             deviation = jnp.sqrt(variance_ratio(self.p)) * jnp.abs(self.loc)
             return self.loc + deviation * ndtri(q)
         kept = self.loc / (1 - self.p)

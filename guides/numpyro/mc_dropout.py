@@ -18,7 +18,7 @@ from guides.families.masked_wording import (
     DROPOUT_OPTIONS,
     bounded_masked_site,
 )
-from guides.numpyro.contractions import contracted_axes
+from guides.numpyro.contractions import weights_of
 from guides.numpyro.dropped_weight import DroppedWeight
 from guides.numpyro.initialization import init_to_network
 from guides.numpyro.latent_sites import Run
@@ -38,6 +38,8 @@ class MCDropoutGuide(DVIGuide):
 
     {errors}
     """
+
+    has_density = False  # that could be the prior of new data
 
     def __init__(
         self,
@@ -61,7 +63,7 @@ class MCDropoutGuide(DVIGuide):
             create_plates=create_plates,
             prefix=prefix,
         )
-        self._axes: dict[str, int] = {}
+        self._weights = mc_dropout.Weights({}, frozenset())
         self._rates: dict[str, float] = {}
 
     @property
@@ -71,9 +73,8 @@ class MCDropoutGuide(DVIGuide):
 
     def _look_at(self, model: Callable, run: Run, args: tuple, kwargs: dict) -> None:
         latent = {name: site for name, site in run.trace.items() if is_latent(site)}
-        values = {name: site["value"] for name, site in latent.items()}
-        self._axes = contracted_axes(model, values, args, kwargs)
-        self._rates = self.options.rates(self._axes, latent)
+        self._weights = weights_of(model, run.trace, args, kwargs)
+        self._rates = self.options.rates(self._weights.axes, latent)
         for name in self._rates:
             if not is_real(latent[name]["fn"].support):
                 raise bounded_masked_site(name)
@@ -107,9 +108,8 @@ class MCDropoutGuide(DVIGuide):
     def _posterior(self, site: LatentSite, loc: jax.Array, scale: Any) -> dist.Distribution:
         options = self.options
         if site.name in self._rates:
-            warm = options.temperature if options.learn_p else None
-            known = self._axes[site.name], site.event_dim, options.noise, warm, site.name
-            return DroppedWeight(loc, scale, *known)
+            design = options.design(site.name, site.event_dim, self._weights)
+            return DroppedWeight(loc, scale, design)
         if options.others == "mean_field":
             return super()._posterior(site, loc, scale)
         value = biject_to(site.support)(loc)

@@ -9,6 +9,8 @@ import torch
 from pyro import poutine
 from torch.overrides import TorchFunctionMode
 
+from guides.families.mc_dropout import Weights, prior_scale
+
 
 def _functions(*names: str) -> set[Callable]:
     owners = (torch, torch.Tensor, torch.nn.functional)
@@ -23,25 +25,25 @@ _REVERSED = _functions("__rmatmul__")
 _ADDED = _functions("addmm", "addmv")
 
 
-def contracted_axes(
-    model: Callable, sites: Mapping[str, torch.Tensor], args: tuple, kwargs: dict
-) -> dict[str, int]:
-    """The axis, negative, along which each site that is contracted meets an input.
+def weights_of(model: Callable, sites: Mapping[str, dict], args: tuple, kwargs: dict) -> Weights:
+    """Run a model to see what it does with its latent sites.
 
     Args:
         model: Pyro model.
-        sites: values of its latent sites by name.
+        sites: its latent sites, of a trace.
         args: arguments of the model.
         kwargs: likewise, by name.
-
-    Returns:
-        For each latent site that a linear map contracts, the axis where it does so first.
     """
-    values = {name: value.detach().clone() for name, value in sites.items()}
+    values = {name: site["value"].detach().clone() for name, site in sites.items()}
+    for value in values.values():
+        value.requires_grad_(value.is_floating_point())
     spy = _Contractions(values)
-    with torch.no_grad(), poutine.block(), spy:
-        poutine.condition(model, data=values)(*args, **kwargs)
-    return spy.found
+    with torch.enable_grad(), poutine.block(), spy:
+        trace = poutine.trace(poutine.condition(model, data=values)).get_trace(*args, **kwargs)
+    nodes: Any = trace.nodes
+    scales = {name: prior_scale(nodes[name]["fn"]) for name in sites}
+    learnt = (name for name, scale in scales.items() if getattr(scale, "requires_grad", False))
+    return Weights(spy.found, frozenset(learnt))
 
 
 class _Contractions(TorchFunctionMode):

@@ -21,11 +21,7 @@ class DroppedWeight(TorchDistribution):
     Args:
         loc: M, of the site's shape.
         p: probability to drop, a tensor without axes.
-        axis: of the inputs, negative.
-        event_dim: number of trailing axes of the site that make up one draw.
-        noise: one of :data:`guides.families.mc_dropout.NOISES`.
-        temperature: of relaxed masks, which are differentiable in p; None: masks are discrete.
-        site: the site's name, for messages.
+        design: what is fixed of the site.
     """
 
     arg_constraints: dict = {}  # noqa: RUF012 (torch's own convention)
@@ -35,15 +31,10 @@ class DroppedWeight(TorchDistribution):
         self,
         loc: torch.Tensor,
         p: torch.Tensor,
-        axis: int,
-        event_dim: int,
-        noise: str = "bernoulli",
-        temperature: float | None = None,
-        site: str = "",
+        design: mc_dropout.Design,
     ) -> None:
-        self.loc, self.p, self.axis = loc, p, axis
-        self.noise_kind, self.temperature, self.site = noise, temperature, site
-        split = loc.dim() - event_dim
+        self.loc, self.p, self.design = loc, p, design
+        split = loc.dim() - design.event_dim
         super().__init__(loc.shape[:split], loc.shape[split:], validate_args=False)
 
     @constraints.dependent_property(is_discrete=False)
@@ -64,8 +55,7 @@ class DroppedWeight(TorchDistribution):
     def expand(self, batch_shape: Any, _instance: Any = None) -> DroppedWeight:
         """The same with another batch shape."""
         shape = torch.Size(batch_shape) + self.event_shape
-        rest = self.axis, self.event_dim, self.noise_kind, self.temperature, self.site
-        return DroppedWeight(self.loc.expand(shape), self.p, *rest)
+        return DroppedWeight(self.loc.expand(shape), self.p, self.design)
 
     def noise(self, shape: Any) -> torch.Tensor:
         """Independent noise z of mean one, such as [rows, in] for every row and input.
@@ -74,13 +64,13 @@ class DroppedWeight(TorchDistribution):
             shape: of the noise.
         """
         options: Any = {"dtype": self.loc.dtype, "device": self.loc.device}
-        if self.noise_kind == "gaussian":
+        if self.design.noise == "gaussian":
             return mc_dropout.gaussian(torch.randn(shape, **options), self.p)
         uniform = torch.rand(shape, **options)
-        if self.temperature is None:
+        if self.design.temperature is None:
             return mc_dropout.bernoulli(uniform, self.p)
         tiny = torch.finfo(uniform.dtype).eps
-        return mc_dropout.relaxed(uniform.clamp(tiny, 1 - tiny), self.p, self.temperature)
+        return mc_dropout.relaxed(uniform.clamp(tiny, 1 - tiny), self.p, self.design.temperature)
 
     def rsample(self, sample_shape: Any = ()) -> torch.Tensor:
         """Weights under one mask for each draw; differentiable in M, and in p if relaxed.
@@ -88,7 +78,7 @@ class DroppedWeight(TorchDistribution):
         Args:
             sample_shape: shape of the set of draws.
         """
-        own = mc_dropout.mask_shape(tuple(self.loc.shape), self.axis, self.noise_kind)
+        own = mc_dropout.mask_shape(tuple(self.loc.shape), self.design.axis, self.design.noise)
         return self.loc * self.noise(torch.Size(sample_shape) + torch.Size(own))
 
     def log_prob(self, value: torch.Tensor) -> torch.Tensor:
@@ -97,7 +87,7 @@ class DroppedWeight(TorchDistribution):
         Raises:
             UnsupportedMoments: always.
         """
-        raise no_density(self.site)
+        raise no_density(self.design.site)
 
     def icdf(self, value: torch.Tensor) -> torch.Tensor:
         """Quantiles of each weight.
@@ -105,7 +95,7 @@ class DroppedWeight(TorchDistribution):
         Args:
             value: probabilities, broadcastable with the weights.
         """
-        if self.noise_kind == "gaussian":
+        if self.design.noise == "gaussian":
             deviation = variance_ratio(self.p).sqrt() * self.loc.abs()
             return self.loc + deviation * torch.special.ndtri(value)
         kept = self.loc / (1 - self.p)

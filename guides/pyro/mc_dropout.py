@@ -19,7 +19,7 @@ from guides.families.masked_wording import (
     DROPOUT_OPTIONS,
     bounded_masked_site,
 )
-from guides.pyro.contractions import contracted_axes
+from guides.pyro.contractions import weights_of
 from guides.pyro.dropped_weight import DroppedWeight
 from guides.pyro.initialization import init_to_network
 from guides.pyro.mean_field import DVIGuide, parameter
@@ -37,6 +37,8 @@ class MCDropoutGuide(DVIGuide):
 
     {errors}
     """
+
+    has_density = False  # that could be the prior of new data
 
     def __init__(
         self,
@@ -56,7 +58,7 @@ class MCDropoutGuide(DVIGuide):
             model, init_loc_fn=init_loc_fn, init_scale=init_scale, create_plates=create_plates
         )
         self.options = options
-        self._axes: dict[str, int] = {}
+        self._weights = mc_dropout.Weights({}, frozenset())
         self._rates: dict[str, float] = {}
 
     @property
@@ -65,9 +67,8 @@ class MCDropoutGuide(DVIGuide):
         return dict(self._rates)
 
     def _look_at(self, model: Callable, sites: dict[str, dict], args: tuple, kwargs: dict) -> None:
-        values = {name: site["value"] for name, site in sites.items()}
-        self._axes = contracted_axes(model, values, args, kwargs)
-        self._rates = self.options.rates(self._axes, sites)
+        self._weights = weights_of(model, sites, args, kwargs)
+        self._rates = self.options.rates(self._weights.axes, sites)
         self.probs = PyroModule()
         for name in self._rates:
             if not is_real(sites[name]["fn"].support):
@@ -105,9 +106,8 @@ class MCDropoutGuide(DVIGuide):
         options = self.options
         if site.name in self._rates:
             p = _like(loc, self._rates[site.name]) if scale is None else scale
-            warm = options.temperature if options.learn_p else None
-            known = self._axes[site.name], site.event_dim, options.noise, warm, site.name
-            return DroppedWeight(loc, p, *known)
+            design = options.design(site.name, site.event_dim, self._weights)
+            return DroppedWeight(loc, p, design)
         if self._has_scale(site.name):
             return super()._posterior(site, loc, scale)
         value = biject_to(site.support)(loc)

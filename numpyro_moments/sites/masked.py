@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -35,16 +36,23 @@ def dropped_weight(fn: Any) -> DroppedWeight | None:
     return inner if isinstance(inner, DroppedWeight) else None
 
 
-def masked_value(name: str, fn: DroppedWeight, propagation: Propagation) -> MaskedWeight:
+def masked_value(
+    name: str,
+    fn: DroppedWeight,
+    propagation: Propagation,
+    draw: Callable[[tuple[int, ...]], jax.Array] | None = None,
+) -> MaskedWeight:
     """The value of a masked site, of which the inputs are not known yet.
 
     Args:
         name: the site.
         fn: its posterior.
         propagation: how randomness flows.
+        draw: draws noise of a shape where it is drawn for every row, as :meth:`DroppedWeight.noise`
+            does; by default its moments serve.
     """
-    per_weight = fn.noise_kind == "dropconnect"
-    mask = Mask(name, variance_ratio(fn.p), fn.axis, per_weight)
+    per_weight = fn.design.noise == "dropconnect"
+    mask = Mask(name, variance_ratio(fn.p), fn.design.axis, per_weight, draw)
     return masked_weight(fn.loc, mask, propagation)
 
 
@@ -67,9 +75,9 @@ def masked_parts(name: str, site: Any, fn: DroppedWeight) -> tuple[jax.Array, An
     if isinstance(value, MaskedWeight) and not value.mask.uses:
         raise masked_site_not_used(name)
     log_prior = _log_prior(name, site["fn"], fn)
-    if fn.temperature is None:
+    if fn.design.temperature is None:
         return log_prior, None
-    each = mc_dropout.masks_each(jnp.shape(fn.loc), fn.axis, fn.noise_kind)
+    each = mc_dropout.masks_each(jnp.shape(fn.loc), fn.design.axis, fn.design.noise)
     entropy = mc_dropout.mask_entropy(jnp.asarray(fn.p)) * (each * math.prod(fn.event_shape))
     return log_prior, jnp.broadcast_to(entropy, fn.batch_shape)
 
@@ -82,13 +90,13 @@ def _log_prior(name: str, prior: Any, fn: DroppedWeight) -> jax.Array:
         return jnp.where(prior._mask, _log_prior(name, prior.base_dist, fn), 0.0)
     if isinstance(prior, dist.ExpandedDistribution):
         return jnp.broadcast_to(_log_prior(name, prior.base_dist, fn), prior.batch_shape)
-    if isinstance(prior, dist.Normal) and not has_moments(prior):
+    if isinstance(prior, dist.Normal) and not (fn.design.learnt_prior or has_moments(prior)):
         return -mc_dropout.normal_cost(fn.loc, fn.p, prior.loc, prior.scale**2)
     if isinstance(prior, EmpiricalBayesNormal):
         return prior.expected_log_prob(fn.loc, fn.variance)
     if prior.event_dim:
         raise no_dropout_prior(name, prior)
-    if fn.noise_kind == "gaussian":
+    if fn.design.noise == "gaussian":
         marginal = leaf(name, fn.loc, fn.variance, propagation_of("diagonal", "exact"), event_dim=0)
         return evaluate(name, prior, marginal)
     points = mc_dropout.two_point(fn.loc, fn.p)

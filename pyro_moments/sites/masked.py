@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -36,16 +37,23 @@ def dropped_weight(fn: Any) -> DroppedWeight | None:
     return inner if isinstance(inner, DroppedWeight) else None
 
 
-def masked_value(name: str, fn: DroppedWeight, propagation: Propagation) -> MaskedWeight:
+def masked_value(
+    name: str,
+    fn: DroppedWeight,
+    propagation: Propagation,
+    draw: Callable[[tuple[int, ...]], torch.Tensor] | None = None,
+) -> MaskedWeight:
     """The value of a masked site, of which the inputs are not known yet.
 
     Args:
         name: the site.
         fn: its posterior.
         propagation: how randomness flows.
+        draw: draws noise of a shape where it is drawn for every row, as :meth:`DroppedWeight.noise`
+            does; by default its moments serve.
     """
-    per_weight = fn.noise_kind == "dropconnect"
-    mask = Mask(name, variance_ratio(fn.p), fn.axis, per_weight)
+    per_weight = fn.design.noise == "dropconnect"
+    mask = Mask(name, variance_ratio(fn.p), fn.design.axis, per_weight, draw)
     return masked_weight(fn.loc, mask, propagation)
 
 
@@ -79,9 +87,9 @@ def masked_parts(name: str, site: Any, fn: DroppedWeight) -> tuple[torch.Tensor,
     if isinstance(value, MaskedWeight) and not value.mask.uses:
         raise masked_site_not_used(name)
     log_prior = _log_prior(name, site["fn"], fn)
-    if fn.temperature is None:
+    if fn.design.temperature is None:
         return log_prior, None
-    each = mc_dropout.masks_each(tuple(fn.loc.shape), fn.axis, fn.noise_kind)
+    each = mc_dropout.masks_each(tuple(fn.loc.shape), fn.design.axis, fn.design.noise)
     entropy = mc_dropout.mask_entropy(fn.p) * (each * fn.event_shape.numel())
     return log_prior, entropy.expand(fn.batch_shape)
 
@@ -94,13 +102,13 @@ def _log_prior(name: str, prior: Any, fn: DroppedWeight) -> torch.Tensor:
         return scale_and_mask(_log_prior(name, prior.base_dist, fn), mask=prior._mask)
     if isinstance(prior, ExpandedDistribution):
         return _log_prior(name, prior.base_dist, fn).expand(prior.batch_shape)
-    if isinstance(prior, _NORMAL) and not has_moments(prior):
+    if isinstance(prior, _NORMAL) and not (fn.design.learnt_prior or has_moments(prior)):
         return -mc_dropout.normal_cost(fn.loc, fn.p, prior.loc, prior.scale * prior.scale)
     if isinstance(prior, EmpiricalBayesNormal):
         return prior.expected_log_prob(fn.loc, fn.variance)
     if prior.event_dim:
         raise no_dropout_prior(name, prior)
-    if fn.noise_kind == "gaussian":
+    if fn.design.noise == "gaussian":
         marginal = leaf(name, fn.loc, fn.variance, propagation_of("diagonal", "exact"), event_dim=0)
         return evaluate(name, prior, MomentTensor(marginal))
     points: Any = mc_dropout.two_point(fn.loc, fn.p)

@@ -5,12 +5,25 @@ from __future__ import annotations
 import itertools
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+import numpyro
+import pyro
 import pytest
+import torch
 
 import numpyro_moments
 import pyro_moments
+from guides.families.mc_dropout import Design
+from guides.numpyro import dropped_weight as numpyro_weight
+from guides.pyro import dropped_weight as pyro_weight
+from moment_calculus.operations.linear.maps import linear
 from moment_calculus.refusals.errors import UnsupportedMoments
+from moment_calculus.rulebooks import propagation_of
+from numpyro_moments.sites import masked as numpyro_masked
+from pyro_moments.evaluation.tensor import MomentTensor
+from pyro_moments.sites import masked as pyro_masked
+from tests.cases.hosts import models
 from tests.dropout.hosts import PRIOR, SCALE, X, Y, in_numpyro, in_pyro, network, value_of
 
 P = 0.3
@@ -66,6 +79,42 @@ def test_divergence_from_other_priors(host):
     draws = 1 + np.sqrt(P / KEPT) * np.random.default_rng(0).normal(size=(100_000, 1, 1))
     values = log_prior(FIRST * draws).sum((1, 2))
     assert abs(terms["first"] - values.mean()) < 4 * values.std() / len(values) ** 0.5
+
+
+def parameter_of(host, name, value):
+    value = host.np.asarray(value)
+    return (pyro if host is models.PYRO else numpyro).param(name, value)
+
+
+def hierarchical(host, x, y=None):
+    scale = host.sample("scale", host.dist.LogNormal(0.3, 1.0))
+    network(host, x, y, prior=lambda host, shape: host.dist.Normal(0.0, scale).expand(shape))
+
+
+def with_parameter(host, x, y=None):
+    scale = parameter_of(host, "spread", PRIOR)
+    network(host, x, y, prior=lambda host, shape: host.dist.Normal(0.0, scale).expand(shape))
+
+
+@pytest.mark.parametrize("host", HOSTS)
+@pytest.mark.parametrize("noise", ["bernoulli", "gaussian"])
+@pytest.mark.parametrize("model", [hierarchical, with_parameter])
+def test_a_prior_with_a_learnt_scale_keeps_its_constant(model, noise, host):
+    """Else the scale would grow without bound."""
+    terms, _ = HOSTS[host](model, p=P, noise=noise)
+    scale = PRIOR if model is with_parameter else np.exp(value_of("scale", ()))
+    expected = -(FIRST**2).sum() / (2 * KEPT * scale**2) - 6 * np.log(2 * np.pi * scale**2)
+    assert terms["first"] == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("host", HOSTS)
+def test_a_prior_with_a_random_scale(host):
+    """E_q[log p] under the hyperparameter's posterior as well."""
+    terms, _ = HOSTS[host](hierarchical, p=P, others="mean_field")
+    m, v = value_of("scale", ()), 0.05**2
+    precision = np.exp(-2 * m + 2 * v)
+    expected = -(FIRST**2).sum() / (2 * KEPT) * precision - 6 * (np.log(2 * np.pi) + 2 * m)
+    assert terms["first"] == pytest.approx(expected, rel=1e-6)
 
 
 @pytest.mark.parametrize("host", HOSTS)
@@ -193,3 +242,30 @@ def test_options_are_checked(option, message, host):
     package = {"pyro": pyro_moments, "numpyro": numpyro_moments}[host]
     with pytest.raises(ValueError, match=message):
         package.MCDropoutGuide(**option)
+
+
+@pytest.mark.parametrize("noise", ["bernoulli", "gaussian", "dropconnect"])
+def test_noise_for_every_row_may_be_drawn(noise):
+    """What sampled propagation needs of each host: the outputs of a map, without moments."""
+    draws, x = 20_000, np.repeat(X[:1], 20_000, 0)
+    loc, design = FIRST.T, Design("w", -1, 2, noise)
+    flow = propagation_of("full", "exact")
+
+    def of_pyro():
+        fn = pyro_weight.DroppedWeight(torch.tensor(loc), torch.tensor(P), design)
+        value = pyro_masked.masked_value("w", fn, flow, fn.noise)
+        return torch.nn.functional.linear(torch.tensor(x), MomentTensor(value)), fn
+
+    def of_numpyro():
+        fn = numpyro_weight.DroppedWeight(jnp.asarray(loc), P, design)
+        draw = lambda shape: fn.noise(jax.random.key(0), shape)  # noqa: E731
+        return linear(jnp.asarray(x), numpyro_masked.masked_value("w", fn, flow, draw)), fn
+
+    for outputs, fn in (of_pyro(), of_numpyro()):
+        outputs = np.asarray(outputs)
+        variance = P / KEPT * X[0] ** 2 @ FIRST**2
+        assert outputs.shape == (draws, 4)
+        np.testing.assert_allclose(outputs.var(0), variance, rtol=0.06)
+        error = 4 * (variance / draws) ** 0.5
+        assert (np.abs(outputs.mean(0) - X[0] @ FIRST) < error).all()
+        assert fn.variance.shape == fn.mean.shape == (4, 3)

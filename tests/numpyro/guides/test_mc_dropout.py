@@ -187,6 +187,12 @@ def test_fits_and_files(tmp_path):
         np.testing.assert_allclose(after, before, rtol=1e-5)
 
 
+def test_it_is_no_prior_of_new_data():
+    earlier = fit(by_hand, MCDropoutGuide(), X, Y, steps=1)
+    with pytest.raises(ValueError, match="MCDropoutGuide has no density"):
+        fit(by_hand, MCDropoutGuide(), X, Y, steps=1, prior=earlier)
+
+
 SPELLINGS = {
     "matmul": lambda x, w: x @ w,
     "columns": lambda x, w: (w.T @ x.T).T,

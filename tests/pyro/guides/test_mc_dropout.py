@@ -219,6 +219,12 @@ def test_initial_values_of_modules_are_no_second_use():
     assert elbo.loss(model, guide, X, Y) == elbo.loss(model, guide, X, Y)
 
 
+def test_it_is_no_prior_of_new_data():
+    earlier = fit(by_hand, MCDropoutGuide(), X, Y, steps=1)
+    with pytest.raises(ValueError, match="MCDropoutGuide has no density"):
+        fit(by_hand, MCDropoutGuide(), X, Y, steps=1, prior=earlier)
+
+
 SPELLINGS = {
     "matmul": lambda x, w: x @ w,
     "linear": lambda x, w: nn.functional.linear(x, w.T),
