@@ -17,9 +17,21 @@ import numpyro.distributions as dist
 from numpyro.infer import SVI, Trace_ELBO, TraceMeanField_ELBO
 from numpyro.infer.autoguide import AutoNormal
 from numpyro.optim import Adam
-from timing import LARGE, SMALL, Step, Table, measure
+from timing import (
+    BY_DRAWS,
+    DROPOUT,
+    ENERGY,
+    LARGE,
+    PARTICLES,
+    SMALL,
+    Step,
+    Table,
+    dropout_limits,
+    measure,
+)
+from timing import SAMPLED as DRAWS
 
-from numpyro_moments import DeterministicELBO, DVIGuide
+from numpyro_moments import BBAlphaELBO, DeterministicELBO, DVIGuide, MCDropoutGuide
 
 FULL, DIAGONAL = "DeterministicELBO full", "DeterministicELBO diagonal"
 SAMPLED = "Trace_ELBO + AutoNormal"
@@ -35,6 +47,10 @@ COMPILING = 3.0  # ratio of the times that tracing and compiling may take
 def tables(options: argparse.Namespace) -> Iterator[Table]:
     small = regression_steps()
     yield from _both_tables(SMALL, small, options.repeats, {FULL: 1.0, DIAGONAL: 1.0})
+    draws = sampled_steps()
+    yield Table(DRAWS, measure(draws, options.repeats, statistics.median), {BY_DRAWS: 1.0})
+    found = measure(dropout_steps(), options.repeats, statistics.median)
+    yield Table(DROPOUT, found, dropout_limits(found))
     if not options.small_only:
         repeats = max(3, options.repeats // 8)
         for name in ACTIVATIONS:
@@ -88,6 +104,31 @@ def regression_steps() -> dict[str, tuple[Step, float]]:
         FULL: step(DeterministicELBO(covariance="full"), DVIGuide),
         DIAGONAL: step(DeterministicELBO(covariance="diagonal"), DVIGuide),
     }
+
+
+def sampled_steps() -> dict[str, Step]:
+    """NumPyro's own draws, and those by rows."""
+    contenders = {
+        SAMPLED: (Trace_ELBO(), AutoNormal),
+        BY_DRAWS: (DeterministicELBO(propagation="sampled"), DVIGuide),
+    }
+    return {name: _regression_step(*pair) for name, pair in contenders.items()}
+
+
+def dropout_steps() -> dict[str, Step]:
+    """MC dropout by draws of its masks, and without."""
+    energies = {
+        PARTICLES[1]: DeterministicELBO(propagation="sampled"),  # what one particle amounts to
+        PARTICLES[10]: BBAlphaELBO(0.5, num_particles=10, propagation="sampled"),
+        ENERGY: BBAlphaELBO(0.5, covariance="diagonal"),
+    }
+    return {name: _regression_step(energy, MCDropoutGuide) for name, energy in energies.items()}
+
+
+def _regression_step(elbo: Any, guide: Any) -> Step:
+    keys = jax.random.split(jax.random.key(0))
+    data = jax.random.normal(keys[0], (64, 13)), jax.random.normal(keys[1], (64,))
+    return elbo_step(elbo, guide, model=regression, data=data)[0]
 
 
 def classification_steps(activation: Callable) -> dict[str, tuple[Step, float]]:

@@ -11,14 +11,26 @@ import pyro
 import pyro.distributions as dist
 import torch
 import torch.nn.functional as F
-from pyro.infer import TraceMeanField_ELBO
+from pyro.infer import Trace_ELBO, TraceMeanField_ELBO
 from pyro.infer.autoguide import AutoNormal
 from pyro.infer.elbo import ELBO
 from pyro.nn import PyroModule, PyroSample
-from timing import LARGE, SMALL, Step, Table, measure
+from timing import (
+    BY_DRAWS,
+    DROPOUT,
+    ENERGY,
+    LARGE,
+    PARTICLES,
+    SAMPLED,
+    SMALL,
+    Step,
+    Table,
+    dropout_limits,
+    measure,
+)
 from torch import Tensor, nn
 
-from pyro_moments import DeterministicELBO, DVIGuide
+from pyro_moments import BBAlphaELBO, DeterministicELBO, DVIGuide, MCDropoutGuide
 
 FULL, DIAGONAL = "DeterministicELBO full", "DeterministicELBO diagonal"
 COMPILED = ", compiled"
@@ -31,6 +43,9 @@ def tables(options: argparse.Namespace) -> Iterator[Table]:
     with own_parameters, pyro.validation_enabled(not options.no_validation):
         limits = {FULL: 0.9, DIAGONAL: 0.9, FULL + COMPILED: 0.2, DIAGONAL + COMPILED: 0.2}
         yield Table(SMALL, measure(regression_steps(compiled), options.repeats), limits)
+        yield Table(SAMPLED, measure(sampled_steps(), options.repeats), {BY_DRAWS: 1.0})
+        found = measure(dropout_steps(), options.repeats)
+        yield Table(DROPOUT, found, dropout_limits(found))
         if not options.small_only:
             repeats = max(3, options.repeats // 40)
             large = measure(classification_steps(compiled), repeats)
@@ -89,6 +104,36 @@ def regression_steps(compiled: bool) -> dict[str, Step]:
             elbo = DeterministicELBO(covariance=covariance, **options)
             steps[name] = elbo_step(elbo, model, DVIGuide(model, **small), data)
     return steps
+
+
+def sampled_steps() -> dict[str, Step]:
+    """Pyro's own draws, and those by rows."""
+    torch.manual_seed(0)
+    data, model = (torch.randn(64, 13), torch.randn(64)), Regression(13, 50, 1)
+    small = {"init_scale": 0.05}
+    contenders = {
+        "Trace_ELBO + AutoNormal": (Trace_ELBO(), AutoNormal),
+        BY_DRAWS: (DeterministicELBO(propagation="sampled"), DVIGuide),
+    }
+    return {
+        name: elbo_step(elbo, model, guide(model, **small), data)
+        for name, (elbo, guide) in contenders.items()
+    }
+
+
+def dropout_steps() -> dict[str, Step]:
+    """MC dropout by draws of its masks, and without."""
+    torch.manual_seed(0)
+    data, model = (torch.randn(64, 13), torch.randn(64)), Regression(13, 50, 1)
+    energies = {
+        PARTICLES[1]: DeterministicELBO(propagation="sampled"),  # what one particle amounts to
+        PARTICLES[10]: BBAlphaELBO(0.5, num_particles=10, propagation="sampled"),
+        ENERGY: BBAlphaELBO(0.5, covariance="diagonal"),
+    }
+    return {
+        name: elbo_step(energy, model, MCDropoutGuide(model), data)
+        for name, energy in energies.items()
+    }
 
 
 def classification_steps(compiled: bool) -> dict[str, Step]:

@@ -121,6 +121,13 @@ class _WithoutNumPy(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
+class _Valid(TorchFunctionMode):
+    """Takes values for valid where a distribution checks them by itself, as one made before."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return True if func is torch._is_all_true else func(*args, **(kwargs or {}))
+
+
 def _is_literal(node: Node) -> bool:
     """Whether a constant of the graph is what ``torch.tensor`` makes of numbers."""
     return all(user.target is torch.ops.aten.lift_fresh_copy.default for user in node.users)
@@ -163,7 +170,7 @@ def _traced(function: Callable, inputs: Sequence[torch.Tensor]) -> GraphModule:
     # else the tracer makes a mode of its own for every tensor, for half of the time of a capture
     shared = tracing(TracingContext(FakeTensorMode(allow_fallback_kernels=True)))
     try:
-        with pyro.validation_enabled(False), poutine.block(), shared:
+        with pyro.validation_enabled(False), _Valid(), poutine.block(), shared:
             return make_fx(function)(*inputs)
     except Uncapturable:
         raise
