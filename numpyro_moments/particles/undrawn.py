@@ -126,7 +126,7 @@ class MaskedSite(Site):
     @property
     def can_be_apart(self) -> bool:
         """Whether rows can have masks of their own; a mask of each weight is one for all rows."""
-        return self.masks.noise_kind != "dropconnect"
+        return self.masks.design.noise != "dropconnect"
 
     def moments(self) -> Any:
         """Its mean: what it contributes is known without its value."""

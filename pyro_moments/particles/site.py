@@ -99,7 +99,7 @@ class MaskedSite(Site):
     @property
     def can_be_apart(self) -> bool:
         """Whether rows may have masks of their own; a mask of each weight is one for all rows."""
-        return super().can_be_apart and self.masks.noise_kind != "dropconnect"
+        return super().can_be_apart and self.masks.design.noise != "dropconnect"
 
     def _draw(self) -> torch.Tensor:
         return self.masks.rsample()
