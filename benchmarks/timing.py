@@ -14,6 +14,7 @@ Step = Callable[[], object]
 SAMPLED, DROPOUT = "draws, 13-50-1, batch 64", "dropout, 13-50-1, batch 64"
 BY_DRAWS, ENERGY = "DeterministicELBO sampled", "BBAlphaELBO analytic, diagonal"
 PARTICLES = {count: f"BBAlphaELBO sampled, K = {count}" for count in (1, 10)}
+COMPILED = ", compiled"
 SMALL, LARGE = "13-50-1, batch 64", "784-400-400-10, batch 128"
 
 
@@ -27,9 +28,10 @@ class Table:
 
 
 def dropout_limits(seconds: dict[str, float]) -> dict[str, float]:
-    """Of ten particles three of one; of the energy without draws half of ten particles."""
+    """Of ten particles three of one; of the fastest energy without draws half of ten particles."""
     ten = seconds[PARTICLES[10]] / seconds[PARTICLES[1]]
-    return {PARTICLES[10]: 3.0, ENERGY: 0.5 * ten}
+    fastest = ENERGY + COMPILED if ENERGY + COMPILED in seconds else ENERGY
+    return {PARTICLES[10]: 3.0, fastest: 0.5 * ten}
 
 
 def measure(
