@@ -14,8 +14,9 @@ from torch.utils import _pytree as pytree
 
 from moment_calculus.objectives.data import DataPlates
 from pyro_moments.evaluation.precision import full_precision
-from pyro_moments.particles.noise import vectorised
-from pyro_moments.particles.particle import Particle, mixing
+from pyro_moments.particles.noise import random_state, restore, vectorised
+from pyro_moments.particles.particle import Particle
+from pyro_moments.particles.proof import mixing, reached
 from pyro_moments.particles.site import Together
 from pyro_moments.sites.drawn import data_log_prob, drawn_traces
 from pyro_moments.sites.observed import is_observation
@@ -112,16 +113,32 @@ def _together(program: Program) -> frozenset[str]:
     validate(program)
     together = frozenset[str]()
     while True:
-        particle = Particle(together)
-        particle.differentiable = True
         try:
-            with torch.enable_grad(), full_precision():
-                found = mixing(particle, _terms(program, *program.run(particle)))
+            with full_precision():
+                found = _mixing(program, together)
         except Together as error:
             found = error.sites
         if not found:
             return together
         together |= found
+
+
+def _mixing(program: Program, together: frozenset[str]) -> frozenset[str]:
+    """The sites of which noise of one row is found in what belongs to another."""
+    particle, state = Particle(together), random_state()
+    particle.differentiable = True
+    with torch.enable_grad():
+        terms = _terms(program, *program.run(particle))
+        if found := mixing(particle, terms):
+            return found
+    for rows in {len(noise) for _, noise in particle.noise}:
+        again = Particle(together)
+        again.disturbed = rows
+        restore(state)
+        with torch.no_grad():
+            if reached(terms, _terms(program, *program.run(again)), rows):
+                return frozenset().union(*(sites for sites, _ in particle.noise))
+    return frozenset()
 
 
 def validate(program: Program) -> None:

@@ -12,6 +12,7 @@ NOISE, ROWS, INPUTS, DRAWS = 0.6, 6, 3, 800
 rng = np.random.default_rng(0)
 X, SEQUENCES = rng.normal(size=(ROWS, INPUTS)), rng.normal(size=(ROWS, 4, INPUTS))
 Y = rng.normal(size=ROWS)
+PAIRS = np.array([1, 0, 3, 2, 5, 4])
 ORDER = np.array([1, 0, 2, 3, 5, 4])
 WEIGHT = np.array([0.4, -1.0, 0.7]), np.array([0.5, 0.3, 0.8])
 
@@ -28,6 +29,11 @@ def recurrent(x, weight):
     return state
 
 
+def in_pairs(x, weight):
+    rows = x @ weight
+    return rows + rows[PAIRS]
+
+
 # What the location is of the weight, all linear; whether rows may have noise of their own.
 PROGRAMS = {
     "rows": (X, lambda x, w: x @ w, True),
@@ -38,6 +44,7 @@ PROGRAMS = {
     "a recurrent network": (SEQUENCES, recurrent, False),
     "a weight that is used twice": (X, lambda x, w: x @ w + (x * x) @ w, False),
     "centred rows": (X, lambda x, w: x @ w - (x @ w).mean(), False),
+    "rows in pairs": (X, in_pairs, False),
     "rows in another order": (X, lambda x, w: (x @ w)[ORDER], False),
     "one row for all": (X, lambda x, w: x[:, 0] + (x[:1] @ w), False),
 }
