@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -36,23 +35,16 @@ def dropped_weight(fn: Any) -> DroppedWeight | None:
     return inner if isinstance(inner, DroppedWeight) else None
 
 
-def masked_value(
-    name: str,
-    fn: DroppedWeight,
-    propagation: Propagation,
-    draw: Callable[[tuple[int, ...]], jax.Array] | None = None,
-) -> MaskedWeight:
+def masked_value(name: str, fn: DroppedWeight, propagation: Propagation) -> MaskedWeight:
     """The value of a masked site, of which the inputs are not known yet.
 
     Args:
         name: the site.
         fn: its posterior.
         propagation: how randomness flows.
-        draw: draws noise of a shape where it is drawn for every row, as :meth:`DroppedWeight.noise`
-            does; by default its moments serve.
     """
     per_weight = fn.design.noise == "dropconnect"
-    mask = Mask(name, variance_ratio(fn.p), fn.design.axis, per_weight, draw)
+    mask = Mask(name, variance_ratio(fn.p), fn.design.axis, per_weight)
     return masked_weight(fn.loc, mask, propagation)
 
 

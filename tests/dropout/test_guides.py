@@ -5,24 +5,14 @@ from __future__ import annotations
 import itertools
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import numpyro
 import pyro
 import pytest
-import torch
 
 import numpyro_moments
 import pyro_moments
-from guides.families.mc_dropout import Design
-from guides.numpyro import dropped_weight as numpyro_weight
-from guides.pyro import dropped_weight as pyro_weight
-from moment_calculus.operations.linear.maps import linear
 from moment_calculus.refusals.errors import UnsupportedMoments
-from moment_calculus.rulebooks import propagation_of
-from numpyro_moments.sites import masked as numpyro_masked
-from pyro_moments.evaluation.tensor import MomentTensor
-from pyro_moments.sites import masked as pyro_masked
 from tests.cases.hosts import models
 from tests.dropout.hosts import PRIOR, SCALE, X, Y, in_numpyro, in_pyro, network, value_of
 
@@ -242,30 +232,3 @@ def test_options_are_checked(option, message, host):
     package = {"pyro": pyro_moments, "numpyro": numpyro_moments}[host]
     with pytest.raises(ValueError, match=message):
         package.MCDropoutGuide(**option)
-
-
-@pytest.mark.parametrize("noise", ["bernoulli", "gaussian", "dropconnect"])
-def test_noise_for_every_row_may_be_drawn(noise):
-    """What sampled propagation needs of each host: the outputs of a map, without moments."""
-    draws, x = 20_000, np.repeat(X[:1], 20_000, 0)
-    loc, design = FIRST.T, Design("w", -1, 2, noise)
-    flow = propagation_of("full", "exact")
-
-    def of_pyro():
-        fn = pyro_weight.DroppedWeight(torch.tensor(loc), torch.tensor(P), design)
-        value = pyro_masked.masked_value("w", fn, flow, fn.noise)
-        return torch.nn.functional.linear(torch.tensor(x), MomentTensor(value)), fn
-
-    def of_numpyro():
-        fn = numpyro_weight.DroppedWeight(jnp.asarray(loc), P, design)
-        draw = lambda shape: fn.noise(jax.random.key(0), shape)  # noqa: E731
-        return linear(jnp.asarray(x), numpyro_masked.masked_value("w", fn, flow, draw)), fn
-
-    for outputs, fn in (of_pyro(), of_numpyro()):
-        outputs = np.asarray(outputs)
-        variance = P / KEPT * X[0] ** 2 @ FIRST**2
-        assert outputs.shape == (draws, 4)
-        np.testing.assert_allclose(outputs.var(0), variance, rtol=0.06)
-        error = 4 * (variance / draws) ** 0.5
-        assert (np.abs(outputs.mean(0) - X[0] @ FIRST) < error).all()
-        assert fn.variance.shape == fn.mean.shape == (4, 3)

@@ -80,19 +80,6 @@ def test_a_vector_is_a_weight_of_one_output():
     np.testing.assert_allclose(single.variance, expected.variance[0, 0])
 
 
-def test_drawn_masks_have_these_moments():
-    """The hook of sampled propagation: masks from the host in place of their moments."""
-    generator = np.random.default_rng(0)
-    draws = 40_000
-    for per_weight in (False, True):
-        expected = linear(X[:1], weight(per_weight=per_weight)).gaussian()
-        draw = lambda shape: 1.5 * (generator.random(shape) >= 1 / 3)  # noqa: E731
-        y = linear(np.repeat(X[:1], draws, 0), weight(per_weight=per_weight, draw=draw))
-        error = np.sqrt(expected.variance[0] / draws)
-        assert (np.abs(y.mean(0) - expected.mean[0]) < 4 * error).all()
-        np.testing.assert_allclose(y.var(0), expected.variance[0], rtol=0.03)
-
-
 def used_twice():
     w = weight()
     return linear(X, w), linear(X, w)

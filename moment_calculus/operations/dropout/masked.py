@@ -12,7 +12,7 @@ Source: Li and Gal 2017, section 2.3; Wan et al. 2013 (DropConnect).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from moment_calculus.numerics.arrays import Array
@@ -20,7 +20,7 @@ from moment_calculus.numerics.matrices import affine, squared
 from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.numerics.special import namespace
 from moment_calculus.operations.dropout.noise import dropped, noise
-from moment_calculus.operations.elementwise.arithmetic import is_value, leaf, multiply
+from moment_calculus.operations.elementwise.arithmetic import is_value, leaf
 from moment_calculus.operations.elementwise.composite import Composite
 from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.values import Gaussian
@@ -40,7 +40,6 @@ class Mask:
         ratio: variance of the noise, whose mean is one; a number or an array without axes.
         axis: the site's axis of inputs, negative; None if it is not known beforehand.
         per_weight: whether every weight has noise of its own (DropConnect), not every input.
-        draw: draws noise of a shape, where propagation is sampled; None: its moments serve.
         uses: how often the site was contracted so far.
     """
 
@@ -48,7 +47,6 @@ class Mask:
     ratio: Any
     axis: int | None = None
     per_weight: bool = False
-    draw: Callable[[tuple[int, ...]], Array] | None = field(default=None, repr=False)
     uses: int = 0
 
     def spend(self, axis: int) -> None:
@@ -144,7 +142,7 @@ class MaskedWeight(Composite):
     def fresh(self) -> MaskedWeight:
         """The weight as it was before any use, for another run of the same program."""
         mask = self.mask
-        unused = Mask(mask.site, mask.ratio, mask.axis, mask.per_weight, mask.draw)
+        unused = Mask(mask.site, mask.ratio, mask.axis, mask.per_weight)
         return MaskedWeight(self.source, unused, self.order)
 
     def _moved(self, move: Callable[[Array], Array], order: Sequence[int]) -> MaskedWeight:
@@ -169,9 +167,6 @@ class MaskedWeight(Composite):
         mask, flow = self.mask, self.source.propagation
         if mask.per_weight:
             return x, _of_each_weight(x, self.at_mean, mask, flow)
-        if mask.draw is not None:
-            z = mask.draw(tuple(x.shape))
-            return (multiply(x, z) if is_value(x) else x * z), None
         return dropped(x, mask.ratio, mask.site, flow), None
 
 
@@ -194,17 +189,10 @@ def _marginal(mask: Mask, mean: Array, like: Gaussian) -> Gaussian:
 
 def _of_each_weight(x: Any, matrix: Array, mask: Mask, flow: Propagation) -> Any:
     """What independent masks of all weights add: no two outputs share one."""
-    if mask.draw is not None:
-        z = mask.draw((*x.shape[:-1], *matrix.shape))
-        return _sums(x, (z - 1) * matrix)
     mean = x.mean if is_value(x) else x
     second = squared(mean) + x.variance if is_value(x) else squared(mean)
     variance = affine(second, mask.ratio * squared(matrix))
     return noise(mask.site, 0 * variance, variance, flow)
-
-
-def _sums(x: Array, weights: Array) -> Array:
-    return namespace(weights).sum(x[..., None, :] * weights, axis=-1)
 
 
 def _check_shapes(x: Any, weight: MaskedWeight) -> None:
