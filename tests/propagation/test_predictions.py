@@ -1,0 +1,141 @@
+"""Predictions and moments by draws and by means, beside the closed forms."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+
+from tests.fitting.models import HOSTS, fresh
+from tests.response.models import doubles, mean_field
+
+DRAWS = 2000
+rng = np.random.default_rng(0)
+X = rng.normal(size=(5, 3))
+WEIGHT = rng.normal(size=3), np.array([0.5, 0.3, 0.8])
+
+
+@pytest.fixture(params=HOSTS)
+def host(request):
+    return fresh(request.param)
+
+
+def plain(host, f, y):
+    with host.language.plate("data", len(f)):
+        return host.language.sample("obs", host.dist.Normal(f, 0.6), obs=y)
+
+
+def classes(host, f, y):
+    with host.language.plate("data", len(f)):
+        logits = host.array([0.4, -0.2, 0.0]) * f[:, None]
+        return host.language.sample("obs", host.dist.Categorical(logits=logits), obs=y)
+
+
+def repeated(host, f, y):
+    """A plate of which the parameters know nothing, and an event."""
+    with host.language.plate("repeats", 2, dim=-1):
+        fn = host.dist.Normal(f, host.array(0.6)).to_event(1)
+        return host.language.sample("obs", fn, obs=y)
+
+
+def positive(host, f, y):
+    with host.language.plate("data", len(f)):
+        return host.language.sample("obs", host.dist.LogNormal(0.3 * f, 0.4), obs=y)
+
+
+LIKELIHOODS = {
+    "normal": (plain, np.zeros(5)),
+    "classes": (classes, np.array([0, 1, 2, 0, 1])),
+    "an event in a plate": (repeated, np.zeros((2, 5))),
+    "log-normal": (positive, np.ones(5)),
+}
+
+
+def model_of(host, likelihood):
+    def model(x, y=None):
+        prior = host.dist.Normal(0.0, 1.0).expand([3]).to_event(1)
+        f = host.language.deterministic("f", x @ host.language.sample("weight", prior))
+        likelihood(host, f, y)
+
+    return model
+
+
+def predictions(host, name, propagation):
+    package, options = host.package, {"propagation": propagation, "num_particles": DRAWS}
+    guide, params = package.DVIGuide(), mean_field(host, weight=WEIGHT)
+    likelihood, y = LIKELIHOODS[name]
+    model = model_of(host, likelihood)
+    if host.name == "numpyro":
+        key = jax.random.key(1)
+        return package.predict(model, guide, params, host.array(X), rng_key=key, **options)
+    guide.bind(model)
+    guide(host.array(X), host.array(y))
+    for name, value in params.items():
+        host.language.get_param_store()[name] = value
+    return package.predict(model, guide, host.array(X), **options)
+
+
+@pytest.mark.parametrize("name", LIKELIHOODS)
+def test_draws_predict_what_the_closed_form_does(host, name):
+    y = LIKELIHOODS[name][1]
+    with doubles(host):
+        exact, drawn = (predictions(host, name, how) for how in ("analytic", "sampled"))
+        (one, other), value = (found["obs"] for found in (exact, drawn)), host.array(y)
+        assert one.mean.shape == other.mean.shape
+        spread = np.sqrt(np.asarray(one.epistemic_variance))
+        error = np.abs(np.asarray(one.mean) - np.asarray(other.mean))
+        assert (error < 4.5 * spread / DRAWS**0.5 + 2e-3).all()
+        variances = (np.asarray(part.epistemic_variance) for part in (one, other))
+        np.testing.assert_allclose(*variances, rtol=0.15, atol=1e-4)
+        if name != "an event in a plate":  # the elements of an event share a draw of the weights
+            densities = (np.asarray(part.log_prob(value)) for part in (one, other))
+            np.testing.assert_allclose(*densities, atol=0.06)
+        np.testing.assert_allclose(exact["f"].variance, drawn["f"].variance, rtol=0.15)
+
+
+@pytest.mark.parametrize("name", LIKELIHOODS)
+def test_means_know_no_uncertainty(host, name):
+    with doubles(host):
+        found = predictions(host, name, "mean")
+        assert not np.asarray(found["obs"].epistemic_variance).any()
+        np.testing.assert_allclose(np.asarray(found["f"].mean), X @ WEIGHT[0])
+        assert not np.asarray(found["f"].variance).any()
+
+
+def moments(host, propagation, covariance, **options):
+    array, relu = (
+        (jnp.asarray, jax.nn.relu) if host.name == "numpyro" else (torch.tensor, torch.relu)
+    )
+    matrix = np.array([[1.0, 0.6], [0.6, 1.0]])
+    given = host.package.Moments(array([0.5, -0.5]), covariance=array(matrix))
+    if host.name == "numpyro":
+        options.setdefault("rng_key", jax.random.key(0))
+    return host.package.propagate(
+        relu, given, propagation=propagation, covariance=covariance, **options
+    )
+
+
+def test_a_function_of_draws_has_the_moments_of_the_closed_form(host):
+    with doubles(host):
+        exact, drawn = (
+            moments(host, how, "full", num_particles=20_000) for how in ("analytic", "sampled")
+        )
+        np.testing.assert_allclose(exact.mean, drawn.mean, atol=0.02)
+        np.testing.assert_allclose(exact.covariance, drawn.covariance, atol=0.03)
+        assert moments(host, "sampled", "diagonal").covariance is None
+        mean = moments(host, "mean", "full")
+        np.testing.assert_allclose(mean.mean, [0.5, 0.0])
+        assert not np.asarray(mean.variance).any()
+
+
+def test_what_is_missing_is_named(host):
+    with doubles(host):
+        with pytest.raises(ValueError, match="analytic, sampled, mean"):
+            moments(host, "monte-carlo", "full")
+        with pytest.raises(ValueError, match="two draws"):
+            moments(host, "sampled", "full", num_particles=1)
+        if host.name == "numpyro":
+            with pytest.raises(ValueError, match="rng_key"):
+                moments(host, "sampled", "full", rng_key=None)
