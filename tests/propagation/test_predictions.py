@@ -88,10 +88,10 @@ def test_draws_predict_what_the_closed_form_does(host, name):
         error = np.abs(np.asarray(one.mean) - np.asarray(other.mean))
         assert (error < 4.5 * spread / DRAWS**0.5 + 2e-3).all()
         variances = (np.asarray(part.epistemic_variance) for part in (one, other))
-        np.testing.assert_allclose(*variances, rtol=0.15, atol=1e-4)
+        np.testing.assert_allclose(*variances, rtol=0.15, atol=2e-3)
         if name != "an event in a plate":  # the elements of an event share a draw of the weights
             densities = (np.asarray(part.log_prob(value)) for part in (one, other))
-            np.testing.assert_allclose(*densities, atol=0.06)
+            np.testing.assert_allclose(*densities, atol=0.12)
         np.testing.assert_allclose(exact["f"].variance, drawn["f"].variance, rtol=0.15)
 
 
