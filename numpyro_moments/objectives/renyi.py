@@ -9,6 +9,7 @@ import numpyro.infer
 
 from moment_calculus.hosts.docstrings import documented
 from moment_calculus.numerics.rulebook import check_draws
+from moment_calculus.objectives.data import OF_GLOBAL_SITES
 from moment_calculus.objectives.docstrings import RENYI
 from moment_calculus.objectives.options import check_order
 from numpyro_moments.sites.binding import bind
@@ -49,4 +50,9 @@ class RenyiELBO(numpyro.infer.RenyiELBO):
             **kwargs: passed to both.
         """
         bind(guide, model)
-        return super().loss(rng_key, param_map, model, guide, *args, **kwargs)
+        try:
+            return super().loss(rng_key, param_map, model, guide, *args, **kwargs)
+        except ValueError as error:
+            if "only supports subsampling" not in str(error):
+                raise
+            raise ValueError(f"{error} The {OF_GLOBAL_SITES}") from None

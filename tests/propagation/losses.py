@@ -20,7 +20,7 @@ def losses(host, objective, model, sites, *data, count=1, guide=None):
         sites: locations and scales by site.
         *data: its arguments, arrays of NumPy.
         count: how many.
-        guide: by default a mean-field one.
+        guide: one of the package, or hand-written; by default a mean-field one.
     """
     with doubles(host):
         arrays = [host.array(part) for part in data]
@@ -39,7 +39,8 @@ def _in_numpyro(objective, model, guide, params, arrays, count):
 
 
 def _in_pyro(objective, model, guide, params, arrays, count):
-    guide.bind(model)
+    if hasattr(guide, "bind"):
+        guide.bind(model)
     with torch.no_grad():
         guide(*arrays)
     for name, value in params.items():

@@ -54,3 +54,20 @@ def power_mean(values, alpha):
     logs = logsumexp(alpha * values, axis=0) - np.log(len(values))
     relative = np.std(np.exp(alpha * values - logs), axis=0) / len(values) ** 0.5
     return logs / alpha, relative / alpha
+
+
+def renyi_bound(alpha, x, y, noise, loc, scale):
+    """(1/(1 − α)) log ∫ p(y, w)^(1 − α) q(w)^α dw of a regression with q = N(loc, scale²).
+
+    The integrand is the exponential of a quadratic form of w.
+    """
+    loc, inverse, size = np.asarray(loc), np.asarray(scale) ** -2.0, x.shape[1]
+    precision = (1 - alpha) * (x.T @ x / noise**2 + np.eye(size)) + alpha * np.diag(inverse)
+    linear = (1 - alpha) * x.T @ y / noise**2 + alpha * inverse * loc
+    log_p = len(y) * np.log(2 * np.pi * noise**2) + y @ y / noise**2 + size * np.log(2 * np.pi)
+    log_q = size * np.log(2 * np.pi) - np.log(inverse).sum() + inverse @ loc**2
+    constant = -0.5 * ((1 - alpha) * log_p + alpha * log_q)
+    assert np.linalg.eigvalsh(precision).min() > 0, "the bound is infinite"
+    integral = size * np.log(2 * np.pi) - np.linalg.slogdet(precision)[1]
+    integral += linear @ np.linalg.solve(precision, linear)
+    return (constant + 0.5 * integral) / (1 - alpha)
