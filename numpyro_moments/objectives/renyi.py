@@ -11,7 +11,7 @@ from moment_calculus.hosts.docstrings import documented
 from moment_calculus.numerics.rulebook import check_draws
 from moment_calculus.objectives.data import OF_GLOBAL_SITES
 from moment_calculus.objectives.docstrings import RENYI
-from moment_calculus.objectives.options import check_order
+from moment_calculus.objectives.options import check_drawn, check_order
 from numpyro_moments.sites.binding import bind
 
 
@@ -25,8 +25,16 @@ class RenyiELBO(numpyro.infer.RenyiELBO):
         >>> bound = RenyiELBO(alpha=0.5, num_particles=10)
     """
 
-    def __init__(self, alpha: float = 0.0, *, num_particles: int = 2, **options: Any) -> None:
+    def __init__(
+        self,
+        alpha: float = 0.0,
+        *,
+        num_particles: int = 2,
+        propagation: str = "sampled",
+        **options: Any,
+    ) -> None:
         check_order(alpha)
+        check_drawn(propagation, type(self).__name__)
         check_draws((), num_particles)
         super().__init__(alpha=alpha, num_particles=num_particles, **options)
 

@@ -10,7 +10,7 @@ import torch
 from tests.response.models import doubles, mean_field
 
 
-def losses(host, objective, model, sites, *data, count=1, guide=None):
+def losses(host, objective, model, sites, *data, count=1, guide=None, params=None):
     """Losses in double precision, each with random numbers of its own.
 
     Args:
@@ -21,10 +21,11 @@ def losses(host, objective, model, sites, *data, count=1, guide=None):
         *data: its arguments, arrays of NumPy.
         count: how many.
         guide: one of the package, or hand-written; by default a mean-field one.
+        params: of the guide, if they are not those of the sites.
     """
     with doubles(host):
         arrays = [host.array(part) for part in data]
-        params = mean_field(host, **sites)
+        params = params or mean_field(host, **sites)
         guide = guide or host.package.DVIGuide()
         of = _in_numpyro if host.name == "numpyro" else _in_pyro
         return of(objective, model, guide, params, arrays, count)

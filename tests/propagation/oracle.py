@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 from scipy.integrate import quad
-from scipy.special import logsumexp
 from scipy.stats import multivariate_normal, norm
 
 
@@ -12,6 +11,12 @@ def divergence(loc, scale):
     """KL(N(loc, scale²) ‖ N(0, 1)), summed."""
     loc, scale = np.asarray(loc), np.asarray(scale)
     return 0.5 * (scale**2 + loc**2 - 1 - 2 * np.log(scale)).sum()
+
+
+def divergence_of_vector(loc, covariance):
+    """KL(N(loc, covariance) ‖ N(0, 1))."""
+    inner = np.trace(covariance) + loc @ loc - len(loc) - np.linalg.slogdet(covariance)[1]
+    return 0.5 * inner
 
 
 def expected(y, mean, covariance, noise, weights=1.0):
@@ -49,23 +54,16 @@ def bernoulli_energy(alpha, y, mean, variance):
     return np.log(quad(integrand, -12, 12, epsabs=1e-14, epsrel=1e-12)[0]) / alpha
 
 
-def power_mean(values, alpha):
-    """(1/α) log of the mean of exp(α values) over the first axis, and its standard error."""
-    logs = logsumexp(alpha * values, axis=0) - np.log(len(values))
-    relative = np.std(np.exp(alpha * values - logs), axis=0) / len(values) ** 0.5
-    return logs / alpha, relative / alpha
-
-
-def renyi_bound(alpha, x, y, noise, loc, scale):
-    """(1/(1 − α)) log ∫ p(y, w)^(1 − α) q(w)^α dw of a regression with q = N(loc, scale²).
+def renyi_bound(alpha, x, y, noise, loc, covariance):
+    """(1/(1 − α)) log ∫ p(y, w)^(1 − α) q(w)^α dw of a regression with q = N(loc, covariance).
 
     The integrand is the exponential of a quadratic form of w.
     """
-    loc, inverse, size = np.asarray(loc), np.asarray(scale) ** -2.0, x.shape[1]
-    precision = (1 - alpha) * (x.T @ x / noise**2 + np.eye(size)) + alpha * np.diag(inverse)
-    linear = (1 - alpha) * x.T @ y / noise**2 + alpha * inverse * loc
+    loc, inverse, size = np.asarray(loc), np.linalg.inv(covariance), x.shape[1]
+    precision = (1 - alpha) * (x.T @ x / noise**2 + np.eye(size)) + alpha * inverse
+    linear = (1 - alpha) * x.T @ y / noise**2 + alpha * inverse @ loc
     log_p = len(y) * np.log(2 * np.pi * noise**2) + y @ y / noise**2 + size * np.log(2 * np.pi)
-    log_q = size * np.log(2 * np.pi) - np.log(inverse).sum() + inverse @ loc**2
+    log_q = np.linalg.slogdet(2 * np.pi * np.asarray(covariance))[1] + loc @ inverse @ loc
     constant = -0.5 * ((1 - alpha) * log_p + alpha * log_q)
     assert np.linalg.eigvalsh(precision).min() > 0, "the bound is infinite"
     integral = size * np.log(2 * np.pi) - np.linalg.slogdet(precision)[1]
