@@ -10,6 +10,11 @@ from typing import Any
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.special import namespace
 
+OF_GLOBAL_SITES = (
+    "ratio of densities of global sites is one power; use BBAlphaELBO, whose power is that of each "
+    "datum, or all the data"
+)
+
 
 @dataclass(frozen=True)
 class Plate:
@@ -151,8 +156,7 @@ def refuse_subsamples(sites: Mapping[str, Sequence[Plate]], common: DataPlates) 
             if plate.scale != 1 and plate.name not in common.names:
                 raise ValueError(
                     f"RenyiELBO: plate '{plate.name}' around site '{name}' is subsampled, but not "
-                    "around every site, and the ratio of densities of global sites is one power; "
-                    "use BBAlphaELBO, whose power is that of each datum, or all the data"
+                    f"around every site, and the {OF_GLOBAL_SITES}"
                 )
 
 

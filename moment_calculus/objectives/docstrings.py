@@ -52,11 +52,12 @@ multiplies the bound, as in NumPyro; Pyro's own puts it inside the power. {host}
 Args:
     alpha: the order α, not negative and not 1.
     num_particles: number of draws K.
+    propagation: ``"sampled"``, which is the only one.
     **options: passed to {host}'s ``ELBO``.
 
 Raises:
-    ValueError: if ``alpha`` is negative or 1, or (when evaluated) a plate is subsampled that is not
-        around every site: use :class:`BBAlphaELBO`.
+    ValueError: if ``alpha`` is negative or 1, ``propagation`` is another one, or (when evaluated) a
+        plate is subsampled that is not around every site: use :class:`BBAlphaELBO`.
     NotImplementedError: when evaluated, if the guide has no density, as that of dropout.
 
 Source: Li and Turner 2016, eq. 9.

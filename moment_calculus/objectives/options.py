@@ -48,6 +48,24 @@ def check_order(alpha: float) -> None:
         )
 
 
+def check_drawn(propagation: str, objective: str) -> None:
+    """Check that an objective is sampled which has no other way.
+
+    Args:
+        propagation: how randomness is to flow.
+        objective: for the message.
+
+    Raises:
+        ValueError: if it is unknown, or another one.
+    """
+    check_choice("propagation", propagation, PROPAGATIONS)
+    if propagation != "sampled":
+        raise ValueError(
+            f"{objective}(propagation={propagation!r}): the ratio of densities at its draws has no "
+            "closed form; leave propagation out, or use BBAlphaELBO"
+        )
+
+
 def warn_collapse(alpha: float, num_particles: int, propagation: str) -> None:
     """Warn of a sampled power mean of one particle, which is that particle.
 

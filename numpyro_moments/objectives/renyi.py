@@ -9,8 +9,9 @@ import numpyro.infer
 
 from moment_calculus.hosts.docstrings import documented
 from moment_calculus.numerics.rulebook import check_draws
+from moment_calculus.objectives.data import OF_GLOBAL_SITES
 from moment_calculus.objectives.docstrings import RENYI
-from moment_calculus.objectives.options import check_order
+from moment_calculus.objectives.options import check_drawn, check_order
 from numpyro_moments.sites.binding import bind
 
 
@@ -24,8 +25,16 @@ class RenyiELBO(numpyro.infer.RenyiELBO):
         >>> bound = RenyiELBO(alpha=0.5, num_particles=10)
     """
 
-    def __init__(self, alpha: float = 0.0, *, num_particles: int = 2, **options: Any) -> None:
+    def __init__(
+        self,
+        alpha: float = 0.0,
+        *,
+        num_particles: int = 2,
+        propagation: str = "sampled",
+        **options: Any,
+    ) -> None:
         check_order(alpha)
+        check_drawn(propagation, type(self).__name__)
         check_draws((), num_particles)
         super().__init__(alpha=alpha, num_particles=num_particles, **options)
 
@@ -49,4 +58,9 @@ class RenyiELBO(numpyro.infer.RenyiELBO):
             **kwargs: passed to both.
         """
         bind(guide, model)
-        return super().loss(rng_key, param_map, model, guide, *args, **kwargs)
+        try:
+            return super().loss(rng_key, param_map, model, guide, *args, **kwargs)
+        except ValueError as error:
+            if "only supports subsampling" not in str(error):
+                raise
+            raise ValueError(f"{error} The {OF_GLOBAL_SITES}") from None

@@ -18,7 +18,7 @@ from moment_calculus.objectives.data import (
     refuse_subsamples,
 )
 from moment_calculus.objectives.docstrings import RENYI
-from moment_calculus.objectives.options import check_order
+from moment_calculus.objectives.options import check_drawn, check_order
 from moment_calculus.objectives.powers import log_mean_power
 from pyro_moments.objectives.base import Loss
 from pyro_moments.objectives.particles import Program, validate
@@ -39,8 +39,16 @@ class RenyiELBO(Loss):
         >>> bound = RenyiELBO(alpha=0.5, num_particles=10)
     """
 
-    def __init__(self, alpha: float = 0.0, *, num_particles: int = 2, **options: Any) -> None:
+    def __init__(
+        self,
+        alpha: float = 0.0,
+        *,
+        num_particles: int = 2,
+        propagation: str = "sampled",
+        **options: Any,
+    ) -> None:
         check_order(alpha)
+        check_drawn(propagation, type(self).__name__)
         check_draws((), num_particles)
         super().__init__(num_particles=num_particles, **options)
         self.alpha = alpha

@@ -10,7 +10,7 @@ import torch
 from tests.response.models import doubles, mean_field
 
 
-def losses(host, objective, model, sites, *data, count=1, guide=None):
+def losses(host, objective, model, sites, *data, count=1, guide=None, params=None):
     """Losses in double precision, each with random numbers of its own.
 
     Args:
@@ -20,11 +20,12 @@ def losses(host, objective, model, sites, *data, count=1, guide=None):
         sites: locations and scales by site.
         *data: its arguments, arrays of NumPy.
         count: how many.
-        guide: by default a mean-field one.
+        guide: one of the package, or hand-written; by default a mean-field one.
+        params: of the guide, if they are not those of the sites.
     """
     with doubles(host):
         arrays = [host.array(part) for part in data]
-        params = mean_field(host, **sites)
+        params = params or mean_field(host, **sites)
         guide = guide or host.package.DVIGuide()
         of = _in_numpyro if host.name == "numpyro" else _in_pyro
         return of(objective, model, guide, params, arrays, count)
@@ -39,7 +40,8 @@ def _in_numpyro(objective, model, guide, params, arrays, count):
 
 
 def _in_pyro(objective, model, guide, params, arrays, count):
-    guide.bind(model)
+    if hasattr(guide, "bind"):
+        guide.bind(model)
     with torch.no_grad():
         guide(*arrays)
     for name, value in params.items():

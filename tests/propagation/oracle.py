@@ -1,0 +1,71 @@
+"""Closed forms by NumPy and SciPy: energies of data, divergences, densities."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.integrate import quad
+from scipy.stats import multivariate_normal, norm
+
+
+def divergence(loc, scale):
+    """KL(N(loc, scale²) ‖ N(0, 1)), summed."""
+    loc, scale = np.asarray(loc), np.asarray(scale)
+    return 0.5 * (scale**2 + loc**2 - 1 - 2 * np.log(scale)).sum()
+
+
+def divergence_of_vector(loc, covariance):
+    """KL(N(loc, covariance) ‖ N(0, 1))."""
+    inner = np.trace(covariance) + loc @ loc - len(loc) - np.linalg.slogdet(covariance)[1]
+    return 0.5 * inner
+
+
+def expected(y, mean, covariance, noise, weights=1.0):
+    """E[Σ_j w_j log N(y_j; f_j, noise²)] of f ~ N(mean, covariance), of one datum."""
+    spread = (y - mean) ** 2 + np.diagonal(covariance)
+    return (weights * (-0.5 * np.log(2 * np.pi * noise**2) - spread / noise**2 / 2)).sum()
+
+
+def energy(alpha, y, mean, covariance, noise, weights=1.0):
+    """(1/α) log E[Π_j N(y_j; f_j, noise²)^(α w_j)] of one datum, by the multivariate normal.
+
+    A power of a Normal is another one, times a factor: N(y; f, s²)^a is
+    N(y; f, s²/a) (2πs²)^((1 − a)/2) a^(−1/2).
+    """
+    y, mean = np.atleast_1d(y), np.atleast_1d(mean)
+    covariance = np.reshape(covariance, (len(y), len(y)))
+    powers, noises = (np.broadcast_to(part, y.shape) for part in (alpha * weights, noise))
+    counted = powers > 0
+    a, noises = powers[counted], noises[counted]
+    if not a.size:
+        return 0.0
+    factors = 0.5 * (1 - a) * np.log(2 * np.pi * noises**2) - 0.5 * np.log(a)
+    inner = covariance[np.ix_(counted, counted)] + np.diag(noises**2 / a)
+    density = multivariate_normal(mean[counted], inner).logpdf(y[counted])
+    return (density + factors.sum()) / alpha
+
+
+def bernoulli_energy(alpha, y, mean, variance):
+    """(1/α) log E[p(y | f)^α] of f ~ N(mean, variance), by quadrature."""
+    sign, sd = 2 * y - 1, variance**0.5
+
+    def integrand(z):
+        return norm.pdf(z) * (1 + np.exp(-sign * (mean + sd * z))) ** -alpha
+
+    return np.log(quad(integrand, -12, 12, epsabs=1e-14, epsrel=1e-12)[0]) / alpha
+
+
+def renyi_bound(alpha, x, y, noise, loc, covariance):
+    """(1/(1 − α)) log ∫ p(y, w)^(1 − α) q(w)^α dw of a regression with q = N(loc, covariance).
+
+    The integrand is the exponential of a quadratic form of w.
+    """
+    loc, inverse, size = np.asarray(loc), np.linalg.inv(covariance), x.shape[1]
+    precision = (1 - alpha) * (x.T @ x / noise**2 + np.eye(size)) + alpha * inverse
+    linear = (1 - alpha) * x.T @ y / noise**2 + alpha * inverse @ loc
+    log_p = len(y) * np.log(2 * np.pi * noise**2) + y @ y / noise**2 + size * np.log(2 * np.pi)
+    log_q = np.linalg.slogdet(2 * np.pi * np.asarray(covariance))[1] + loc @ inverse @ loc
+    constant = -0.5 * ((1 - alpha) * log_p + alpha * log_q)
+    assert np.linalg.eigvalsh(precision).min() > 0, "the bound is infinite"
+    integral = size * np.log(2 * np.pi) - np.linalg.slogdet(precision)[1]
+    integral += linear @ np.linalg.solve(precision, linear)
+    return (constant + 0.5 * integral) / (1 - alpha)
