@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from moment_calculus.numerics.arrays import Array
-from moment_calculus.numerics.special import namespace
+from moment_calculus.numerics.special import namespace, stop_gradient
 
 _NEAR = 1.0  # below which powers are taken about their mean
 
@@ -19,8 +19,11 @@ def log_mean_power(values: Array, alpha: float, axis: int = 0) -> Array:
     xp = namespace(values)
     if alpha == 0:
         return xp.mean(values, axis=axis)
-    apart = alpha * (values - (centre := _centre(values, axis)))
-    largest = xp.max(apart, axis=axis, keepdims=True)
+    centre = stop_gradient(_centre(values, axis))  # its gradient would cancel
+    apart = alpha * (values - centre)
+    # Under jax.jit a maximum may equal none of its operands, which are computed anew for the
+    # gradient, and share it among none.
+    largest = stop_gradient(xp.max(apart, axis=axis, keepdims=True))
     near = largest < _NEAR
     small = xp.log1p(xp.mean(xp.expm1(xp.where(near, apart, 0.0)), axis=axis, keepdims=True))
     large = largest + xp.log(xp.mean(xp.exp(apart - largest), axis=axis, keepdims=True))

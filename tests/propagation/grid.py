@@ -139,7 +139,7 @@ def loss_and_gradients(host, objective, model, guide):
         params = svi.constrain_fn(free)
         return objective.loss(jax.random.key(1), params, model, svi.guide, x, y)
 
-    value, gradients = jax.value_and_grad(loss)(free)
+    value, gradients = jax.jit(jax.value_and_grad(loss))(free)
     return value, [np.asarray(part) for part in jax.tree.leaves(gradients)]
 
 
