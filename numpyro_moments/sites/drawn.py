@@ -16,6 +16,7 @@ from numpyro.primitives import Messenger
 
 from guides.numpyro.dropped_weight import DroppedWeight
 from moment_calculus.hosts.wording import no_posterior_moments, not_reparameterised
+from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.objectives.data import DataPlates
 from numpyro_moments.likelihoods.derived import stripped
 from numpyro_moments.particles.evaluation import Evaluation, certain, drawn, evaluated
@@ -36,6 +37,7 @@ from numpyro_moments.sites.traces import (
     Traces,
     certain_outputs,
     host_traces,
+    moment_traces,
     observed_plates,
     observing,
 )
@@ -138,13 +140,18 @@ def drawn_traces(
 
     dims = _data_dims(drawing, details["model"])
 
+    guide_key, moments = keys[1], (guide, args, kwargs, parameters)
+
     def consumed(evaluation: Evaluation) -> Any:
         found = jax.tree.unflatten(structure, evaluation.run(jaxpr, keys))
         sites = (
             {name: _settled({**details[kind][name]}, part, dims) for name, part in parts.items()}
             for kind, parts in zip(("guide", "model"), found, strict=True)
         )
-        return consume(Traces.of(*sites))
+        found = Traces.of(*sites)
+        if drawing.is_mean and not drawing.predicting:
+            found = _with_moments(found, moment_traces(None, *moments, guide_key, Propagation()))
+        return consume(found)
 
     return evaluated(consumed, drawing.is_mean, not drawing.predicting)
 
@@ -176,6 +183,19 @@ def _parts(site: dict, predicting: bool) -> dict:
         if (density := drawn_density(site)) is not None:
             parts["log_prob"] = density
     return parts | ({"scale": site["scale"]} if isinstance(site["scale"], jax.Array) else {})
+
+
+def _with_moments(traces: Traces, known: Traces) -> Traces:
+    """The traces of a model at means, whose latent sites have their posterior's moments again.
+
+    Divergences are those of the posterior, whatever stands for its draws in the model.
+    """
+    latent = {
+        name: {**site, "value": known.guide[name]["value"]}
+        for name, site in traces.model.items()
+        if name in known.guide
+    }
+    return Traces(traces.model | latent, known.guide, traces.mutable)
 
 
 def _data_dims(drawing: Drawing, model: dict[str, dict]) -> set[int] | None:

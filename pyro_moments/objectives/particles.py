@@ -92,7 +92,8 @@ class Vectorised:
     def _run(self, program: Program, consume: Consume, count: int, together: frozenset[str]) -> Any:
         if count == 1:
             with full_precision():
-                found = consume(*program.run(Particle(together, self.is_mean)))
+                seed = int(torch.randint(2**31, ())) if self.is_mean else None
+                found = consume(*program.run(Particle(together, self.is_mean), seed))
             return pytree.tree_map(lambda part: part[None], found)
         return vectorised(lambda seed: consume(*program.run(Particle(together), seed)), count)
 

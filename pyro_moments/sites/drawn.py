@@ -9,10 +9,11 @@ import numpy as np
 import pyro
 import pyro.distributions as dist
 import torch
+from pyro import poutine
 from pyro.distributions.util import scale_and_mask
 from pyro.poutine import Trace
 from pyro.poutine.messenger import Messenger
-from pyro.poutine.util import site_is_subsample
+from pyro.poutine.util import prune_subsample_sites, site_is_subsample
 from torch.overrides import TorchFunctionMode
 
 from moment_calculus.hosts.wording import no_posterior_moments, not_reparameterised
@@ -25,7 +26,7 @@ from pyro_moments.rules.elementwise.dropout import SERVED
 from pyro_moments.sites.draws import Draws, watched
 from pyro_moments.sites.latent_vector import LatentVector, Part, parts_of
 from pyro_moments.sites.masked import dropped_weight
-from pyro_moments.sites.messenger import model_site
+from pyro_moments.sites.messenger import MomentMessenger, model_site
 from pyro_moments.sites.posteriors import without_wrappers
 from pyro_moments.sites.traces import run
 from pyro_moments.sites.transformed import gaussian_base
@@ -131,7 +132,24 @@ def drawn_traces(
         for trace in traces:
             for site in trace.nodes.values():
                 _settle(site, around is None)
+    if particle.is_mean and around is None:
+        return _with_moments(traces[0], guide, args, kwargs, seed)
     return traces
+
+
+def _with_moments(
+    model_trace: Trace, guide: Callable, args: tuple, kwargs: dict, seed: int | None
+) -> tuple[Trace, Trace]:
+    """The trace of a model at means, whose latent sites have their posterior's moments again.
+
+    Divergences are those of the posterior, whatever stands for its draws in the model.
+    """
+    with MomentMessenger(Propagation(), guide=guide), SharedSubsamples(seed):
+        guide_trace = prune_subsample_sites(poutine.trace(guide).get_trace(*args, **kwargs))
+    for name, site in guide_trace.nodes.items():
+        if site["type"] == "sample" and name in model_trace.nodes:
+            model_trace.nodes[name]["value"] = site["value"]
+    return model_trace, guide_trace
 
 
 class _WithoutDropout(TorchFunctionMode):
