@@ -21,12 +21,14 @@ datum, with a warning.
 
 Sampled, E_q is a mean over the particles, inside the logarithm: biased, towards the ELBO, by
 O(1/K), and one particle is the ELBO. Analytic, it is a closed form for Normal observations and a
-quadrature for other univariate ones: no noise, no bias.
+quadrature for other univariate ones, without noise, of the Gaussian that matches what is observed
+of the parameters: powers see more of its tails than the ELBO does. Under dropout of three inputs
+by 0.3 the energy is 3 % off at α = 0.5 and α = 1, where the ELBO of the same linear model is exact.
 
 Args:
     alpha: the power α, between 0 and 1.
     datum: name of the plate whose elements are the data.
-    num_particles: number of draws K.
+    num_particles: number of draws K, if anything is drawn.
     **options: ``propagation``, ``covariance``, ``rules``, ``categorical``, ``categorical_draws``,
         ``sample_sites`` and ``memory_limit`` as of :class:`DeterministicELBO`, others passed to
         {host}'s ``ELBO``.
@@ -58,7 +60,7 @@ Args:
 Raises:
     ValueError: if ``alpha`` is negative or 1, ``propagation`` is another one, or (when evaluated) a
         plate is subsampled that is not around every site: use :class:`BBAlphaELBO`.
-    NotImplementedError: when evaluated, if the guide has no density, as that of dropout.
+    UnsupportedMoments: when evaluated, if the guide has no density, as that of dropout.
 
 Source: Li and Turner 2016, eq. 9.
 """

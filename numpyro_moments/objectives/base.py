@@ -55,6 +55,12 @@ class Objective(ELBO):
             covariance, rules, categorical, memory_limit, categorical_draws
         )
 
+    @property
+    def draws(self) -> bool:
+        """Whether anything is drawn besides subsamples."""
+        by_logits = self.propagation.categorical == "sample"
+        return self.flow == "sampled" or bool(self.sample_sites) or by_logits
+
     def particles(
         self, key: Any, program: Program, consume: Callable[[Traces], Any], data: Any = None
     ) -> tuple[Any, dict[str, Any] | None]:

@@ -42,6 +42,8 @@ class BBAlphaELBO(Objective):
         super().__init__(num_particles=num_particles, **options)
         warn_collapse(alpha, num_particles, self.flow)
         self.alpha, self.datum = alpha, datum
+        if not self.draws:
+            self.num_particles = 1  # they would all be the same
 
     def loss_with_mutable_state(
         self,

@@ -193,7 +193,7 @@ def _with_moments(traces: Traces, known: Traces) -> Traces:
     latent = {
         name: {**site, "value": known.guide[name]["value"]}
         for name, site in traces.model.items()
-        if name in known.guide
+        if name in known.guide and dropped_weight(known.guide[name]["fn"]) is None
     }
     return Traces(traces.model | latent, known.guide, traces.mutable)
 

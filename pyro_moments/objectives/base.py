@@ -117,6 +117,12 @@ class Objective(Loss):
             check_model_guide_match(*traces, self.max_plate_nesting)
         return traces
 
+    @property
+    def draws(self) -> bool:
+        """Whether anything is drawn besides subsamples."""
+        by_logits = self.propagation.categorical == "sample"
+        return self.flow == "sampled" or bool(self.sample_sites) or by_logits
+
     def particles(self, program: Program, consume: Consume) -> Any:
         """What is made of the traces of each particle, on a leading axis.
 

@@ -42,9 +42,11 @@ class BBAlphaELBO(Objective):
         super().__init__(num_particles=num_particles, **options)
         warn_collapse(alpha, num_particles, self.flow)
         self.alpha, self.datum = alpha, datum
+        if not self.draws:
+            self.num_particles = 1  # they would all be the same
 
     def _eager(self, model: Any, guide: Any, *args: Any, **kwargs: Any) -> Any:
-        program = Program(model, guide, args, kwargs, self._plates, latent_sum)
+        program = Program(model, guide, args, kwargs, self._plates)
         data, latent, scale = self.particles(program, self._terms)
         return -log_mean_power(data, self.alpha).sum() * scale[0] - latent.mean()
 

@@ -72,7 +72,7 @@ class DeterministicELBO(Objective):
             return elbo_terms(model_trace, guide_trace)
 
         last: list[Trace] = []
-        program = Program(model, guide, args, kwargs, rest=latent_sum)
+        program = Program(model, guide, args, kwargs)
         found = self.particles(program, consume)
         terms = {name: term.mean(0) for name, term in found.items()}
         if is_validation_enabled() and not all(map(_is_finite, terms.values())):

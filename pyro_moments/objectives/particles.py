@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -14,15 +14,12 @@ from torch.utils import _pytree as pytree
 
 from moment_calculus.objectives.data import DataPlates
 from pyro_moments.evaluation.precision import full_precision
-from pyro_moments.particles.noise import random_state, restore, vectorised
+from pyro_moments.particles.noise import vectorised
 from pyro_moments.particles.particle import Particle
-from pyro_moments.particles.proof import mixing, reached
 from pyro_moments.particles.site import Together
-from pyro_moments.sites.drawn import data_log_prob, drawn_traces
-from pyro_moments.sites.observed import is_observation
+from pyro_moments.sites.drawn import drawn_traces
 
 Consume = Callable[[Trace, Trace], Any]
-NOWHERE: frozenset[int] = frozenset()
 
 
 class Program(NamedTuple):
@@ -36,7 +33,6 @@ class Program(NamedTuple):
         data: finds the plates of the data in the model's trace, along which rows may have noise of
             their own; None where it may be any axis of the log-density of a site, as in a sum of
             expectations.
-        rest: from both traces to what is summed over all rows besides the data.
     """
 
     model: Any
@@ -44,19 +40,18 @@ class Program(NamedTuple):
     args: tuple
     kwargs: dict[str, Any]
     data: Callable[[Trace], DataPlates] | None = None
-    rest: Callable[[Trace, Trace], torch.Tensor] | None = None
 
     def run(self, particle: Particle, seed: int | None = None) -> tuple[Trace, Trace]:
         """The traces of one particle."""
-        return drawn_traces(particle, *self[:4], seed)
+        return drawn_traces(particle, *self[:4], seed=seed, data=self.data)
 
 
 class Vectorised:
     """Runs programs with draws of their latent sites.
 
     At the first call for each structure (the shapes of the arguments) a program is run on samples,
-    with Pyro's validation, and it is found out which sites may have noise of their own for each
-    row.
+    with Pyro's validation. Which sites have to be drawn once for all rows is found in every run,
+    and remembered, so that a program is not run twice each time.
 
     Args:
         is_mean: whether the means of the sites stand for draws.
@@ -80,8 +75,8 @@ class Vectorised:
         """
         key = _structure(program)
         if key not in self.together:
-            found = frozenset[str]() if self.is_mean else _together(program)
-            self.together[key] = found, program[:2]
+            validate(program)
+            self.together[key] = frozenset(), program[:2]
         while True:
             together = self.together[key][0]
             try:
@@ -109,39 +104,6 @@ def _structure(program: Program) -> tuple:
     return id(program.model), id(program.guide), str(tree), kinds, *training
 
 
-def _together(program: Program) -> frozenset[str]:
-    """The sites that have to be drawn once for all rows."""
-    validate(program)
-    together = frozenset[str]()
-    while True:
-        try:
-            with full_precision():
-                found = _mixing(program, together)
-        except Together as error:
-            found = error.sites
-        if not found:
-            return together
-        together |= found
-
-
-def _mixing(program: Program, together: frozenset[str]) -> frozenset[str]:
-    """The sites of which noise of one row is found in what belongs to another."""
-    particle, state = Particle(together), random_state()
-    particle.differentiable = True
-    with torch.enable_grad():
-        terms = _terms(program, *program.run(particle))
-        if found := mixing(particle, terms):
-            return found
-    for rows in {len(noise) for _, noise in particle.noise}:
-        again = Particle(together)
-        again.disturbed = rows
-        restore(state)
-        with torch.no_grad():
-            if reached(terms, _terms(program, *program.run(again)), rows):
-                return frozenset().union(*(sites for sites, _ in particle.noise))
-    return frozenset()
-
-
 def validate(program: Program) -> None:
     """Run a program on samples, as Pyro does, with its checks.
 
@@ -158,12 +120,3 @@ def validate(program: Program) -> None:
         if is_validation_enabled():
             check_model_guide_match(model_trace, guide_trace)
             model_trace.compute_log_prob()
-
-
-def _terms(
-    program: Program, model: Trace, guide: Trace
-) -> Sequence[tuple[torch.Tensor, frozenset[int] | None]]:
-    dims = None if program.data is None else frozenset(program.data(model).dims)
-    sites = [site for site in model.nodes.values() if is_observation(site)]
-    terms = [(data_log_prob(site), dims) for site in sites]
-    return terms if program.rest is None else [(program.rest(model, guide), NOWHERE), *terms]

@@ -1,12 +1,7 @@
-"""Normal values that are not drawn yet: sites, and the rows of a map by a random weight.
+"""Normal values that are not drawn yet, and what is drawn with noise of its own for each row.
 
-A few functions leave them so, others draw.
-
-Local reparameterisation: a map x W + b of rows of data by weights that nothing else uses is Normal
-in every row, and what is summed over rows has the same expectation when each row has noise of its
-own, with less variance. :mod:`.proof` makes sure that rows are not mixed afterwards.
-
-Source: Kingma, Salimans and Welling 2015; Li and Gal 2017, section 2.
+A few functions leave values undrawn, see :mod:`.later`; all others draw. What becomes of rows is
+followed, see :mod:`.rows`.
 """
 
 from __future__ import annotations
@@ -15,12 +10,12 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 
-from moment_calculus.numerics.matrices import squared
+from guides.families import mean_field
+from moment_calculus.numerics.arrays import standard_deviation
 from pyro_moments.evaluation.tensor import METADATA
-from pyro_moments.particles.site import MaskedSite, Site
-from pyro_moments.rules.table import named
+from pyro_moments.particles.rows import RULES, Placed
+from pyro_moments.particles.site import Site, Together
 
 Tensor = torch.Tensor
 LATER: dict[Callable, Callable] = {}
@@ -100,6 +95,32 @@ def _moved(tensor: torch.Tensor, moves: tuple[Callable, ...]) -> torch.Tensor:
     return tensor
 
 
+class Rows(_Shell):
+    """Tensor-like shell of drawn values of which each row has noise of its own.
+
+    Args:
+        tensor: the values.
+        axis: of the rows, negative.
+        sites: names of the weights whose noise is in them.
+    """
+
+    tensor: torch.Tensor
+    axis: int
+    sites: frozenset[str]
+
+    @staticmethod
+    def __new__(cls, tensor: torch.Tensor, axis: int, sites: frozenset[str]) -> Rows:
+        """Make the shell."""
+        shell = torch.Tensor._make_wrapper_subclass(
+            cls, tensor.shape, dtype=tensor.dtype, device=tensor.device
+        )
+        shell.tensor, shell.axis, shell.sites = tensor, axis, sites
+        return shell
+
+    def __init__(self, *_: Any) -> None:
+        """Nothing is left to do: ``__new__`` made the shell."""
+
+
 class UndrawnRows(_Shell):
     """Tensor-like shell of rows of a map by a random weight, with noise of their own.
 
@@ -108,34 +129,57 @@ class UndrawnRows(_Shell):
         variance: of the outputs.
         sites: whose noise it is.
         many: whether there are several rows, along the leading axis, or is one.
+        before: names of the weights whose noise is in the inputs.
     """
 
     mean_: torch.Tensor
     variance_: torch.Tensor
     sites: tuple[Site, ...]
     many: bool
-    drawn_: torch.Tensor | None
+    before: frozenset[str]
+    drawn_: Any
 
     @staticmethod
     def __new__(
-        cls, mean: torch.Tensor, variance: torch.Tensor, sites: tuple[Site, ...], many: bool
+        cls,
+        mean: torch.Tensor,
+        variance: torch.Tensor,
+        sites: tuple[Site, ...],
+        many: bool,
+        before: frozenset[str] = frozenset(),
     ) -> UndrawnRows:
         """Make the shell."""
         shell = torch.Tensor._make_wrapper_subclass(
             cls, mean.shape, dtype=mean.dtype, device=mean.device
         )
         shell.mean_, shell.variance_, shell.drawn_ = mean, variance, None
-        shell.sites, shell.many = sites, many
+        shell.sites, shell.many, shell.before = sites, many, before
         return shell
 
     def __init__(self, *_: Any) -> None:
         """Nothing is left to do: ``__new__`` made the shell."""
 
-    def draw(self) -> torch.Tensor:
+    def draw(self) -> Any:
         """The draw, the same for all who ask."""
         if self.drawn_ is None:
-            self.drawn_ = self.sites[0].particle.rows(self)
+            noise = torch.randn_like(self.mean_)
+            found = mean_field.sample(self.mean_, standard_deviation(self.variance_), noise)
+            self.drawn_ = in_rows(found, self.many, self.before, self.sites)
         return self.drawn_
+
+
+def in_rows(found: torch.Tensor, many: bool, before: frozenset[str], sites: Any) -> Any:
+    """Outputs of a map, in rows where there are several.
+
+    Args:
+        found: the outputs.
+        many: whether the leading axis is of rows.
+        before: names of the weights whose noise is in the inputs.
+        sites: the weights of the map.
+    """
+    if not many or len(found) == 1:
+        return found
+    return Rows(found, -found.dim(), before.union(site.name for site in sites))
 
 
 def called(func: Callable, args: tuple, kwargs: dict) -> Any:
@@ -153,7 +197,60 @@ def called(func: Callable, args: tuple, kwargs: dict) -> Any:
         return func(args[0].loc, *args[1:], **kwargs)
     later = LATER.get(func)
     result = None if later is None else later(*args, **kwargs)
-    return func(*drawn(args), **drawn(kwargs)) if result is None else result
+    return _by_rows(func, drawn(args), drawn(kwargs)) if result is None else result
+
+
+def _by_rows(func: Callable, args: tuple, kwargs: dict) -> Any:
+    """The result of a function on draws, of which the rows are followed."""
+    sites = rows_in((args, kwargs))
+    if not sites:
+        return func(*args, **kwargs)
+    rule = RULES.get(func)
+    axis = None if rule is None else rule(*_placed(args), **_placed(kwargs))
+    if axis is None:
+        raise Together(sites)
+    result = func(*plain(args), **plain(kwargs))
+    if isinstance(result, tuple | list):
+        return type(result)(Rows(part, axis, sites) for part in result)
+    return Rows(result, axis, sites)
+
+
+def rows_in(argument: Any) -> frozenset[str]:
+    """Names of the weights whose noise is in the rows of an argument.
+
+    Args:
+        argument: tensor, container, or anything else.
+    """
+    if isinstance(argument, Rows):
+        return argument.sites
+    if type(argument) is dict:
+        argument = list(argument.values())
+    if type(argument) in (tuple, list):
+        return frozenset().union(*map(rows_in, argument))
+    return frozenset()
+
+
+def _mapped(argument: Any, change: Callable[[Rows], Any]) -> Any:
+    if isinstance(argument, Rows):
+        return change(argument)
+    if type(argument) in (tuple, list):
+        return type(argument)(_mapped(part, change) for part in argument)
+    if type(argument) is dict:
+        return {name: _mapped(part, change) for name, part in argument.items()}
+    return argument
+
+
+def _placed(argument: Any) -> Any:
+    return _mapped(argument, lambda rows: Placed(rows.tensor, rows.axis))
+
+
+def plain(argument: Any) -> Any:
+    """An argument with tensors for rows.
+
+    Args:
+        argument: tensor, container, or anything else.
+    """
+    return _mapped(argument, lambda rows: rows.tensor)
 
 
 def drawn(argument: Any) -> Any:
@@ -169,101 +266,3 @@ def drawn(argument: Any) -> Any:
     if type(argument) is dict:
         return {name: drawn(part) for name, part in argument.items()}
     return argument
-
-
-def _later(*functions: Callable) -> Callable[[Callable], Callable]:
-    def register(rule: Callable) -> Callable:
-        LATER.update(dict.fromkeys(functions, rule))
-        return rule
-
-    return register
-
-
-def _move(function: Callable) -> Callable[..., Undrawn | None]:
-    """What a function does that moves elements, and repeats none."""
-
-    def rule(input: Any, *args: Any, **kwargs: Any) -> Undrawn | None:
-        if not isinstance(input, Undrawn):
-            return None
-        return Undrawn(input.site, (*input.moves, lambda part: function(part, *args, **kwargs)))
-
-    return rule
-
-
-for _function in {
-    *named("t", "adjoint", "transpose", "swapaxes", "swapdims", "permute", "movedim", "moveaxis"),
-    *named("reshape", "view", "flatten", "squeeze", "unsqueeze", "contiguous", "clone"),
-    *(Tensor.T.__get__, Tensor.mT.__get__),  # type: ignore[attr-defined]
-}:
-    _later(_function)(_move(_function))
-
-
-@_later(*named("expand", "broadcast_to"))
-def _as_it_is(input: Any, *sizes: Any) -> Any:
-    shape = tuple(sizes[0]) if len(sizes) == 1 and not isinstance(sizes[0], int) else sizes
-    return input if shape == tuple(input.shape) else None
-
-
-@_later(F.linear)
-def _linear(input: Any, weight: Any, bias: Any = None) -> Any:
-    input, apart = drawn(input), isinstance(weight, Undrawn) and weight.site.can_be_apart
-    if not apart or not _is_matrix(input) or len(weight.shape) != 2:
-        return None
-    own = isinstance(bias, Undrawn) and bias.site.can_be_apart
-    certain = None if own else drawn(bias)
-    weight.site.take_apart()
-    if isinstance(weight.site, MaskedSite):
-        return F.linear(weight.site.particle.masked(input, weight.site), weight.loc, drawn(bias))
-    if own:
-        bias.site.take_apart()
-        mean = F.linear(input, weight.loc, bias.loc)
-        variance = F.linear(squared(input), squared(weight.scale), squared(bias.scale))
-        return UndrawnRows(mean, variance, (weight.site, bias.site), input.dim() > 1)
-    mean = F.linear(input, weight.loc, certain)
-    variance = F.linear(squared(input), squared(weight.scale))
-    return UndrawnRows(mean, variance, (weight.site,), input.dim() > 1)
-
-
-def _is_matrix(input: Any) -> bool:
-    return isinstance(input, Tensor) and input.dim() in (1, 2)
-
-
-@_later(*named("matmul", "__matmul__", "mm", "mv"))
-def _product(input: Any, other: Any) -> Any:
-    if not isinstance(other, Undrawn) or other.dim() > 2:
-        return None
-    return _linear(input, other.mT) if other.dim() == 2 else _scalars(input, other)
-
-
-def _scalars(input: Any, weight: Undrawn) -> Any:
-    """The products of the rows of a matrix and a vector."""
-    input = drawn(input)
-    if not weight.site.can_be_apart or not _is_matrix(input):
-        return None
-    weight.site.take_apart()
-    if isinstance(weight.site, MaskedSite):
-        return weight.site.particle.masked(input, weight.site) @ weight.loc
-    variance = squared(input) @ squared(weight.scale)
-    return UndrawnRows(input @ weight.loc, variance, (weight.site,), input.dim() > 1)
-
-
-@_later(*named("addmm"))
-def _with_addend(input: Any, mat1: Any, mat2: Any, *, beta: float = 1, alpha: float = 1) -> Any:
-    plain = beta == 1 and alpha == 1 and isinstance(mat2, Undrawn)
-    fits = plain and tuple(input.shape) == tuple(mat2.shape[1:])
-    return _linear(mat1, mat2.mT, input) if fits else None
-
-
-@_later(*named("add", "__add__", "__radd__"))
-def _sum(input: Any, other: Any, *, alpha: float = 1) -> UndrawnRows | None:
-    rows, bias = (other, input) if isinstance(input, Undrawn) else (input, other)
-    if not (isinstance(rows, UndrawnRows) and isinstance(bias, Undrawn) and alpha == 1):
-        return None
-    if rows.drawn_ is not None or not bias.site.can_be_apart:
-        return None
-    if tuple(bias.shape) != tuple(rows.shape[rows.many :]):
-        return None
-    bias.site.take_apart()
-    sites = (*rows.sites, bias.site)
-    variance = rows.variance_ + squared(bias.scale)
-    return UndrawnRows(rows.mean_ + bias.loc, variance, sites, rows.many)

@@ -18,15 +18,19 @@ from torch.overrides import TorchFunctionMode
 
 from moment_calculus.hosts.wording import no_posterior_moments, not_reparameterised
 from moment_calculus.numerics.rulebook import Propagation
+from moment_calculus.objectives.data import DataPlates
 from pyro_moments.evaluation.tensor import MomentTensor
+from pyro_moments.likelihoods.structure import tensors_of
+from pyro_moments.particles import later as _later  # noqa: F401  (registers the functions)
 from pyro_moments.particles.particle import Particle
-from pyro_moments.particles.site import MaskedSite, Site
-from pyro_moments.particles.undrawn import Undrawn, drawn
+from pyro_moments.particles.site import MaskedSite, Site, Together
+from pyro_moments.particles.undrawn import Rows, Undrawn, drawn, plain, rows_in
 from pyro_moments.rules.elementwise.dropout import SERVED
 from pyro_moments.sites.draws import Draws, watched
 from pyro_moments.sites.latent_vector import LatentVector, Part, parts_of
 from pyro_moments.sites.masked import dropped_weight
 from pyro_moments.sites.messenger import MomentMessenger, model_site
+from pyro_moments.sites.observed import is_observation
 from pyro_moments.sites.posteriors import without_wrappers
 from pyro_moments.sites.traces import run
 from pyro_moments.sites.transformed import gaussian_base
@@ -105,6 +109,7 @@ def drawn_traces(
     kwargs: dict,
     seed: int | None = None,
     around: Messenger | None = None,
+    data: Callable[[Trace], DataPlates] | None = None,
 ) -> tuple[Trace, Trace]:
     """Run guide and model as Pyro's ELBOs do, with Normal sites drawn where it is best.
 
@@ -116,6 +121,8 @@ def drawn_traces(
         kwargs: keyword arguments of both.
         seed: of the subsamples, as of :class:`SharedSubsamples`.
         around: a handler around the model alone, which predicts: no log-density is computed.
+        data: finds the plates of the data in the model's trace, along which rows may have noise of
+            their own; None where it may be any axis of the log-density of a site.
 
     Returns:
         The model's and the guide's trace, without subsample sites. Observed sites have their
@@ -129,9 +136,10 @@ def drawn_traces(
     with pyro.validation_enabled(False):
         watch = _watched if particle.is_mean else unwatched
         traces = run(messenger, model, guide, args, kwargs, watch, around)
+        dims = None if data is None else frozenset(data(traces[0]).dims)
         for trace in traces:
             for site in trace.nodes.values():
-                _settle(site, around is None)
+                _settle(site, around is None, dims)
     if particle.is_mean and around is None:
         return _with_moments(traces[0], guide, args, kwargs, seed)
     return traces
@@ -147,7 +155,9 @@ def _with_moments(
     with MomentMessenger(Propagation(), guide=guide), SharedSubsamples(seed):
         guide_trace = prune_subsample_sites(poutine.trace(guide).get_trace(*args, **kwargs))
     for name, site in guide_trace.nodes.items():
-        if site["type"] == "sample" and name in model_trace.nodes:
+        if site["type"] != "sample" or dropped_weight(site["fn"]) is not None:
+            continue  # what masks contribute is known without a value
+        if name in model_trace.nodes:
             model_trace.nodes[name]["value"] = site["value"]
     return model_trace, guide_trace
 
@@ -179,7 +189,7 @@ def unwatched(program: Callable[[], Any]) -> Any:
     return program()
 
 
-def _settle(site: Any, scored: bool) -> None:
+def _settle(site: Any, scored: bool, dims: frozenset[int] | None) -> None:
     """Give a site what objectives are made of."""
     if site["type"] != "sample":
         return
@@ -189,9 +199,19 @@ def _settle(site: Any, scored: bool) -> None:
     elif isinstance(value, Undrawn) and not site["is_observed"]:
         site["undrawn"], site["value"] = value, MomentTensor(value.site.moments())
     elif not isinstance(value, LatentVector):
-        site["value"] = drawn(value)
-    if scored and site["is_observed"] and not (site["infer"] or {}).get("_deterministic"):
-        site["log_prob"] = drawn(site["fn"].log_prob(site["value"]))
+        site["value"] = plain(drawn(value))
+    if not is_observation(site):
+        if sites := rows_in(tensors_of(site["fn"])):
+            raise Together(sites)
+    elif scored:
+        site["log_prob"] = _terms(drawn(site["fn"].log_prob(site["value"])), dims)
+
+
+def _terms(terms: Any, dims: frozenset[int] | None) -> torch.Tensor:
+    """The log-density of an observed site, whose rows are data if they have noise of their own."""
+    if isinstance(terms, Rows) and dims is not None and terms.axis not in dims:
+        raise Together(terms.sites)
+    return plain(terms)
 
 
 def data_log_prob(site: Any) -> torch.Tensor:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from moment_calculus.refusals.errors import UnsupportedMoments
+from tests.checks.marks import slow
 from tests.fitting.models import HOSTS, fresh
 from tests.propagation.grid import (
     TABLE,
@@ -23,10 +24,6 @@ from tests.propagation.losses import losses, near
 from tests.response.models import doubles
 
 PARTICLES, DRAWS = 500, 40
-AT_A_POINT = [("AutoMultivariateNormal", "mean")]
-UNBOUNDED = pytest.mark.xfail(
-    strict=True, reason="the divergence is log q - log p at the mean, which falls as scales grow"
-)
 
 
 @pytest.fixture(params=HOSTS)
@@ -43,13 +40,8 @@ def losses_of(host, guide, flow, objective):
     return losses(host, of, model, {}, X, Y, count=count, guide=guide, params=params)
 
 
-def legal():
-    for cell in TABLE.cells(legal=True):
-        yield pytest.param(*cell, marks=[UNBOUNDED] if cell[:2] in AT_A_POINT else [])
-
-
 @pytest.mark.filterwarnings("ignore:the terms of a sum both depend on latent site.*bias")
-@pytest.mark.parametrize(("guide", "flow", "objective"), list(legal()))
+@pytest.mark.parametrize(("guide", "flow", "objective"), TABLE.cells(legal=True))
 def test_a_linear_model_has_its_closed_form(host, guide, flow, objective):
     found, expected = losses_of(host, guide, flow, objective), exact(guide, flow, objective)
     if flow == "sampled":
@@ -65,6 +57,7 @@ def test_what_is_illegal_is_refused_with_its_reason(host, guide, flow, objective
         losses_of(host, guide, flow, objective)
 
 
+@pytest.mark.parametrize("host", ["pyro", slow("numpyro")], indirect=True)
 @pytest.mark.parametrize(("guide", "flow", "objective"), TABLE.cells(legal=True))
 def test_a_network_has_finite_gradients(host, guide, flow, objective):
     guide = network_guide(host, guide, network(host))
