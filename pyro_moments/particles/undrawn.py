@@ -211,7 +211,11 @@ def _by_rows(func: Callable, args: tuple, kwargs: dict) -> Any:
         raise Together(sites)
     result = func(*plain(args), **plain(kwargs))
     if isinstance(result, tuple | list):
-        return type(result)(Rows(part, axis, sites) for part in result)
+        pairs = zip(args, result, strict=True)  # each is one of the operands, made wider
+        return type(result)(
+            Rows(part, axis, sites) if isinstance(operand, Rows) else part
+            for operand, part in pairs
+        )
     return Rows(result, axis, sites)
 
 
