@@ -115,13 +115,15 @@ def draws_of(moments: Moments, noise: Array) -> Array:
 
 
 def moments_over(draws: Array, full: bool) -> Moments:
-    """Mean and variance of draws, or covariance over their trailing axis.
+    """Mean and variance of draws, or covariance over their trailing axis; of one draw zero.
 
     Args:
         draws: [draws, ...].
         full: whether the covariance is wanted; scalars have none.
     """
     xp = namespace(draws)
+    if draws.shape[0] == 1:
+        return as_moments(draws[0])
     mean = xp.mean(draws, axis=0)
     apart = draws - mean
     if not full or len(mean.shape) == 0:

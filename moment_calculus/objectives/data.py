@@ -32,21 +32,6 @@ class Plate:
 
 
 @dataclass(frozen=True)
-class Observed:
-    """What an observed site contributes.
-
-    Args:
-        terms: its log-densities, of its batch shape, zero where it is masked.
-        plates: around it.
-        scale: by which its terms are multiplied, that of its plates included; None for one.
-    """
-
-    terms: Array
-    plates: Sequence[Plate]
-    scale: Any = None
-
-
-@dataclass(frozen=True)
 class DataPlates:
     """The plates whose elements are the data.
 
@@ -82,13 +67,14 @@ class DataPlates:
         """
         return (1.0 if scale is None else scale) / self.scale
 
-    def each(self, site: Observed) -> Array:
+    def each(self, terms: Array, scale: Any) -> Array:
         """The log-density of a site for each datum: [data plates].
 
         Args:
-            site: an observed one.
+            terms: its log-densities, of its batch shape, zero where it is masked.
+            scale: by which they are multiplied, that of its plates included; None for one.
         """
-        return summed(site.terms * self.exponent(site.scale), self.dims)
+        return summed(terms * self.exponent(scale), self.dims)
 
 
 def summed(terms: Array, dims: Sequence[int]) -> Array:

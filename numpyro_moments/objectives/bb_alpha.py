@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from moment_calculus.hosts.docstrings import documented
-from moment_calculus.objectives.data import DataPlates, Observed, data_plates
+from moment_calculus.objectives.data import DataPlates, data_plates
 from moment_calculus.objectives.docstrings import BB_ALPHA
 from moment_calculus.objectives.options import check_alpha, warn_collapse
 from moment_calculus.objectives.powers import log_mean_power
@@ -76,8 +76,8 @@ class BBAlphaELBO(Objective):
 
     def _terms(self, find: Callable[[dict], DataPlates], traces: Traces) -> tuple[Any, Any, Any]:
         """What each datum and the latent sites contribute, and how many data each stands for."""
-        plates = find(observed_plates(traces.model))
-        sites = {name: traces.model[name] for name in observed_plates(traces.model)}
+        around = observed_plates(traces.model)
+        plates, sites = find(around), {name: traces.model[name] for name in around}
         data = self._analytic(sites, plates) if self.flow == "analytic" else _drawn(sites, plates)
         latent = sum(latent_terms(traces).values(), start=jnp.zeros(()))
         return data, latent, jnp.asarray(plates.scale)
@@ -93,5 +93,5 @@ class BBAlphaELBO(Objective):
 
 def _drawn(sites: dict[str, dict], plates: DataPlates) -> jax.Array:
     """The log-density of each datum."""
-    parts = (Observed(site["log_prob"], site["plates"], site["scale"]) for site in sites.values())
-    return sum(map(plates.each, parts), start=jnp.zeros(()))
+    parts = (plates.each(site["log_prob"], site["scale"]) for site in sites.values())
+    return sum(parts, start=jnp.zeros(()))

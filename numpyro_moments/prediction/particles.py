@@ -8,7 +8,7 @@ from typing import Any
 import jax
 from numpyro.distributions.batch_util import promote_batch_shape
 
-from moment_calculus.hosts.moments import Moments, moments_over
+from moment_calculus.hosts.moments import moments_over
 from numpyro_moments.likelihoods.derived import restored
 from numpyro_moments.prediction.sampled import SampledPrediction
 from numpyro_moments.sites.drawn import Drawing, drawn_traces
@@ -48,15 +48,9 @@ def predicted_by_particles(
     return {
         name: SampledPrediction(name, promote_batch_shape(part))
         if kinds[name] == "sample"
-        else _moments(part)
+        else moments_over(part, full=False)
         for name, part in found.items()
     }
-
-
-def _moments(draws: jax.Array) -> Moments:
-    if len(draws) == 1:
-        return Moments(draws[0], variance=jax.numpy.zeros_like(draws[0]))
-    return moments_over(draws, full=False)
 
 
 def needed(key: Any, is_mean: bool) -> Any:

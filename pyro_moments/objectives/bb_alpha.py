@@ -8,7 +8,7 @@ import torch
 from pyro.poutine import Trace
 
 from moment_calculus.hosts.docstrings import documented
-from moment_calculus.objectives.data import DataPlates, Observed, data_plates
+from moment_calculus.objectives.data import DataPlates, data_plates
 from moment_calculus.objectives.docstrings import BB_ALPHA
 from moment_calculus.objectives.options import check_alpha, warn_collapse
 from moment_calculus.objectives.powers import log_mean_power
@@ -79,8 +79,5 @@ def _masked(site: Any) -> Any:
 
 def _drawn(sites: dict[str, Any], plates: DataPlates) -> torch.Tensor:
     """The log-density of each datum."""
-    parts = [
-        plates.each(Observed(data_log_prob(site), plates_of(site), site["scale"]))
-        for site in sites.values()
-    ]
+    parts = [plates.each(data_log_prob(site), site["scale"]) for site in sites.values()]
     return sum(parts[1:], start=parts[0])

@@ -13,7 +13,6 @@ from moment_calculus.hosts.docstrings import documented
 from moment_calculus.numerics.rulebook import check_draws
 from moment_calculus.objectives.data import (
     DataPlates,
-    Observed,
     common_plates,
     refuse_subsamples,
 )
@@ -82,4 +81,4 @@ def _total(sites: list[Any], plates: DataPlates) -> torch.Tensor:
 
 def _each(site: Any, plates: DataPlates) -> torch.Tensor:
     log_prob = scale_and_mask(site["fn"].log_prob(site["value"]), 1.0, site["mask"])
-    return plates.each(Observed(log_prob, (), site["scale"]))
+    return plates.each(log_prob, site["scale"])

@@ -59,25 +59,3 @@ def vectorised(particle: Callable[[int], Any], count: int) -> Any:
 
     with full_precision(), pyro.validation_enabled(False):
         return torch.vmap(once, randomness="different")(torch.arange(count))
-
-
-State = list[torch.Tensor]
-
-
-def random_state() -> State:
-    """State of torch's generators; those of CUDA only where it is in use."""
-    states = [torch.get_rng_state()]
-    if torch.cuda.is_initialized():
-        states += torch.cuda.get_rng_state_all()
-    return states
-
-
-def restore(state: State) -> None:
-    """Set torch's generators.
-
-    Args:
-        state: of :func:`random_state`.
-    """
-    torch.set_rng_state(state[0])
-    if len(state) > 1:
-        torch.cuda.set_rng_state_all(state[1:])

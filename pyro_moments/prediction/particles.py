@@ -9,13 +9,14 @@ import torch
 from pyro import poutine
 from pyro.poutine.messenger import Messenger
 
-from moment_calculus.hosts.moments import Moments, moments_over
+from moment_calculus.hosts.moments import moments_over
 from pyro_moments.likelihoods.structure import of_particles, tensors_of
 from pyro_moments.particles.noise import vectorised
 from pyro_moments.particles.particle import Particle
 from pyro_moments.particles.undrawn import drawn
 from pyro_moments.prediction.sampled import SampledPrediction
 from pyro_moments.sites.drawn import drawn_traces
+from pyro_moments.sites.observed import is_sample
 
 
 def predicted_by_particles(
@@ -44,26 +45,16 @@ def predicted_by_particles(
         model, guide = drawn_traces(one, *program, seed=seed, around=observing)
         samples = {n: site for n, site in model.nodes.items() if site["type"] == "sample"}
         sites = wanted(samples, frozenset(guide.stochastic_nodes))
-        kinds.update({n: None if _is_value(site) else site["fn"] for n, site in sites.items()})
+        kinds.update({n: site["fn"] if is_sample(site) else None for n, site in sites.items()})
         return {
-            name: [site["value"]] if _is_value(site) else list(map(drawn, tensors_of(site["fn"])))
+            name: list(map(drawn, tensors_of(site["fn"]))) if is_sample(site) else [site["value"]]
             for name, site in sites.items()
         }
 
     found = vectorised(particle, count)
     return {
-        name: _moments(parts[0])
+        name: moments_over(parts[0], full=False)
         if kinds[name] is None
         else SampledPrediction(name, of_particles(kinds[name], parts, count))
         for name, parts in found.items()
     }
-
-
-def _is_value(site: Any) -> bool:
-    return bool((site["infer"] or {}).get("_deterministic"))
-
-
-def _moments(draws: torch.Tensor) -> Moments:
-    if len(draws) == 1:
-        return Moments(draws[0], variance=torch.zeros_like(draws[0]))
-    return moments_over(draws, full=False)

@@ -18,7 +18,6 @@ from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.refusals.notices import called_by
 from pyro_moments.evaluation.tensor import MomentTensor, name_of, random_in_place, wrap
 from pyro_moments.evaluation.user_line import user_line
-from pyro_moments.particles.noise import random_state
 from pyro_moments.rules.elementwise.dropout import SERVED
 
 State = list[torch.Tensor]
@@ -31,7 +30,10 @@ def _state() -> State:
     """
     if _get_current_dispatch_mode() is not None:
         return []
-    return random_state()
+    states = [torch.get_rng_state()]
+    if torch.cuda.is_initialized():
+        states += torch.cuda.get_rng_state_all()
+    return states
 
 
 def _same(first: State, second: State) -> bool:
