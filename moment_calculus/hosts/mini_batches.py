@@ -70,8 +70,8 @@ class PlateScaling:
         """
         self._latent |= {plate: name for plate, _ in plates}
 
-    def factor(self, name: str, scale: Any, plates: Plates, batch: int | None) -> float:
-        """What an observed site has to be scaled by.
+    def part(self, name: str, scale: Any, plates: Plates, batch: int | None) -> str | None:
+        """The plate around an observed site that is a part of that of all rows.
 
         Args:
             name: of the site.
@@ -79,13 +79,16 @@ class PlateScaling:
             plates: around it.
             batch: rows of the mini-batch; None if there is no array in it.
 
+        Returns:
+            The plate's name; None if the site is not to be scaled.
+
         Raises:
             ValueError: if it is not clear how the site is to be scaled; the message names the
                 site, its plates, and the remedy.
         """
         self._observes = True
         if self._scales_itself(name, scale, batch) or (self.rows == batch and self.rows):
-            return 1.0
+            return None
         around = [(plate, size) for plate, size in plates if self._is_of_rows(plate, size, batch)]
         if len(around) != 1:
             raise self._unclear(name, plates, batch)
@@ -103,7 +106,7 @@ class PlateScaling:
                 f"step: subsample the plate in the model, plate('{plate}', {self.rows}, "
                 f"subsample_size={size}), with create_plates in the guide"
             )
-        return self.rows / size
+        return plate
 
     def check_observed(self) -> None:
         """Refuse a model that observed nothing of a mini-batch.

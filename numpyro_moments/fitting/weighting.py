@@ -8,6 +8,7 @@ from typing import Any
 from numpyro.primitives import Messenger
 
 from moment_calculus.hosts.mini_batches import PlateScaling
+from numpyro_moments.sites.plates import Part
 
 
 class Weighting(Messenger):
@@ -37,9 +38,25 @@ class Weighting(Messenger):
             if self.kl_weight is not None:
                 scale_by(msg, self.kl_weight)
         elif self.plates is not None:
-            factor = self.plates.factor(msg["name"], msg["scale"], plates, self.batch)
-            if factor != 1:
-                scale_by(msg, factor)
+            plate = self.plates.part(msg["name"], msg["scale"], plates, self.batch)
+            if plate is not None:
+                scale_plate(msg, plate, self.plates.rows)
+
+
+def scale_plate(msg: Any, plate: str, rows: Any) -> None:
+    """Let a plate around a site be a subsample of a larger one.
+
+    Args:
+        msg: of the site, on its way.
+        plate: name of the plate.
+        rows: full size of the plate.
+    """
+    stack = msg["cond_indep_stack"]
+    place = [frame.name for frame in stack].index(plate)
+    frame = stack[place]
+    scale_by(msg, rows / frame.size)
+    part = Part(frame.name, frame.dim, frame.size, rows)
+    msg["cond_indep_stack"] = [*stack[:place], part, *stack[place + 1 :]]
 
 
 def scale_by(msg: Any, factor: Any) -> None:

@@ -28,6 +28,7 @@ from numpyro_moments.sites.draws import Declared, refuse_silent_draws
 from numpyro_moments.sites.latent_vector import drawn_density
 from numpyro_moments.sites.messenger import MomentMessenger, latent_rule, model_site
 from numpyro_moments.sites.noise import noise_rule, with_noise
+from numpyro_moments.sites.plates import plates_of
 from numpyro_moments.sites.posteriors import without_wrappers
 
 UNDRAWN = "_undrawn"  # in the "infer" of sites that have a placeholder for an observation
@@ -196,18 +197,10 @@ def _kept(trace: dict) -> dict:
     kinds = ("sample", "deterministic", "mutable")
     sizes = {name: site["args"][0] for name, site in trace.items() if site["type"] == "plate"}
     return {
-        name: {**site, "plates": _plates(site, sizes)}
+        name: {**site, "plates": plates_of(site, sizes)}
         for name, site in trace.items()
         if site["type"] in kinds
     }
-
-
-def _plates(site: dict, sizes: dict[str, int]) -> tuple[Plate, ...]:
-    """The plates around a site, of which the trace knows the full sizes."""
-    return tuple(
-        Plate(frame.name, frame.dim, sizes.get(frame.name, frame.size) / frame.size)
-        for frame in site.get("cond_indep_stack", ())
-    )
 
 
 def _dynamic(site: dict) -> dict:

@@ -34,6 +34,21 @@ class Weighting(Messenger):
             if self.kl_weight is not None:
                 msg["scale"] = msg["scale"] * self.kl_weight
         elif self.plates is not None:
-            factor = self.plates.factor(msg["name"], msg["scale"], plates, self.batch)
-            if factor != 1:
-                msg["scale"] = msg["scale"] * factor
+            plate = self.plates.part(msg["name"], msg["scale"], plates, self.batch)
+            if plate is not None:
+                scale_plate(msg, plate, self.plates.rows)
+
+
+def scale_plate(msg: Any, plate: str, rows: Any) -> None:
+    """Let a plate around a site be a subsample of a larger one.
+
+    Args:
+        msg: of the site, on its way.
+        plate: name of the plate.
+        rows: full size of the plate.
+    """
+    stack = msg["cond_indep_stack"]
+    place = [frame.name for frame in stack].index(plate)
+    msg["scale"] = msg["scale"] * (rows / stack[place].size)
+    part = stack[place]._replace(full_size=rows)
+    msg["cond_indep_stack"] = (*stack[:place], part, *stack[place + 1 :])

@@ -213,6 +213,15 @@ def test_a_plate_is_named_where_two_are_as_long(host):
     assert np.isfinite(host.fit(model, host.x, y, plate="data", **frozen).loss)
 
 
+def test_rows_that_fit_scales_are_a_subsample(host):
+    """For a power of each datum, too, whose scale is outside of it."""
+    options = {"objective": host.package.BBAlphaELBO(0.5), "steps": 3, "batch_size": 32}
+    losses = host.fit(host.regression, host.x, host.y, **options).losses
+    fresh(host.name)
+    expected = host.fit(host.subsampled, host.x, host.y, **options).losses
+    np.testing.assert_allclose(losses, expected, rtol=1e-6)
+
+
 def test_shuffled_rows_cover_an_epoch():
     """In an order that follows from seed and epoch."""
     take = lambda part, indices: part[indices]  # noqa: E731
