@@ -235,18 +235,19 @@ def correlation(variance: Array, covariance: Array) -> Array:
         variance: [..., d].
         covariance: [..., d, d].
     """
-    scale = safe_scale(variance)
-    return in_units(covariance, outer(scale, scale))
+    inverse = 1 / safe_scale(variance)
+    return in_units(covariance, outer(inverse, inverse))
 
 
-def in_units(covariance: Array, size: Array) -> Array:
+def in_units(covariance: Array, inverse: Array) -> Array:
     """Correlations, clipped to [−1, 1].
 
     Args:
         covariance: covariances.
-        size: products of the standard deviations, of a shape that broadcasts.
+        inverse: products of the inverse standard deviations, of a shape that broadcasts; not the
+            inverse of their products, whose derivative has their square in it, zero in float32.
     """
-    return namespace(covariance).clip(covariance / size, min=-1.0, max=1.0)
+    return namespace(covariance).clip(covariance * inverse, min=-1.0, max=1.0)
 
 
 @functools.cache

@@ -107,9 +107,9 @@ class Applied(Step):
         if Applied not in arrays:
             arrays[Applied] = self._coefficients(value)
         left, right = shifted(arrays[Applied], (0, *offset))
-        scales = shifted(safe_scale(base.variance), offset)
+        inverse = shifted(1 / safe_scale(base.variance), offset)
         xp = namespace(known)
-        rho = in_units(known, scales[0] * scales[1])
+        rho = in_units(known, inverse[0] * inverse[1])
         # the rest has unknown signs where ρ < 0
         total = xp.clip(rho, min=0.0) * left[LAG_ORDER] * right[LAG_ORDER]
         for n in reversed(range(LAG_ORDER)):

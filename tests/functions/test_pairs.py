@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
@@ -134,6 +136,26 @@ def test_gradient(name, book):
 
     location = torch.as_tensor(mean).requires_grad_()
     assert torch.autograd.gradcheck(result, (location, factor), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("host", ["torch", "jax"])
+@pytest.mark.parametrize("name", [*NAMES, "hardtanh", "softplus", "gelu"])
+def test_gradient_is_finite_beside_nearly_certain_components(name, host):
+    """In single precision: the square of such a variance is zero there."""
+    mean = np.asarray([-0.05, 0.3, 0.0], np.float32)
+    root = np.asarray([[1e-10, 0, 0], [0.02, 0.03, 0], [1e-5, 0, 1e-12]], np.float32)
+    if host == "torch":
+        root = torch.as_tensor(root).requires_grad_()
+        pairs.covariance(activation(name), torch.as_tensor(mean), root @ root.mT).sum().backward()
+        gradient = root.grad
+    else:
+
+        def total(root):
+            covariance = root @ jnp.swapaxes(root, -1, -2)
+            return pairs.covariance(activation(name), jnp.asarray(mean), covariance).sum()
+
+        gradient = jax.grad(total)(jnp.asarray(root))
+    assert np.isfinite(np.asarray(gradient)).all()
 
 
 @pytest.mark.parametrize("name", NAMES)

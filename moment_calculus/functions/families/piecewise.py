@@ -13,7 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from moment_calculus.functions.base import Activation, Array, normal_hermite, over_pairs
+from moment_calculus.functions.base import (
+    Activation,
+    Array,
+    in_units,
+    normal_hermite,
+    over_pairs,
+)
 from moment_calculus.functions.universal import in_double
 from moment_calculus.numerics.normal.bivariate import pdf, rectifier_covariance, tail_moments
 from moment_calculus.numerics.special import constants, namespace, safe_scale
@@ -194,8 +200,7 @@ class PiecewiseLinear(Activation):
 
     def _pair(self, x: tuple[Array, Array], y: tuple[Array, Array], covariance: Array) -> Array:
         xp = namespace(covariance)
-        rho = covariance / (safe_scale(x[1]) * safe_scale(y[1]))
-        rho = xp.clip(rho, min=-1.0, max=1.0)
+        rho = in_units(covariance, 1 / safe_scale(x[1]) * (1 / safe_scale(y[1])))
         line_x, line_y = self._line(x[0])[1], self._line(y[0])[1]
         total = covariance * (line_x * self._gain(*y)[0] + line_y * self._gain(*x)[0])
         total = total - covariance * line_x * line_y

@@ -38,16 +38,19 @@ def appell_series(first: Any, second: Any, order: int, same: bool) -> Callable[.
             return left, xp.matrix_transpose(left)
         return left, xp.stack(second.hermite(*moments[2:], order + more), axis=0)
 
+    def inverse_size(moments: list[Array]) -> Array:
+        return 1 / safe_scale(moments[1]) * (1 / safe_scale(moments[3]))
+
     def value(*arrays: Array) -> Array:
         *moments, covariance = arrays
-        rho = in_units(covariance, safe_scale(moments[1]) * safe_scale(moments[3]))
+        rho = in_units(covariance, inverse_size(moments))
         left, right = coefficients(0, *moments)
         return rho * _sums(left[:, None], right, rho)[0]
 
     def together(*arrays: Array) -> tuple[Array, ...]:
         *moments, covariance = arrays
-        size = safe_scale(moments[1]) * safe_scale(moments[3])
-        rho = in_units(covariance, size)
+        inverse = inverse_size(moments)
+        rho = in_units(covariance, inverse)
         left, right = coefficients(2, *moments)
         found, gain, *slopes = _side(left, right, moments[1], rho, with_value=True)
         mirrored = (
@@ -55,7 +58,7 @@ def appell_series(first: Any, second: Any, order: int, same: bool) -> Callable[.
             if same
             else _side(right, left, moments[3], rho)
         )
-        return rho * found, *slopes, *mirrored, gain / size
+        return rho * found, *slopes, *mirrored, gain * inverse
 
     return elementwise(value, lambda *arrays: (together(*arrays)[1:],), together=together)
 

@@ -103,8 +103,8 @@ def function_covariance(
         return exact
     if first.activation.appell and second.activation.appell:
         return _appell_series(first, second, covariance, order, meet)
-    size = meet(*(safe_scale(variance) for _, variance in ends))
-    rho = in_units(covariance, size)
+    inverse = meet(*(1 / safe_scale(variance) for _, variance in ends))
+    rho = in_units(covariance, inverse)
     return series(first.hermite(order), second.hermite(order), rho, meet)
 
 
