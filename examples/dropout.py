@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 PARTICLES = 10  # of a step
@@ -67,3 +68,51 @@ class Setting:
     batch_size: int
     learning_rate: float
     seed: int
+
+
+@dataclass(frozen=True)
+class Net:
+    """A classifier, and how it is trained.
+
+    Args:
+        p: probability to drop a hidden unit.
+        p_pixel: probability to drop a pixel.
+        propagation: ``"sampled"``, ``"analytic"``, or ``"mean"`` without dropout.
+        alpha: power of the black-box α energy.
+        hidden: units of each hidden layer.
+        steps: number of updates.
+        particles: of a step and of an attack, if masks are drawn.
+        draws: of a prediction, if masks are drawn.
+        batch_size: images of a step.
+        learning_rate: of Adam.
+        seed: of initial values, masks and mini-batches.
+    """
+
+    p: float
+    p_pixel: float
+    propagation: str
+    alpha: float
+    hidden: int
+    steps: int
+    particles: int = PARTICLES
+    draws: int = DRAWS
+    batch_size: int = 128
+    learning_rate: float = 1e-3
+    seed: int = 0
+
+    @property
+    def rates(self) -> dict[str, float]:
+        """Probabilities by site."""
+        later = dict.fromkeys(["hidden1.weight", "hidden2.weight", "output.weight"], self.p)
+        return {"hidden0.weight": self.p_pixel, **later}
+
+    def options(self, count: int) -> dict:
+        """Of objectives and predictions, with a number of draws."""
+        if self.propagation == "sampled":
+            return {"propagation": "sampled", "num_particles": count}
+        return {"propagation": self.propagation, "covariance": "diagonal"}
+
+
+def init_scale(shape: Sequence[int]) -> float:
+    """Scale of initial values: He's of weights [outputs, inputs], zero of biases."""
+    return (2 / shape[-1]) ** 0.5 if len(shape) == 2 else 0.0

@@ -23,7 +23,7 @@ from pyro_moments.likelihoods.table import TEMPERED, expected_log_prob, predicti
 
 @expected_log_prob(torch.distributions.Categorical)
 def _categorical(fn: Any, value: Any) -> torch.Tensor:
-    logits = random_logits(fn)
+    logits, value = random_logits(fn), value.long()  # as torch's own: classes of any dtype
     propagation = logits.propagation
     if propagation.categorical != "sample":
         return likelihoods.categorical(value, logits, bound=propagation.categorical)
@@ -40,7 +40,7 @@ def _noise(logits: Gaussian, *shapes: tuple[int, ...]) -> torch.Tensor:
 
 @TEMPERED.register(torch.distributions.Categorical)
 def _tempered_categorical(fn: Any, value: Any, power: Any) -> torch.Tensor:
-    logits = random_logits(fn)
+    logits, value = random_logits(fn), value.long()
     bound = logits.propagation.categorical
     if bound != "sample":
         return likelihoods.tempered_categorical(power, value, logits, bound=bound)
@@ -128,13 +128,14 @@ def random_logits(fn: Any) -> Gaussian:
 
 @expected_log_prob(dist.OrderedLogistic)
 def _ordered_logistic(fn: Any, value: Any) -> torch.Tensor:
-    return likelihoods.ordered_logistic(value, unwrap(fn.predictor), unwrap(fn.cutpoints))
+    parameters = unwrap(fn.predictor), unwrap(fn.cutpoints)
+    return likelihoods.ordered_logistic(value.long(), *parameters)
 
 
 @TEMPERED.register(dist.OrderedLogistic)
 def _tempered_ordered_logistic(fn: Any, value: Any, power: Any) -> torch.Tensor:
     parameters = unwrap(fn.predictor), unwrap(fn.cutpoints)
-    return likelihoods.tempered_ordered_logistic(power, value, *parameters)
+    return likelihoods.tempered_ordered_logistic(power, value.long(), *parameters)
 
 
 @predictive_moments(dist.OrderedLogistic, marginal=_ordered_classes)

@@ -9,7 +9,7 @@ import pyro.distributions as dist
 import pytest
 import torch
 
-from pyro_moments import DeterministicELBO, DVIGuide, UnsupportedMoments, predict
+from pyro_moments import BBAlphaELBO, DeterministicELBO, DVIGuide, UnsupportedMoments, predict
 from tests.oracles import quadrature as oracles
 from tests.pyro import models
 
@@ -198,3 +198,14 @@ def test_heteroscedastic_student_matches_samples():
     log_prob = dist.StudentT(5.0, mixed[..., 0], mixed[..., 1].exp()).log_prob(y).sum(-1)
     error = log_prob.std() / math.sqrt(draws)
     assert abs(loss - (divergence(guide) - log_prob.mean())) < 4 * error
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.uint8, torch.float32])
+@pytest.mark.parametrize("objective", [DeterministicELBO(), BBAlphaELBO(0.5)])
+@pytest.mark.parametrize("name", ["Categorical", "OrderedLogistic"])
+def test_classes_of_any_dtype(name, objective, dtype):
+    """As torch's own distributions take them."""
+    logits = {"Categorical": lambda f: dist.Categorical(logits=f[..., None] * ROOT[:, 1])}
+    model, guide, x, y = fitted({**FAMILIES, **logits}[name])
+    expected = objective.loss(model, guide, x, y)
+    assert objective.loss(model, guide, x, y.to(dtype)) == expected

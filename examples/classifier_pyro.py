@@ -1,0 +1,93 @@
+"""The classifier of the attacks in Pyro: three hidden layers, trained with dropout."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import pyro
+import pyro.distributions as dist
+import torch
+from dropout import Net, init_scale
+from pyro.nn import PyroModule, PyroSample
+from torch import Tensor, nn
+
+from pyro_moments import BBAlphaELBO, DeterministicELBO, MCDropoutGuide, fit, predict
+
+
+class Network(PyroModule):
+    """Three hidden ReLU layers and ten classes; priors N(0, 1)."""
+
+    def __init__(self, hidden: int) -> None:
+        super().__init__()
+        self.hidden0 = bayesian_linear(784, hidden)
+        self.hidden1 = bayesian_linear(hidden, hidden)
+        self.hidden2 = bayesian_linear(hidden, hidden)
+        self.output = bayesian_linear(hidden, 10)
+
+    def forward(self, x: Tensor, y: Tensor | None = None) -> Tensor:
+        for layer in (self.hidden0, self.hidden1, self.hidden2):
+            x = torch.relu(layer(x))
+        logits = self.output(x)
+        with pyro.plate("data", len(x)):
+            return pyro.sample("obs", dist.Categorical(logits=logits), obs=y)
+
+
+def bayesian_linear(inputs: int, outputs: int) -> PyroModule:
+    layer = PyroModule[nn.Linear](inputs, outputs)
+    layer.weight = PyroSample(dist.Normal(0.0, 1.0).expand([outputs, inputs]).to_event(2))
+    layer.bias = PyroSample(dist.Normal(0.0, 1.0).expand([outputs]).to_event(1))
+    return layer
+
+
+def he_normal(site: dict) -> Tensor:
+    """He's initial weights, and biases of zero."""
+    shape = site["fn"].event_shape
+    return init_scale(shape) * torch.randn(shape)
+
+
+class Classifier:
+    """A trained network.
+
+    Args:
+        x: images [n, 784].
+        y: their classes [n].
+        net: what is trained, and how.
+    """
+
+    def __init__(self, x: np.ndarray, y: np.ndarray, net: Net) -> None:
+        pyro.settings.set(module_local_params=True)  # two trainings share nothing
+        pyro.set_rng_seed(net.seed)
+        self.model, self.net = Network(net.hidden), net
+        self.guide = MCDropoutGuide(self.model, p=net.rates, init_loc_fn=he_normal)
+        found = fit(
+            self.model,
+            self.guide,
+            torch.as_tensor(x),
+            torch.as_tensor(y),
+            objective=self._objective(net.alpha),
+            steps=net.steps,
+            batch_size=net.batch_size,
+            optimiser=partial(torch.optim.Adam, lr=net.learning_rate),
+            seed=net.seed,
+        )
+        self.seconds_per_step = found.seconds["fitting"] / net.steps
+
+    def _objective(self, alpha: float) -> BBAlphaELBO | DeterministicELBO:
+        if self.net.propagation == "mean":
+            return DeterministicELBO(propagation="mean")
+        return BBAlphaELBO(alpha, **self.net.options(self.net.particles))
+
+    def gradient(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        """Of the log predictive probability of classes, the energy of α = 1, for the images."""
+        pyro.set_rng_seed(self.net.seed)
+        images = torch.as_tensor(x).requires_grad_()
+        objective, classes = self._objective(1.0), torch.as_tensor(y)
+        loss = objective.differentiable_loss(self.model, self.guide, images, classes)
+        return -torch.autograd.grad(loss, images)[0].numpy()
+
+    def probabilities(self, x: np.ndarray) -> np.ndarray:
+        """Predictive probabilities of the classes [n, 10]."""
+        pyro.set_rng_seed(self.net.seed)
+        options = self.net.options(self.net.draws)
+        return predict(self.model, self.guide, torch.as_tensor(x), **options)["obs"].probs.numpy()
