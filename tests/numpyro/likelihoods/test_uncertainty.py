@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import math
+from functools import partial
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -26,6 +29,7 @@ from tests.checks.predictions import LEVELS, check_draws, check_levels
 from tests.numpyro import models
 from tests.numpyro.likelihoods.cases import CASES as ALL
 from tests.numpyro.likelihoods.cases import distribution, latent
+from tests.numpyro.likelihoods.test_likelihoods import FAST
 from tests.oracles.numpyro_samples import train
 
 KEY = jax.random.key(0)
@@ -40,51 +44,93 @@ def made(name, f):
     return uncertainty.CASES[name].host(dist, jnp, f)
 
 
-def prediction(name):
-    return Prediction("y", distribution(lambda f: made(name, f), latent()))
+def prediction(name, mean=uncertainty.MEAN, variance=uncertainty.VARIANCE):
+    f = latent(mean=mean, variance=variance)
+    return Prediction("y", distribution(lambda f: made(name, f), f))
 
 
-def by_particles(name):
-    return SampledPrediction("y", made(name, jnp.asarray(uncertainty.LOCATIONS)))
+def by_particles(name, locations=uncertainty.LOCATIONS):
+    return SampledPrediction("y", made(name, jnp.asarray(locations)))
+
+
+MOMENTS = uncertainty.MEAN, uncertainty.VARIANCE
+
+
+def computed(attributes, predicted, *arrays):
+    """Attributes of a prediction, and a credible interval, by one program.
+
+    Args:
+        attributes: their names.
+        predicted: makes the prediction of arrays.
+        *arrays: these.
+    """
+
+    @functools.partial(jax.jit, compiler_options=FAST)
+    def parts(*arrays):
+        found = predicted(*arrays)
+        interval = found.credible_interval(uncertainty.MASS)
+        return {name: getattr(found, name) for name in attributes}, interval
+
+    values, interval = parts(*arrays)
+    return SimpleNamespace(**values, credible_interval={uncertainty.MASS: interval}.get)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_against_quadrature(name):
-    uncertainty.check_uncertainty(name, prediction(name))
+    found = computed(("entropy", "mutual_information"), partial(prediction, name), *MOMENTS)
+    uncertainty.check_uncertainty(name, found)
+
+
+VARIANCES = "epistemic_variance", "aleatoric_variance"
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_particles_against_sums_and_integrals(name):
-    found = by_particles(name)
+    values = 1.0, np.ones(3), np.ones((2, 3))
+
+    @functools.partial(jax.jit, compiler_options=FAST)
+    def others(locations):
+        found = by_particles(name, locations)
+        return found.quantile(0.3), [found.log_prob(jnp.asarray(value)) for value in values]
+
+    attributes = "mean", *VARIANCES, "entropy", "mutual_information"
+    found = computed(attributes, partial(by_particles, name), uncertainty.LOCATIONS)
+    quantile, densities = others(uncertainty.LOCATIONS)
+    found.quantile = {0.3: quantile}.get
     uncertainty.check_particles(name, found)
-    for value in (1.0, np.ones(3), np.ones((2, 3))):
-        exact = uncertainty.log_density(name, 1.0)
-        density = jnp.broadcast_to(found.log_prob(jnp.asarray(value)), (2, 3))
-        np.testing.assert_allclose(density, np.broadcast_to(exact, (2, 3)), rtol=1e-6)
+    exact = np.broadcast_to(uncertainty.log_density(name, 1.0), (2, 3))
+    for density in densities:
+        np.testing.assert_allclose(np.broadcast_to(density, (2, 3)), exact, rtol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["Poisson", slow("StudentT")])
 def test_single_precision(name):
     with jax.enable_x64(False):
-        f = latent(mean=np.float32(uncertainty.MEAN), variance=np.float32(uncertainty.VARIANCE))
-        found = Prediction("y", distribution(lambda f: made(name, f), f))
-        assert found.entropy.dtype == found.credible_interval(0.5)[0].dtype == jnp.float32
+        moments = (np.float32(part) for part in MOMENTS)
+        found = computed(("entropy", "mutual_information"), partial(prediction, name), *moments)
+        ends = found.credible_interval(uncertainty.MASS)
+        assert found.entropy.dtype == ends[0].dtype == jnp.float32
         uncertainty.check_uncertainty(name, found, rtol=1e-4)
 
 
+ATTRIBUTES = "probs", "entropy", "mutual_information", "variation_ratio"
+
+
 def test_classes():
-    covariance = jnp.asarray(np.broadcast_to(uncertainty.ROOT @ uncertainty.ROOT.T, (2, 3, 3)))
-    spread = Spread(jnp.diagonal(covariance, axis1=-2, axis2=-1), covariance)
-    logits = Gaussian(
-        jnp.asarray(uncertainty.LOGITS),
-        spread,
-        Opaque(),
-        axis=-1,
-        propagation=Propagation(covariance="full"),
-    )
-    fn = distribution(lambda f: dist.Categorical(logits=f), logits)
-    uncertainty.check_classes(Prediction("y", fn))
-    uncertainty.check_ordered(Prediction("y", distribution(ALL["OrderedLogistic"][0], latent())))
+    covariance = np.broadcast_to(uncertainty.ROOT @ uncertainty.ROOT.T, (2, 3, 3))
+
+    def classes(mean, covariance):
+        spread = Spread(jnp.diagonal(covariance, axis1=-2, axis2=-1), covariance)
+        flow = Propagation(covariance="full")
+        logits = Gaussian(mean, spread, Opaque(), axis=-1, propagation=flow)
+        return Prediction("y", distribution(lambda f: dist.Categorical(logits=f), logits))
+
+    def ordered(mean, variance):
+        f = latent(mean=mean, variance=variance)
+        return Prediction("y", distribution(ALL["OrderedLogistic"][0], f))
+
+    uncertainty.check_classes(computed(ATTRIBUTES, classes, uncertainty.LOGITS, covariance))
+    uncertainty.check_ordered(computed(ATTRIBUTES, ordered, *MOMENTS))
 
 
 def test_classes_by_particles():
