@@ -30,6 +30,7 @@ from tests.numpyro import models
 from tests.numpyro.likelihoods.cases import CASES as ALL
 from tests.numpyro.likelihoods.cases import distribution, latent
 from tests.numpyro.likelihoods.test_likelihoods import FAST
+from tests.numpyro.one_program import compiled
 from tests.oracles.numpyro_samples import train
 
 KEY = jax.random.key(0)
@@ -135,51 +136,67 @@ def test_classes():
 
 def test_classes_by_particles():
     probs = uncertainty.class_draws(64)
-    found = SampledPrediction("y", dist.Categorical(logits=jnp.log(probs)))
-    np.testing.assert_allclose(found.probs, probs.mean(0), rtol=1e-6)
-    np.testing.assert_allclose(found.epistemic_variance, probs.var(0), rtol=1e-6)
+
+    def program(probs):
+        found = SampledPrediction("y", dist.Categorical(logits=jnp.log(probs)))
+        moments = found.probs, found.epistemic_variance, found.mutual_information
+        return *moments, found.credible_interval(0.8), jnp.exp(found.log_prob(jnp.array([0, 2])))
+
+    mean, variance, information, interval, chosen = compiled(program, probs)
+    np.testing.assert_allclose(mean, probs.mean(0), rtol=1e-6)
+    np.testing.assert_allclose(variance, probs.var(0), rtol=1e-6)
     exact = uncertainty.class_information(probs)
-    np.testing.assert_allclose(found.mutual_information, exact, rtol=1e-6)
+    np.testing.assert_allclose(information, exact, rtol=1e-6)
     ends = np.quantile(probs, [0.1, 0.9], axis=0, method="hazen")
-    np.testing.assert_allclose(found.credible_interval(0.8), ends, rtol=1e-6)
-    np.testing.assert_allclose(
-        np.exp(found.log_prob(jnp.array([0, 2]))), probs.mean(0)[[0, 1], [0, 2]], rtol=1e-6
-    )
+    np.testing.assert_allclose(interval, ends, rtol=1e-6)
+    np.testing.assert_allclose(chosen, probs.mean(0)[[0, 1], [0, 2]], rtol=1e-6)
 
 
 def test_draws_of_particles():
-    found = by_particles("Normal")
-    quantiles = np.asarray(found.quantile(LEVELS))
+    def program(locations):
+        found = by_particles("Normal", locations)
+        return found.quantile(LEVELS), found.sample(20_000, KEY), found.sample(3, key=KEY)
+
+    quantiles, draws, few = map(np.asarray, compiled(program, uncertainty.LOCATIONS))
     law = uncertainty.CASES["Normal"].scipy(uncertainty.LOCATIONS)
     check_levels(np.stack([law.cdf(value).mean(0) for value in quantiles]))
-    check_draws(np.asarray(found.sample(20_000, KEY)), quantiles)
-    assert found.sample(3, key=KEY).shape == (3, 3)
+    check_draws(draws, quantiles)
+    assert few.shape == (3, 3)
 
 
 def test_components_of_a_vector():
-    root = jnp.array([[1.0, 0.0, 0.0], [0.5, 0.2, 0.0], [0.1, 0.3, 0.7]])
-    variance = jnp.array([0.3, 0.9, 0.05])
-    fn = distribution(
-        lambda f: dist.MultivariateNormal(f, scale_tril=root),
-        latent(event_dim=1, propagation=Propagation(covariance="full")),
-    )
-    found = Prediction("y", fn)
-    total = root @ root.T + jnp.diag(variance)
-    exact = 0.5 * (3 * math.log(2 * math.pi * math.e) + jnp.linalg.slogdet(total)[1])
-    np.testing.assert_allclose(found.entropy, exact)
-    noise = jnp.linalg.slogdet(root @ root.T)[1]
-    information = 0.5 * (jnp.linalg.slogdet(total)[1] - noise)
-    np.testing.assert_allclose(found.mutual_information, information)
+    root = np.array([[1.0, 0.0, 0.0], [0.5, 0.2, 0.0], [0.1, 0.3, 0.7]])
+
+    def program(root, mean, variance):
+        flow = Propagation(covariance="full")
+        f = latent("f", mean, variance, event_dim=1, propagation=flow)
+        fn = distribution(lambda f: dist.MultivariateNormal(f, scale_tril=root), f)
+        found = Prediction("y", fn)
+        return found.entropy, found.mutual_information
+
+    entropy, information = compiled(program, root, *MOMENTS)
+    total = root @ root.T + np.diag(uncertainty.VARIANCE)
+    exact = 0.5 * (3 * math.log(2 * math.pi * math.e) + np.linalg.slogdet(total)[1])
+    np.testing.assert_allclose(entropy, exact)
+    noise = np.linalg.slogdet(root @ root.T)[1]
+    np.testing.assert_allclose(information, 0.5 * (np.linalg.slogdet(total)[1] - noise))
 
 
 def test_events_and_extremes():
-    fn = distribution(lambda f: dist.Normal(f, 0.5), latent()).expand([2, 3]).to_event(1)
-    found, one = Prediction("y", fn), prediction("Normal")
-    np.testing.assert_allclose(found.entropy, np.full(2, one.entropy.sum()))
-    sure = Prediction("y", dist.Bernoulli(jnp.array([0.0, 1.0, 0.5])))
-    np.testing.assert_allclose(sure.entropy, [0.0, 0.0, math.log(2)], atol=1e-12)
-    np.testing.assert_allclose(sure.mutual_information, np.zeros(3), atol=1e-6)
-    np.testing.assert_array_equal(sure.variation_ratio, [0.0, 0.0, 0.5])
+    def program(mean, chances):
+        fn = distribution(lambda f: dist.Normal(f, 0.5), latent("f", mean))
+        whole = Prediction("y", fn.expand([2, 3]).to_event(1)).entropy
+        sure = Prediction("y", dist.Bernoulli(chances))
+        known = sure.entropy, sure.mutual_information, sure.variation_ratio
+        return whole, prediction("Normal", mean).entropy, known
+
+    chances = np.array([0.0, 1.0, 0.5])
+    whole, one, known = compiled(program, uncertainty.MEAN, chances)
+    entropy, information, ratio = known
+    np.testing.assert_allclose(whole, np.full(2, one.sum()))
+    np.testing.assert_allclose(entropy, [0.0, 0.0, math.log(2)], atol=1e-12)
+    np.testing.assert_allclose(information, np.zeros(3), atol=1e-6)
+    np.testing.assert_array_equal(ratio, [0.0, 0.0, 0.5])
     vectors = dist.MultivariateNormal(jnp.zeros((4, 2)), jnp.eye(2))
     with pytest.raises(UnsupportedMoments, match="mixture of MultivariateNormals"):
         _ = SampledPrediction("y", vectors).entropy
