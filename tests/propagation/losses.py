@@ -51,7 +51,7 @@ def of_batches(host, objective, model, sites, *data, batches):
         batches: the rows of each, all so many.
     """
     if host.name == "pyro":
-        parts = [[part[rows] for part in data] for rows in batches]
+        parts = [[part[list(rows)] for part in data] for rows in batches]
         return np.array([losses(host, objective, model, sites, *batch)[0] for batch in parts])
     with doubles(host):
         params, guide = mean_field(host, **sites), host.package.DVIGuide()

@@ -138,10 +138,9 @@ def test_bernoulli_observations(host, alpha):
 @ALPHAS
 def test_the_mean_over_all_mini_batches_is_the_energy_of_all_data(host, alpha):
     """A user's scale is inside the power of each, that of the subsample outside."""
+    batches, bb_alpha = [*itertools.combinations(range(ROWS), 2)], host.package.BBAlphaELBO(alpha)
     for around in ({}, {"scale": 0.7}):
-        batches = [list(rows) for rows in itertools.combinations(range(ROWS), 2)]
         model = regression(host, size=ROWS, **around)
-        bb_alpha = host.package.BBAlphaELBO(alpha)
         found = of_batches(host, bb_alpha, model, SITES, X, Y, batches=batches).mean()
         assert found == pytest.approx(value_of(host, model, X, Y, alpha=alpha), rel=1e-10)
         rows = by_rows(alpha, X, Y, weights=around.get("scale", 1.0))
