@@ -12,7 +12,7 @@ from numpyro import handlers
 
 from moment_calculus.refusals.errors import UnsupportedMoments
 from tests.fitting.models import HOSTS, fresh
-from tests.propagation.losses import losses, near
+from tests.propagation.losses import losses, near, of_batches
 from tests.propagation.oracle import bernoulli_energy, divergence, energy, expected
 from tests.response.models import doubles
 
@@ -138,10 +138,10 @@ def test_bernoulli_observations(host, alpha):
 @ALPHAS
 def test_the_mean_over_all_mini_batches_is_the_energy_of_all_data(host, alpha):
     """A user's scale is inside the power of each, that of the subsample outside."""
+    batches, bb_alpha = [*itertools.combinations(range(ROWS), 2)], host.package.BBAlphaELBO(alpha)
     for around in ({}, {"scale": 0.7}):
-        batches = [list(rows) for rows in itertools.combinations(range(ROWS), 2)]
         model = regression(host, size=ROWS, **around)
-        found = np.mean([value_of(host, model, X[b], Y[b], alpha=alpha) for b in batches])
+        found = of_batches(host, bb_alpha, model, SITES, X, Y, batches=batches).mean()
         assert found == pytest.approx(value_of(host, model, X, Y, alpha=alpha), rel=1e-10)
         rows = by_rows(alpha, X, Y, weights=around.get("scale", 1.0))
         assert found == pytest.approx(KL - rows.sum(), rel=1e-10)
