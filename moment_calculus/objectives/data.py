@@ -24,11 +24,13 @@ class Plate:
         name: of the plate.
         dim: its axis among those of the batch, negative.
         scale: its full size divided by that of its subsample.
+        size: of its subsample.
     """
 
     name: str
     dim: int
     scale: float
+    size: int
 
 
 @dataclass(frozen=True)

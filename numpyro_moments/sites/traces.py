@@ -28,6 +28,7 @@ from numpyro_moments.sites.draws import Declared, refuse_silent_draws
 from numpyro_moments.sites.latent_vector import drawn_density
 from numpyro_moments.sites.messenger import MomentMessenger, latent_rule, model_site
 from numpyro_moments.sites.noise import noise_rule, with_noise
+from numpyro_moments.sites.observed import refuse_masks_of_other_rows
 from numpyro_moments.sites.posteriors import without_wrappers
 
 UNDRAWN = "_undrawn"  # in the "infer" of sites that have a placeholder for an observation
@@ -142,6 +143,7 @@ def moment_traces(
     )
     if sample_sites:
         _check_known(sample_sites, guide_sites)
+    refuse_masks_of_other_rows(model_sites, guide_sites)
     return Traces.of(guide_sites, model_sites)
 
 
@@ -205,7 +207,7 @@ def _kept(trace: dict) -> dict:
 def _plates(site: dict, sizes: dict[str, int]) -> tuple[Plate, ...]:
     """The plates around a site, of which the trace knows the full sizes."""
     return tuple(
-        Plate(frame.name, frame.dim, sizes.get(frame.name, frame.size) / frame.size)
+        Plate(frame.name, frame.dim, sizes.get(frame.name, frame.size) / frame.size, frame.size)
         for frame in site.get("cond_indep_stack", ())
     )
 

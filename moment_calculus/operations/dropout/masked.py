@@ -11,6 +11,7 @@ Source: Li and Gal 2017, section 2.3; Wan et al. 2013 (DropConnect).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -41,6 +42,7 @@ class Mask:
         axis: the site's axis of inputs, negative; None if it is not known beforehand.
         per_weight: whether every weight has noise of its own (DropConnect), not every input.
         uses: how often the site was contracted so far.
+        rows: how many rows of inputs it was contracted with.
     """
 
     site: str
@@ -48,12 +50,14 @@ class Mask:
     axis: int | None = None
     per_weight: bool = False
     uses: int = 0
+    rows: int = 0
 
-    def spend(self, axis: int) -> None:
+    def spend(self, axis: int, rows: int) -> None:
         """Note that the site is contracted.
 
         Args:
             axis: the axis of its inputs there, negative.
+            rows: of these inputs.
 
         Raises:
             UnsupportedMoments: if it was contracted before, or its inputs are on another axis.
@@ -72,7 +76,7 @@ class Mask:
                 sites=[self.site],
                 remedy="contract it along one axis, or make a new guide for another model",
             )
-        self.uses += 1
+        self.uses, self.rows = self.uses + 1, rows
 
 
 class MaskedWeight(Composite):
@@ -163,7 +167,7 @@ class MaskedWeight(Composite):
                 clear which rows are data.
         """
         _check_shapes(x, self)
-        self.mask.spend(self.order[-1] - 1 - max(self.order))
+        self.mask.spend(self.order[-1] - 1 - max(self.order), math.prod(x.shape[:-1]))
         mask, flow = self.mask, self.source.propagation
         if mask.per_weight:
             return x, _of_each_weight(x, self.at_mean, mask, flow)
