@@ -23,12 +23,15 @@ from moment_calculus.numerics.special import namespace
 from moment_calculus.operations.dropout.noise import dropped, noise
 from moment_calculus.operations.elementwise.arithmetic import is_value, leaf
 from moment_calculus.operations.elementwise.composite import Composite
-from moment_calculus.refusals.errors import UnsupportedMoments
+from moment_calculus.refusals.errors import OR_DRAW_ALL, UnsupportedMoments
 from moment_calculus.values import Gaussian
 
 _ONE_USE = (
     "drop only other sites, by naming those in MCDropoutGuide(p={...}), or use one site for each "
-    "linear map"
+    "linear map" + OR_DRAW_ALL
+)
+_UNMASKED = (
+    "leave the site unmasked: name the sites to mask in MCDropoutGuide(p={...})" + OR_DRAW_ALL
 )
 
 
@@ -116,8 +119,7 @@ class MaskedWeight(Composite):
             "transpose or its contraction with an input: which of its elements share a mask is not "
             "known there",
             sites=[self.mask.site],
-            remedy="apply it by a linear map (F.linear, x @ w), or leave it unmasked: name the "
-            "sites to mask in MCDropoutGuide(p={...})",
+            remedy=f"apply it by a linear map (F.linear, x @ w), or {_UNMASKED}",
         )
 
     def permuted(self, order: Sequence[int]) -> MaskedWeight:
@@ -207,14 +209,14 @@ def _check_shapes(x: Any, weight: MaskedWeight) -> None:
             f"a linear map of inputs of shape {shape} with the masked site '{site}' of shape "
             f"{weight.shape} is not supported: it is [out, in], and inputs [rows, in]",
             sites=[site],
-            remedy="apply one matrix to inputs whose trailing axis is the contracted one, or leave "
-            "the site unmasked: name the sites to mask in MCDropoutGuide(p={...})",
+            remedy="apply one matrix to inputs whose trailing axis is the contracted one, or "
+            + _UNMASKED,
         )
     if sum(size > 1 for size in shape[:-1]) > 1:
         raise UnsupportedMoments(
             f"inputs of shape {shape} of the masked site '{site}' have several axes of rows: it is "
             "not known which of them are data, with a mask of their own, and which share one",
             sites=[site],
-            remedy="reshape the inputs to [rows, in] if every row has a mask of its own, or leave "
-            "the site unmasked: name the sites to mask in MCDropoutGuide(p={...})",
+            remedy="reshape the inputs to [rows, in] if every row has a mask of its own, or "
+            + _UNMASKED,
         )
