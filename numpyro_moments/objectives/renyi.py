@@ -33,7 +33,7 @@ class RenyiELBO(numpyro.infer.RenyiELBO):
         propagation: str = "sampled",
         **options: Any,
     ) -> None:
-        check_order(alpha)
+        alpha = check_order(alpha)
         check_drawn(propagation, type(self).__name__)
         check_draws((), num_particles)
         super().__init__(alpha=alpha, num_particles=num_particles, **options)

@@ -38,7 +38,7 @@ class BBAlphaELBO(Objective):
         num_particles: int = 1,
         **options: Any,
     ) -> None:
-        check_alpha(alpha, type(self).__name__)
+        alpha = check_alpha(alpha, type(self).__name__)
         super().__init__(num_particles=num_particles, **options)
         warn_collapse(alpha, num_particles, self.flow)
         self.alpha, self.datum = alpha, datum

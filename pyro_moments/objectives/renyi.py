@@ -46,7 +46,7 @@ class RenyiELBO(Loss):
         propagation: str = "sampled",
         **options: Any,
     ) -> None:
-        check_order(alpha)
+        alpha = check_order(alpha)
         check_drawn(propagation, type(self).__name__)
         check_draws((), num_particles)
         super().__init__(num_particles=num_particles, **options)
