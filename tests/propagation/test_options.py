@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 
-from tests.fitting.models import HOSTS, fresh
+from moment_calculus.objectives.data import Data
+from tests.fitting.models import HOSTS, X, fresh
+from tests.propagation.losses import losses
 
 
 @pytest.fixture(params=HOSTS)
@@ -30,3 +34,28 @@ def test_alpha_may_be_an_array_of_one_number(host, objective):
         assert made(one).alpha == 0.5
     with pytest.raises(TypeError, match=r"alpha is one number, not a \w+ of shape \(2,\)"):
         made(host.array([0.5, 0.6]))
+
+
+def warned(evaluate):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        evaluate()
+    return [str(warning.message) for warning in caught if "one datum" in str(warning.message)]
+
+
+def test_one_datum_is_warned_of_once():
+    """For each set of observed sites, however often it is evaluated."""
+    find = Data()
+    observed = ({"a": (), "b": ()}, {"a": (), "b": ()}, {"a": ()})
+    both, one = warned(lambda: [find(sites) for sites in observed])
+    assert "observed sites a, b in no plate" in both
+    assert "observed sites a in no plate" in one
+
+
+def test_an_objective_asks_for_the_data_more_than_once(host):
+    def model(x, y):
+        host.language.sample("obs", host.dist.Normal(x @ host.weight(), 1.0).to_event(1), obs=y)
+
+    energy = host.package.BBAlphaELBO(propagation="sampled", num_particles=2)
+    data, sites = (X[:4].astype(float), np.zeros(4)), {"weight": (np.zeros(3), np.ones(3))}
+    assert len(warned(lambda: losses(host, energy, model, sites, *data))) == 1
