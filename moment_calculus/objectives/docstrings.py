@@ -64,5 +64,8 @@ Raises:
         plate is subsampled that is not around every site: use :class:`BBAlphaELBO`.
     UnsupportedMoments: when evaluated, if the guide has no density, as that of dropout.
 
+Warns:
+    UserWarning: for one particle.
+
 Source: Li and Turner 2016, eq. 9.
 """

@@ -100,6 +100,22 @@ def warn_collapse(alpha: float, num_particles: int, propagation: str) -> None:
         )
 
 
+def warn_single(alpha: float, num_particles: int) -> None:
+    """Warn of a Rényi bound of one particle, whose mean is that particle.
+
+    Args:
+        alpha: the order.
+        num_particles: number of draws.
+    """
+    if num_particles < 2:
+        warnings.warn(
+            f"RenyiELBO(alpha={alpha}, num_particles={num_particles}) is the ELBO's estimator, "
+            "whatever alpha: the mean over one particle is that particle; use num_particles >= 2",
+            UserWarning,
+            stacklevel=3,
+        )
+
+
 def check_propagation(propagation: str, sample_sites: object, num_particles: int) -> None:
     """Check how randomness is to flow.
 

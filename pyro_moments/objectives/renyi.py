@@ -17,7 +17,7 @@ from moment_calculus.objectives.data import (
     refuse_subsamples,
 )
 from moment_calculus.objectives.docstrings import RENYI
-from moment_calculus.objectives.options import check_drawn, check_order
+from moment_calculus.objectives.options import check_drawn, check_order, warn_single
 from moment_calculus.objectives.powers import log_mean_power
 from pyro_moments.objectives.base import Loss
 from pyro_moments.objectives.particles import Program, validate
@@ -49,6 +49,7 @@ class RenyiELBO(Loss):
         alpha = check_order(alpha)
         check_drawn(propagation, type(self).__name__)
         check_draws((), num_particles)
+        warn_single(alpha, num_particles)
         super().__init__(num_particles=num_particles, **options)
         self.alpha = alpha
 

@@ -52,6 +52,7 @@ def test_one_datum_is_warned_of_once():
     assert "observed sites a in no plate" in one
 
 
+@pytest.mark.parametrize("host", ["pyro"], indirect=True)
 def test_an_objective_asks_for_the_data_more_than_once(host):
     def model(x, y):
         host.language.sample("obs", host.dist.Normal(x @ host.weight(), 1.0).to_event(1), obs=y)
@@ -59,3 +60,8 @@ def test_an_objective_asks_for_the_data_more_than_once(host):
     energy = host.package.BBAlphaELBO(propagation="sampled", num_particles=2)
     data, sites = (X[:4].astype(float), np.zeros(4)), {"weight": (np.zeros(3), np.ones(3))}
     assert len(warned(lambda: losses(host, energy, model, sites, *data))) == 1
+
+
+def test_one_draw_of_a_bound_is_warned_of(host):
+    with pytest.warns(UserWarning, match="is the ELBO's.* num_particles >= 2"):
+        host.package.RenyiELBO(0.5, num_particles=1)
