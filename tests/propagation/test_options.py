@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import warnings
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+import numpyro.distributions as numpyro_dist
 import pytest
 
 from moment_calculus.objectives.data import Data
+from numpyro_moments.prediction.particles import needed
+from numpyro_moments.prediction.prediction import Prediction
+from numpyro_moments.prediction.sampled import SampledPrediction
 from tests.fitting.models import HOSTS, X, fresh
 from tests.propagation.losses import losses
 
@@ -65,3 +71,26 @@ def test_an_objective_asks_for_the_data_more_than_once(host):
 def test_one_draw_of_a_bound_is_warned_of(host):
     with pytest.warns(UserWarning, match="is the ELBO's.* num_particles >= 2"):
         host.package.RenyiELBO(0.5, num_particles=1)
+
+
+def test_what_is_no_random_key_is_named():
+    package = fresh("numpyro").package
+    noisy = package.Moments(np.zeros(2), variance=np.ones(2))
+    numbers = {"rng_key=7 of type int .*random.key\\(7\\)": 7, "and shape \\(3,\\)": jnp.arange(3)}
+    for cause, key in numbers.items():
+        with pytest.raises(TypeError, match=cause):
+            package.propagate(jnp.tanh, noisy, propagation="sampled", rng_key=key)
+        with pytest.raises(TypeError, match="key"):
+            needed(key, is_mean=False)
+    for key in (jax.random.key(1), jax.random.PRNGKey(1), np.zeros(2, np.uint32)):
+        assert needed(key, is_mean=True) is key
+
+
+def test_draws_of_predictions_need_a_key():
+    prediction = Prediction("obs", numpyro_dist.Normal(jnp.zeros(2), 1.0))
+    for predicted in (
+        prediction,
+        SampledPrediction("obs", numpyro_dist.Normal(jnp.zeros((3, 2)), 1.0)),
+    ):
+        with pytest.raises(TypeError, match=r"key=0 of type int"):
+            predicted.sample(2, 0)
