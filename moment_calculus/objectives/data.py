@@ -61,6 +61,14 @@ class DataPlates:
         """Their axes among those of the batch, negative."""
         return tuple(plate.dim for plate in self.plates)
 
+    def without(self, around: Sequence[Plate]) -> tuple[str, ...]:
+        """Names of the plates around a site whose elements are no data.
+
+        Args:
+            around: the site.
+        """
+        return tuple(plate.name for plate in around if plate.name not in self.names)
+
     def exponent(self, scale: Any) -> Any:
         """The scale of a site without that of the data: the user's, and that of inner plates.
 

@@ -82,8 +82,9 @@ class BBAlphaELBO(Objective):
 
     def _analytic(self, sites: dict[str, dict], plates: DataPlates) -> jax.Array:
         """The energy of each datum, its expectation in closed form."""
+        inner = lambda site: plates.without(site["plates"])  # noqa: E731
         parts = [
-            (name, site["fn"], site["value"], plates.exponent(site["scale"]))
+            (name, site["fn"], site["value"], plates.exponent(site["scale"]), inner(site))
             for name, site in sites.items()
         ]
         return tempered_jointly(parts, self.alpha, plates.dims)

@@ -62,8 +62,9 @@ class BBAlphaELBO(Objective):
 
     def _analytic(self, sites: dict[str, Any], plates: DataPlates) -> torch.Tensor:
         """The energy of each datum, its expectation in closed form."""
+        inner = lambda site: plates.without(plates_of(site))  # noqa: E731
         parts = [
-            (name, _masked(site), site["value"], plates.exponent(site["scale"]))
+            (name, _masked(site), site["value"], plates.exponent(site["scale"]), inner(site))
             for name, site in sites.items()
         ]
         return tempered_jointly(parts, self.alpha, plates.dims)

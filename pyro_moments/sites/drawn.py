@@ -94,7 +94,7 @@ class DrawingMessenger(SharedSubsamples):
         if self.particle.is_mean:
             return centre(name, fn)
         if not fn.has_rsample:
-            raise not_reparameterised(name, without_wrappers(fn), host="Pyro")
+            raise not_reparameterised(name, without_wrappers(fn), host="Pyro", by_name=False)
         return None  # as the host draws it
 
     def _part(self, part: Part, loc: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
