@@ -290,7 +290,7 @@ def test_an_unknown_datum_names_the_candidates(host):
 
 def test_dependent_elements_of_unknown_joint_density_are_refused(host):
     def rows(host, x):
-        return x @ weight_of(host)
+        return (x * weight_of(host)).sum(-1)
 
     axes = r"elements \(6, 2\) of 'obs' along the axes \(-1,\) is not"
     refused = {"is a Bernoulli": nested(host, bernoulli), axes: nested(host, loc=rows)}
