@@ -130,6 +130,22 @@ def ignored_correlations(name: str, posterior: Any) -> UnsupportedMoments:
     )
 
 
+def ignored_dependence(name: str, sites: Collection[str]) -> UnsupportedMoments:
+    """A vector that is centred at what its components share, where only variances are propagated.
+
+    Args:
+        name: the guide site.
+        sites: the latent sites that its location depends on.
+    """
+    others = sorted(sites)
+    return UnsupportedMoments(
+        f"guide site '{name}' has components that depend on each other through its location (on "
+        f"{', '.join(others)}): covariance='diagonal' would ignore its correlations",
+        sites=[name, *others],
+        remedy=f"use covariance='full', or {MEAN_FIELD_GUIDES}",
+    )
+
+
 def discrete_site(name: str, posterior: Any, *, host: str) -> UnsupportedMoments:
     """A latent site that is discrete.
 
