@@ -23,7 +23,7 @@ from pyro_moments.objectives.base import Loss
 from pyro_moments.objectives.particles import Program, validate
 from pyro_moments.particles.noise import vectorised
 from pyro_moments.sites.binding import bind
-from pyro_moments.sites.drawn import SharedSubsamples, unwatched
+from pyro_moments.sites.drawn import HostDraws, unwatched
 from pyro_moments.sites.observed import is_sample, plates_of
 from pyro_moments.sites.traces import run
 
@@ -59,7 +59,7 @@ class RenyiELBO(Loss):
             validate(Program(model, guide, args, kwargs))
 
         def particle(seed: int) -> tuple[torch.Tensor, torch.Tensor]:
-            messenger = SharedSubsamples(seed)
+            messenger = HostDraws(seed)
             return _log_ratio(*run(messenger, model, guide, args, kwargs, unwatched))
 
         ratios, scale = vectorised(particle, self.num_particles)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -40,10 +41,15 @@ def _exponential(like: torch.Tensor, rate: float = 1.0) -> torch.Tensor:
     return -torch.log1p(-_uniform(like)) / rate
 
 
+def _cauchy(like: torch.Tensor, median: float = 0.0, sigma: float = 1.0) -> torch.Tensor:
+    return median + sigma * torch.tan(math.pi * (_uniform(like) - 0.5))
+
+
 _LIKE: dict[Callable, Callable] = {
     torch.Tensor.normal_: _normal,
     torch.Tensor.uniform_: _uniform,
     torch.Tensor.exponential_: _exponential,
+    torch.Tensor.cauchy_: _cauchy,
 }
 
 
