@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 from pyro.distributions.util import scale_and_mask
-from pyro.infer.util import is_validation_enabled
 from pyro.poutine import Trace
 
 from moment_calculus.hosts.docstrings import documented
@@ -20,7 +19,7 @@ from moment_calculus.objectives.docstrings import RENYI
 from moment_calculus.objectives.options import check_drawn, check_order, warn_single
 from moment_calculus.objectives.powers import log_mean_power
 from pyro_moments.objectives.base import Loss
-from pyro_moments.objectives.particles import Program, validate
+from pyro_moments.objectives.particles import Program, Validated
 from pyro_moments.particles.noise import vectorised
 from pyro_moments.sites.binding import bind
 from pyro_moments.sites.drawn import HostDraws, unwatched
@@ -51,12 +50,11 @@ class RenyiELBO(Loss):
         check_draws((), num_particles)
         warn_single(alpha, num_particles)
         super().__init__(num_particles=num_particles, **options)
-        self.alpha = alpha
+        self.alpha, self.validated = alpha, Validated()
 
     def _eager(self, model: Any, guide: Any, *args: Any, **kwargs: Any) -> Any:
         bind(guide, model)
-        if is_validation_enabled():
-            validate(Program(model, guide, args, kwargs))
+        self.validated(Program(model, guide, args, kwargs))
 
         def particle(seed: int) -> tuple[torch.Tensor, torch.Tensor]:
             messenger = HostDraws(seed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 
 import pytest
@@ -94,3 +95,21 @@ def test_an_error_of_the_model_stays_what_it_is(host):
     elbo = host.package.DeterministicELBO(propagation="sampled", num_particles=3)
     with pytest.raises(RuntimeError, match="size"):
         elbo.loss(model_of(host, broken), host.package.DVIGuide(), X, Y)
+
+
+@pytest.mark.parametrize("objective", ["RenyiELBO", "DeterministicELBO"])
+def test_a_program_is_validated_once_for_each_structure(host, objective):
+    """By a run on samples, beside the one of all particles."""
+    runs, counts = [], []
+    model, guide = model_of(host, lambda f: runs.append(f) or f), host.package.DVIGuide()
+    options = {} if objective == "RenyiELBO" else {"propagation": "sampled"}
+    loss = getattr(host.package, objective)(num_particles=2, **options)
+    loss.loss(model, guide, X, Y)
+    for rows in (4, 3, 3):
+        runs.clear()
+        loss.loss(model, guide, X[:rows], Y[:rows])
+        counts.append(len(runs))
+    assert counts == [1, 2, 1]
+    validated = loss.validated if objective == "RenyiELBO" else loss.vectorised.validated
+    assert len(validated.met) == 2
+    assert not copy.deepcopy(validated).met
