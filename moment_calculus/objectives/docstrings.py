@@ -34,6 +34,7 @@ Args:
         {host}'s ``ELBO``.
 
 Raises:
+    TypeError: if ``alpha`` is no number.
     ValueError: if ``alpha`` is not between 0 and 1, an option is out of range, or (when evaluated)
         nothing is observed or ``datum`` is no plate around every observed site.
     UnsupportedMoments: when evaluated, if the model or the guide leaves what is supported.
@@ -58,9 +59,13 @@ Args:
     **options: passed to {host}'s ``ELBO``.
 
 Raises:
+    TypeError: if ``alpha`` is no number.
     ValueError: if ``alpha`` is negative or 1, ``propagation`` is another one, or (when evaluated) a
         plate is subsampled that is not around every site: use :class:`BBAlphaELBO`.
     UnsupportedMoments: when evaluated, if the guide has no density, as that of dropout.
+
+Warns:
+    UserWarning: for one particle.
 
 Source: Li and Turner 2016, eq. 9.
 """

@@ -11,7 +11,7 @@ from moment_calculus.hosts.docstrings import documented
 from moment_calculus.numerics.rulebook import check_draws
 from moment_calculus.objectives.data import OF_GLOBAL_SITES
 from moment_calculus.objectives.docstrings import RENYI
-from moment_calculus.objectives.options import check_drawn, check_order
+from moment_calculus.objectives.options import check_drawn, check_order, warn_single
 from numpyro_moments.sites.binding import bind
 
 
@@ -33,9 +33,10 @@ class RenyiELBO(numpyro.infer.RenyiELBO):
         propagation: str = "sampled",
         **options: Any,
     ) -> None:
-        check_order(alpha)
+        alpha = check_order(alpha)
         check_drawn(propagation, type(self).__name__)
         check_draws((), num_particles)
+        warn_single(alpha, num_particles)
         super().__init__(alpha=alpha, num_particles=num_particles, **options)
 
     def loss(

@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 from pyro.distributions.util import scale_and_mask
-from pyro.infer.util import is_validation_enabled
 from pyro.poutine import Trace
 
 from moment_calculus.hosts.docstrings import documented
@@ -17,13 +16,13 @@ from moment_calculus.objectives.data import (
     refuse_subsamples,
 )
 from moment_calculus.objectives.docstrings import RENYI
-from moment_calculus.objectives.options import check_drawn, check_order
+from moment_calculus.objectives.options import check_drawn, check_order, warn_single
 from moment_calculus.objectives.powers import log_mean_power
 from pyro_moments.objectives.base import Loss
-from pyro_moments.objectives.particles import Program, validate
+from pyro_moments.objectives.particles import Program, Validated
 from pyro_moments.particles.noise import vectorised
 from pyro_moments.sites.binding import bind
-from pyro_moments.sites.drawn import SharedSubsamples, unwatched
+from pyro_moments.sites.drawn import HostDraws, unwatched
 from pyro_moments.sites.observed import is_sample, plates_of
 from pyro_moments.sites.traces import run
 
@@ -46,19 +45,19 @@ class RenyiELBO(Loss):
         propagation: str = "sampled",
         **options: Any,
     ) -> None:
-        check_order(alpha)
+        alpha = check_order(alpha)
         check_drawn(propagation, type(self).__name__)
         check_draws((), num_particles)
+        warn_single(alpha, num_particles)
         super().__init__(num_particles=num_particles, **options)
-        self.alpha = alpha
+        self.alpha, self.validated = alpha, Validated()
 
     def _eager(self, model: Any, guide: Any, *args: Any, **kwargs: Any) -> Any:
         bind(guide, model)
-        if is_validation_enabled():
-            validate(Program(model, guide, args, kwargs))
+        self.validated(Program(model, guide, args, kwargs))
 
         def particle(seed: int) -> tuple[torch.Tensor, torch.Tensor]:
-            messenger = SharedSubsamples(seed)
+            messenger = HostDraws(seed)
             return _log_ratio(*run(messenger, model, guide, args, kwargs, unwatched))
 
         ratios, scale = vectorised(particle, self.num_particles)
