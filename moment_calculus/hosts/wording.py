@@ -171,7 +171,7 @@ def no_posterior_moments(name: str, posterior: Any, remedy: str = "") -> Unsuppo
 
 
 def not_reparameterised(name: str, posterior: Any, *, host: str) -> UnsupportedMoments:
-    """A site of ``sample_sites`` that cannot be drawn by reparameterisation.
+    """A site that is to be drawn, and cannot be by reparameterisation.
 
     Args:
         name: the site.
@@ -179,10 +179,25 @@ def not_reparameterised(name: str, posterior: Any, *, host: str) -> UnsupportedM
         host: see the module.
     """
     return UnsupportedMoments(
-        f"site '{name}' of sample_sites cannot be drawn by reparameterisation: "
+        f"site '{name}' cannot be drawn by reparameterisation: "
         f"{type(posterior).__name__} has no reparameterised samples",
         sites=[name],
         remedy=_discrete_remedy(host),
+    )
+
+
+def point_without_density(name: str) -> UnsupportedMoments:
+    """A point estimate in the guide of an objective that needs its density.
+
+    Args:
+        name: the site.
+    """
+    return UnsupportedMoments(
+        f"site '{name}' of the guide is a point estimate (a Delta, as of AutoDelta): it has no "
+        "density, and there is no ratio of densities",
+        sites=[name],
+        remedy="give it a distribution in the guide (DVIGuide, AutoNormal), make it a param of the "
+        "model, or use DeterministicELBO() or BBAlphaELBO() with its default energy",
     )
 
 

@@ -60,7 +60,8 @@ Args:
 Raises:
     ValueError: if ``alpha`` is negative or 1, ``propagation`` is another one, or (when evaluated) a
         plate is subsampled that is not around every site: use :class:`BBAlphaELBO`.
-    UnsupportedMoments: when evaluated, if the guide has no density, as that of dropout.
+    UnsupportedMoments: when evaluated, if a site of the guide has no density (dropout, a Delta), or
+        its draws no gradient (discrete ones).
 
 Source: Li and Turner 2016, eq. 9.
 """
