@@ -197,7 +197,7 @@ def point_without_density(name: str) -> UnsupportedMoments:
         "density, and there is no ratio of densities",
         sites=[name],
         remedy="give it a distribution in the guide (DVIGuide, AutoNormal), make it a param of the "
-        "model, or use DeterministicELBO() or BBAlphaELBO() with its default energy",
+        "model, or use DeterministicELBO(), or BBAlphaELBO() with its default energy",
     )
 
 

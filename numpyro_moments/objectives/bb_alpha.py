@@ -12,10 +12,11 @@ import jax.numpy as jnp
 from moment_calculus.hosts.docstrings import documented
 from moment_calculus.objectives.data import DataPlates, data_plates
 from moment_calculus.objectives.docstrings import BB_ALPHA
-from moment_calculus.objectives.options import check_alpha, warn_collapse
+from moment_calculus.objectives.options import check_alpha, check_energy, warn_collapse
 from moment_calculus.objectives.powers import log_mean_power
 from numpyro_moments.likelihoods import tempered_jointly
-from numpyro_moments.objectives.base import Objective, Program
+from numpyro_moments.objectives.base import Objective, Program, vectorised
+from numpyro_moments.objectives.densities import at_draws, log_ratio
 from numpyro_moments.objectives.elbo import latent_terms
 from numpyro_moments.sites.traces import Traces, observed_plates
 
@@ -35,13 +36,15 @@ class BBAlphaELBO(Objective):
         alpha: float = 0.5,
         *,
         datum: str | None = None,
+        energy: str = "reparameterised",
         num_particles: int = 1,
         **options: Any,
     ) -> None:
         check_alpha(alpha, type(self).__name__)
+        check_energy(energy, options.get("propagation", "analytic"), options)
         super().__init__(num_particles=num_particles, **options)
-        warn_collapse(alpha, num_particles, self.flow)
-        self.alpha, self.datum = alpha, datum
+        warn_collapse(alpha, num_particles, self.flow, energy)
+        self.alpha, self.datum, self.energy = alpha, datum, energy
         if not self.draws:
             self.num_particles = 1  # they would all be the same
 
@@ -69,8 +72,12 @@ class BBAlphaELBO(Objective):
         """
         program = Program(model, guide, args, kwargs, param_map)
         find = partial(data_plates, datum=self.datum)
-        consume = partial(self._terms, find)
-        (data, latent, scale), mutable = self.particles(rng_key, program, consume, find)
+        if self.energy == "cavity":
+            particle = partial(at_draws, consume=partial(_cavity, find))
+            (data, latent, scale), mutable = vectorised(self, rng_key, program, particle)
+        else:
+            consume = partial(self._terms, find)
+            (data, latent, scale), mutable = self.particles(rng_key, program, consume, find)
         gain = jnp.sum(log_mean_power(data, self.alpha)) * scale[0]
         return {"loss": -gain - jnp.mean(latent), "mutable_state": mutable}
 
@@ -89,6 +96,12 @@ class BBAlphaELBO(Objective):
             for name, site in sites.items()
         ]
         return tempered_jointly(parts, self.alpha, plates.dims)
+
+
+def _cavity(find: Callable[[dict], DataPlates], traces: Traces) -> tuple[Any, Any, Any]:
+    """The log-density of each datum with its share of the latent sites, which leaves none."""
+    plates = find(observed_plates(traces.model))
+    return log_ratio(traces, plates), jnp.zeros(()), jnp.asarray(plates.scale)
 
 
 def _drawn(sites: dict[str, dict], plates: DataPlates) -> jax.Array:
