@@ -18,6 +18,7 @@ from pyro_moments.particles.noise import vectorised
 from pyro_moments.particles.particle import Particle
 from pyro_moments.particles.site import Together
 from pyro_moments.sites.drawn import drawn_traces
+from pyro_moments.sites.traces import make_parameters
 
 Consume = Callable[[Trace, Trace], Any]
 
@@ -111,8 +112,10 @@ def validate(program: Program) -> None:
         program: model and guide.
     """
     guide, (args, kwargs) = program.guide, program[2:4]
-    if isinstance(poutine.unwrap(guide), poutine.messenger.Messenger):
-        return  # it runs the model itself
+    unwrapped = poutine.unwrap(guide)
+    if isinstance(unwrapped, poutine.messenger.Messenger):  # it runs the model itself
+        make_parameters(unwrapped, args, kwargs)
+        return
     with torch.no_grad(), poutine.block():
         guide_trace = poutine.trace(guide).get_trace(*args, **kwargs)
         replayed = poutine.replay(program.model, trace=guide_trace)

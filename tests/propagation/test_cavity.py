@@ -97,6 +97,18 @@ def test_draws_converge_to_quadrature(host, alpha, kind):
     assert near(found, -by_rows(alpha, next(iter(around.values()), 1.0)))
 
 
+def test_messengers_make_their_parameters_before_particles_are_vectorised():
+    host = fresh("pyro")
+    model, automatic = regression(host), pyro.infer.autoguide
+    with doubles(host):
+        start = automatic.init_to_value(values={"weight": torch.tensor(LOC)})
+        guide = automatic.AutoNormalMessenger(model, init_loc_fn=start, init_scale=SCALE)
+        cavity = {"energy": "cavity", "propagation": "sampled", "num_particles": 1000}
+        energy, data = host.package.BBAlphaELBO(0.5, **cavity), [host.array(X), host.array(Y)]
+        found = [energy.loss(model, guide, *data) for _ in range(20)]
+    assert near(found, -by_rows(0.5, 1.0))
+
+
 @ALPHAS
 def test_one_datum_under_its_posterior_has_its_evidence(host, alpha):
     """The ratio is p(y), whatever is drawn."""
