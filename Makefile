@@ -15,16 +15,16 @@ demo: $(INSTALLED)
 # One thread per worker: the workers already fill the cores.
 test: export OMP_NUM_THREADS ?= 1
 test: $(INSTALLED)
-	$(BIN)/python -m pytest -q -n $(WORKERS)
+	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal
 
 # Those marked slow, which repeat on larger models what the others assert.
 test-slow: export OMP_NUM_THREADS ?= 1
 test-slow: $(INSTALLED)
-	$(BIN)/python -m pytest -q -n $(WORKERS) -m slow
+	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -m slow
 
 test-all: export OMP_NUM_THREADS ?= 1
 test-all: $(INSTALLED)
-	$(BIN)/python -m pytest -q -n $(WORKERS) -m "slow or not slow"
+	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -m "slow or not slow"
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .

@@ -60,7 +60,9 @@ def main(arguments: list[str] | None = None) -> None:
         results["attacks"][name] = found = attacked(classifier, data)
         summary = ", ".join(f"{kind} {parts['entropy'][-1]:.2f}" for kind, parts in found.items())
         tqdm.write(f"{name}: accuracy {found['signs']['accuracy'][0]:.4f}, entropy {summary}")
-    (options.out / "mnist_attacks.json").write_text(json.dumps(results, indent=2) + "\n")
+    (options.out / "mnist_attacks.json").write_text(
+        json.dumps(results, indent=2, ensure_ascii=False) + "\n"
+    )
     picture(results).savefig(options.out / "mnist_attacks.png", dpi=150)
 
 

@@ -15,6 +15,9 @@ os.environ.setdefault(
     "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1",
 )
 
+# Inductor would compile a program for each set of vector instructions, to see whether it can.
+os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "1")
+
 import numpy as np
 import pyro
 import pytest

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from itertools import cycle
 
@@ -44,16 +45,27 @@ def in_pyro(model, data):
 def in_numpyro(model, data):
     model, arrays = partial(model, models.NUMPYRO), [jnp.asarray(array) for array in data]
     guide = numpyro_moments.DVIGuide(model)
-    trace = handlers.trace(handlers.seed(guide, 0)).get_trace(*arrays)
     values = {}
-    for name, site in trace.items():
-        if site["type"] == "param":
-            own, _, role = name.rpartition("_auto_")
-            made = (location if role == "loc" else scale)(own, site["value"].shape)
-            values[name] = jnp.asarray(made)
+    for name, shape in shapes(numpyro_moments.DVIGuide(model), arrays, "param").items():
+        own, _, role = name.rpartition("_auto_")
+        values[name] = jnp.asarray((location if role == "loc" else scale)(own, shape))
     elbo = numpyro_moments.DeterministicELBO()
     loss = lambda values: elbo.loss(jax.random.key(0), values, model, guide, *arrays)  # noqa: E731
     return jax.jit(loss, compiler_options=QUICK)(values).item()
+
+
+def shapes(program, arrays, kind):
+    """Of the sites of a kind that are not observed; nothing is computed."""
+
+    def values():
+        run = handlers.trace(handlers.seed(program, 0)).get_trace(*arrays)
+        return {
+            name: site["value"]
+            for name, site in run.items()
+            if site["type"] == kind and not site.get("is_observed")
+        }
+
+    return {name: value.shape for name, value in jax.eval_shape(values).items()}
 
 
 def location(name, shape):
@@ -76,9 +88,8 @@ def test_mean_field(name):
 
 def sizes(model, data):
     """How many numbers the latent sites have, on the unconstrained space."""
-    run = handlers.trace(handlers.seed(model, 0)).get_trace(models.NUMPYRO, *map(jnp.asarray, data))
-    sites = [site for site in run.values() if site["type"] == "sample" and not site["is_observed"]]
-    return sum(np.size(site["value"]) for site in sites)
+    sites = shapes(partial(model, models.NUMPYRO), list(map(jnp.asarray, data)), "sample")
+    return sum(math.prod(shape) for shape in sites.values())
 
 
 @pytest.mark.parametrize(("name", "kind"), list(zip(FULL_RANK, cycle(KINDS), strict=False)))

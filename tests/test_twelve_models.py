@@ -22,7 +22,7 @@ NAMES = [
     "two heads",
     "local latents",
 ]
-STEPS = {"pyro": 150, "numpyro": 100}
+STEPS = {"pyro": 60, "numpyro": 100}
 
 
 @pytest.fixture

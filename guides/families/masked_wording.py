@@ -24,8 +24,9 @@ create_plates: optional function that makes the plates, as in {host}'s guides.
 DROPOUT_ERRORS = """
 Noise is inverted: M is the mean of q. Which sites are weights, and on which axis their inputs are,
 is found in a run of the model: a site is one if a linear map (``F.linear``, ``x @ w``, an Einstein
-sum) contracts it along one axis; a kernel of a convolution is none. Every row of the inputs has a
-mask of its own, as data in a batch have; inputs with more than one axis of rows are refused.
+sum) contracts it along one axis; a kernel of a convolution is none. Every datum has a mask of its
+own: the rows of the inputs are elements of the plates around what is observed (or, without a plate,
+of its axes), and other rows, or more than one axis of them, are refused.
 
 The divergence from Normal priors N(0, λ) is ‖M‖²/(2kλ) for every masked site, k = 1 − p, but for a
 constant, as a discrete q has none. Priors of which the scale is learnt or random, and others than

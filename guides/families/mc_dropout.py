@@ -60,6 +60,15 @@ class Options:
         self.p, self.noise, self.others = p, noise, others
         self.learn_p, self.temperature = learn_p, temperature
 
+    def fixed(self) -> dict[str, Any]:
+        """What belongs to the posterior and is no parameter, for files."""
+        settings: dict[str, Any] = {"noise": self.noise, "others": self.others}
+        if self.learn_p:
+            return {**settings, "learn_p": True, "temperature": float(self.temperature)}
+        p = self.p
+        named = {site: float(p[site]) for site in p} if isinstance(p, Mapping) else float(p)
+        return {**settings, "learn_p": False, "p": named}
+
     def design(self, site: str, event_dim: int, weights: Weights) -> Design:
         """What is fixed of a masked site.
 

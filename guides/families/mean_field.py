@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from moment_calculus.hosts.wording import dependent_posterior
+from moment_calculus.hosts.wording import dependent_posterior, ignored_dependence
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.matrices import squared
 from moment_calculus.numerics.rulebook import Propagation
@@ -61,7 +61,8 @@ def site(
         broadcast_to: likewise.
 
     Raises:
-        UnsupportedMoments: if the scale is random, or the location is and not Gaussian.
+        UnsupportedMoments: if the scale is random, or the location is and not Gaussian; in diagonal
+            mode also if the location ties the components of a vector to each other.
     """
     if hasattr(scale, "sites"):
         raise dependent_posterior(name, "scale", scale.sites)
@@ -72,4 +73,13 @@ def site(
     parts = moments(zeros_like(scale) if centred else loc, scale)
     mean, variance = (broadcast_to(part, shape) for part in parts)
     gaussian = leaf(name, mean, variance, propagation, event_dim=event_dim)
-    return add(broadcast(loc, shape), gaussian).gaussian() if centred else gaussian
+    if not centred:
+        return gaussian
+    value = add(broadcast(loc, shape), gaussian).gaussian()
+    if not (propagation.full or value.independent) and _features(value) > 1:
+        raise ignored_dependence(name, loc.sites)
+    return value
+
+
+def _features(value: Gaussian) -> int:
+    return 1 if value.axis is None else value.shape[value.axis]

@@ -66,6 +66,10 @@ class MCDropoutGuide(DVIGuide):
         self._weights = mc_dropout.Weights({}, frozenset())
         self._rates: dict[str, float] = {}
 
+    def fixed_settings(self) -> dict[str, Any]:
+        """What belongs to the posterior and is no parameter; a file has to have the same."""
+        return self.options.fixed()
+
     @property
     def masked(self) -> dict[str, float]:
         """The sites that are masked, with the probabilities they have, or begin with."""

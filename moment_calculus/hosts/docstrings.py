@@ -241,7 +241,8 @@ LOADED = """
 Args:
     path: the file.
     model: the model that it was trained with.
-    guide: a guide of the same class; it may be a new one.
+    guide: a guide of the same class, and with the same settings where the posterior has some
+        beside its parameters (``p`` and ``noise`` of ``MCDropoutGuide``); it may be a new one.
     *data: arguments of model and guide: new inputs suffice for ``DVIGuide``, others need the
         observations, as they take what is not observed for latent.
     **named: likewise, by name.

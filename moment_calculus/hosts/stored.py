@@ -12,12 +12,16 @@ from typing import Any
 
 import numpy as np
 
+from moment_calculus.hosts.identity import (
+    Signature,
+    check_model,
+    check_posterior,
+    settings_of,
+)
 from moment_calculus.optimisation.outcome import Course
 from moment_calculus.storage.errors import StoredFileError
 from moment_calculus.storage.files import read, write
 from moment_calculus.storage.trees import pack, unpack
-
-Signature = dict[str, dict[str, Any]]  # of a model: what is fixed of each of its sites
 
 
 def signature_of(sites: Mapping[str, Any], inner: Callable[[Any], Any]) -> Signature:
@@ -83,6 +87,7 @@ class StoredTraining:
         to_array: Callable[[Any], Any],
     ) -> None:
         self.host, self.guide, self.model, self.to_array = host, guide_name(guide), model, to_array
+        self.posterior = settings_of(guide)
         found = {name: importlib.metadata.version(name) for name in packages}
         self.versions = {"python": platform.python_version(), **found}
 
@@ -99,6 +104,7 @@ class StoredTraining:
             "versions": self.versions,
             "host": self.host,
             "guide": self.guide,
+            "posterior": self.posterior,
             "model": self.model,
             "settings": settings,
             "tree": skeleton,
@@ -143,37 +149,10 @@ class StoredTraining:
                 path=path,
                 remedy=f"load it into a {header['guide']}",
             )
+        check_posterior(path, header.get("posterior"), self.posterior)
         if "tree" not in header:
             raise StoredFileError("is no stored training: its header has no tree", path=path)
-        _check_model(path, header["model"], self.model)
-
-
-def _check_model(path: Any, stored: Signature, current: Signature) -> None:
-    """Refuse another model; what is observed there may be open here, and the other way round."""
-    missing = [
-        name for name, site in stored.items() if name not in current and not site.get("observed")
-    ]
-    new = [name for name in current if name not in stored]
-    remedy = "load it with the model that it was trained with"
-    if missing or new:
-        parts = [
-            f"its model has the latent site {', '.join(map(repr, missing))}" if missing else "",
-            f"this one has {', '.join(map(repr, new))} besides" if new else "",
-        ]
-        what = "; ".join(filter(None, parts))
-        raise StoredFileError(f"is of another model: {what}", path=path, remedy=remedy)
-    for name, site in current.items():
-        for part in ("family", "event"):
-            if stored[name].get(part) != site[part]:
-                raise StoredFileError(
-                    f"is of another model: the {_PARTS[part]} of site '{name}' is "
-                    f"{stored[name].get(part)} there and {site[part]} here",
-                    path=path,
-                    remedy=remedy,
-                )
-
-
-_PARTS = {"family": "distribution", "event": "event shape"}
+        check_model(path, header["model"], self.model)
 
 
 def _check_settings(path: Any, stored: dict[str, Any], current: dict[str, Any]) -> None:

@@ -11,8 +11,8 @@ from typing import Any
 from moment_calculus.refusals.errors import UnsupportedMoments
 
 MEAN_FIELD_GUIDES = "use DVIGuide, AutoNormal or AutoDiagonalNormal"
-_BY_DRAWING = "naming them in DeterministicELBO(sample_sites=...)"
-_SAMPLE_REMEDY = "name it in DeterministicELBO(sample_sites=...) to draw it by reparameterisation"
+_BY_DRAWING = "naming them in sample_sites="
+_SAMPLE_REMEDY = "name it in sample_sites= to draw it by reparameterisation"
 
 
 def no_expected_log_prob(
@@ -126,7 +126,23 @@ def ignored_correlations(name: str, posterior: Any) -> UnsupportedMoments:
         f"guide site '{name}' has a {type(posterior).__name__} posterior: covariance='diagonal' "
         "would ignore its correlations",
         sites=[name],
-        remedy=f"use DeterministicELBO(covariance='full'), or {MEAN_FIELD_GUIDES}",
+        remedy=f"use covariance='full', or {MEAN_FIELD_GUIDES}",
+    )
+
+
+def ignored_dependence(name: str, sites: Collection[str]) -> UnsupportedMoments:
+    """A vector that is centred at what its components share, where only variances are propagated.
+
+    Args:
+        name: the guide site.
+        sites: the latent sites that its location depends on.
+    """
+    others = sorted(sites)
+    return UnsupportedMoments(
+        f"guide site '{name}' has components that depend on each other through its location (on "
+        f"{', '.join(others)}): covariance='diagonal' would ignore its correlations",
+        sites=[name, *others],
+        remedy=f"use covariance='full', or {MEAN_FIELD_GUIDES}",
     )
 
 
@@ -159,8 +175,7 @@ def no_posterior_moments(name: str, posterior: Any, remedy: str = "") -> Unsuppo
             f"the components of guide site '{name}' are mixed by its {type(mixing[0]).__name__}: "
             "they have no analytic moments",
             sites=[name],
-            remedy=remedy
-            or f"draw it by reparameterisation: DeterministicELBO(sample_sites=['{name}'])",
+            remedy=remedy or f"draw it by reparameterisation: sample_sites=['{name}']",
         )
     return UnsupportedMoments(
         f"guide site '{name}' has a {type(posterior).__name__} posterior; analytic moments need "
@@ -170,16 +185,22 @@ def no_posterior_moments(name: str, posterior: Any, remedy: str = "") -> Unsuppo
     )
 
 
-def not_reparameterised(name: str, posterior: Any, *, host: str) -> UnsupportedMoments:
+def not_reparameterised(
+    name: str, posterior: Any, *, host: str, by_name: bool = True
+) -> UnsupportedMoments:
     """A site that is to be drawn, and cannot be by reparameterisation.
 
     Args:
         name: the site.
         posterior: its distribution in the guide, without expansions and the like.
         host: see the module.
+        by_name: whether it is one of ``sample_sites``; else all sites are drawn.
     """
+    if not by_name and posterior.support.is_discrete:
+        return discrete_site(name, posterior, host=host)
+    site = f"site '{name}' of sample_sites" if by_name else f"latent site '{name}'"
     return UnsupportedMoments(
-        f"site '{name}' cannot be drawn by reparameterisation: "
+        f"{site} cannot be drawn by reparameterisation: "
         f"{type(posterior).__name__} has no reparameterised samples",
         sites=[name],
         remedy=_discrete_remedy(host),

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.special import namespace
+from moment_calculus.refusals.notices import warn_user
 
 
 @dataclass(frozen=True)
@@ -58,6 +58,14 @@ class DataPlates:
     def dims(self) -> tuple[int, ...]:
         """Their axes among those of the batch, negative."""
         return tuple(plate.dim for plate in self.plates)
+
+    def without(self, around: Sequence[Plate]) -> tuple[str, ...]:
+        """Names of the plates around a site whose elements are no data.
+
+        Args:
+            around: the site.
+        """
+        return tuple(plate.name for plate in around if plate.name not in self.names)
 
     def exponent(self, scale: Any) -> Any:
         """The scale of a site without that of the data: the user's, and that of inner plates.
@@ -122,28 +130,39 @@ def common_plates(sites: Mapping[str, Sequence[Plate]]) -> DataPlates:
     return DataPlates(tuple(sorted(common, key=lambda plate: plate.dim)))
 
 
-def data_plates(observed: Mapping[str, Sequence[Plate]], datum: str | None = None) -> DataPlates:
-    """The plates whose elements are the data: those around all observed sites, or the user's.
+class Data:
+    """Finds the plates whose elements are the data: those around all observed sites, or the user's.
 
     Args:
-        observed: the plates around each observed site.
         datum: name of the plate whose elements are the data; by default all common ones.
-
-    Raises:
-        ValueError: if the plate is not around all observed sites, or nothing is observed.
-
-    Warns:
-        UserWarning: if all observations together are one datum.
     """
-    if not observed:
-        raise ValueError("the model observes nothing: there are no data")
-    common = common_plates(observed)
-    if datum is not None:
-        _check(datum, common.names, observed)
-        return DataPlates(tuple(plate for plate in common.plates if plate.name == datum))
-    if not common.plates:
-        _warn(observed)
-    return common
+
+    def __init__(self, datum: str | None = None) -> None:
+        self.datum = datum
+        self._warned: set[frozenset[str]] = set()
+
+    def __call__(self, observed: Mapping[str, Sequence[Plate]]) -> DataPlates:
+        """The plates of the data of one program.
+
+        Args:
+            observed: the plates around each observed site.
+
+        Raises:
+            ValueError: if the plate is not around all observed sites, or nothing is observed.
+
+        Warns:
+            UserWarning: once for each set of observed sites, if all of them together are one datum.
+        """
+        if not observed:
+            raise ValueError("the model observes nothing: there are no data")
+        common = common_plates(observed)
+        if self.datum is not None:
+            _check(self.datum, common.names, observed)
+            return DataPlates(tuple(plate for plate in common.plates if plate.name == self.datum))
+        if not common.plates and (sites := frozenset(observed)) not in self._warned:
+            self._warned.add(sites)
+            _warn(observed)
+        return common
 
 
 def refuse_subsamples(sites: Mapping[str, Sequence[Plate]], common: DataPlates) -> None:
@@ -178,9 +197,8 @@ def _check(datum: str, names: frozenset[str], observed: Mapping[str, Sequence[Pl
 def _warn(observed: Mapping[str, Sequence[Plate]]) -> None:
     bare = sorted(name for name, plates in observed.items() if not plates)
     reason = f"{', '.join(bare)} in no plate" if bare else "no plate is around all of them"
-    warnings.warn(
+    warn_user(
         f"all observations are one datum, whose joint density is taken to the power alpha: "
         f"observed sites {reason}; put them in one plate for the data",
         UserWarning,
-        stacklevel=2,
     )

@@ -42,6 +42,7 @@ Args:
         {host}'s ``ELBO``.
 
 Raises:
+    TypeError: if ``alpha`` is no number.
     ValueError: if ``alpha`` is not between 0 and 1, an option is out of range or has no meaning for
         ``energy="cavity"``, or (when evaluated) nothing is observed or ``datum`` is no plate around
         every observed site.
@@ -69,10 +70,14 @@ Args:
     **options: passed to {host}'s ``ELBO``.
 
 Raises:
+    TypeError: if ``alpha`` is no number.
     ValueError: if ``alpha`` is negative or 1, ``propagation`` is another one, or (when evaluated) a
         plate is subsampled that is not around every site: use :class:`BBAlphaELBO`.
     UnsupportedMoments: when evaluated, if a site of the guide has no density (dropout, a Delta), or
         its draws no gradient (discrete ones).
+
+Warns:
+    UserWarning: for one particle.
 
 Source: Li and Turner 2016, eq. 9.
 """

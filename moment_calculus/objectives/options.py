@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Collection
+from numbers import Real
+from typing import Any
 
 from moment_calculus.numerics.rulebook import check_choice
 
@@ -13,33 +15,38 @@ ENERGIES = ("reparameterised", "cavity")
 _OF_MOMENTS = ("covariance", "rules", "categorical", "categorical_draws", "memory_limit")
 
 
-def check_alpha(alpha: float, objective: str) -> None:
-    """Check the power of a BB-α energy.
+def check_alpha(alpha: Any, objective: str) -> float:
+    """The power of a BB-α energy as a number.
 
     Args:
-        alpha: the power.
+        alpha: the power, a number or an array of one.
         objective: for the message.
 
     Raises:
+        TypeError: if it is no number.
         ValueError: if it is not between 0 and 1.
     """
+    alpha = _number(alpha, objective)
     if not 0 <= alpha <= 1:
         raise ValueError(
             f"{objective}(alpha={alpha}): the energy is defined here for 0 <= alpha <= 1, from the "
             "ELBO (0) to the log predictive likelihood of the data (1); RenyiELBO has another "
             "order, in which alpha -> 1 is the ELBO"
         )
+    return alpha
 
 
-def check_order(alpha: float) -> None:
-    """Check the order of a Rényi bound.
+def check_order(alpha: Any) -> float:
+    """The order of a Rényi bound as a number.
 
     Args:
-        alpha: the order.
+        alpha: the order, a number or an array of one.
 
     Raises:
+        TypeError: if it is no number.
         ValueError: if it is negative, infinite, or 1.
     """
+    alpha = _number(alpha, "RenyiELBO")
     if alpha == 1:
         raise ValueError(
             "RenyiELBO(alpha=1) is the ELBO: use DeterministicELBO; BBAlphaELBO, whose ELBO is "
@@ -49,6 +56,15 @@ def check_order(alpha: float) -> None:
         raise ValueError(
             f"RenyiELBO(alpha={alpha}): a lower bound of the log evidence needs alpha >= 0"
         )
+    return alpha
+
+
+def _number(alpha: Any, objective: str) -> float:
+    shape = getattr(alpha, "shape", None)
+    if isinstance(alpha, Real) or (shape is not None and math.prod(shape) == 1):
+        return float(alpha if shape is None else alpha.item())
+    kind = type(alpha).__name__ + ("" if shape is None else f" of shape {tuple(shape)}")
+    raise TypeError(f"{objective}(alpha={alpha!r}): alpha is one number, not a {kind}")
 
 
 def check_drawn(propagation: str, objective: str) -> None:
@@ -112,6 +128,22 @@ def warn_collapse(alpha: float, num_particles: int, propagation: str, energy: st
             f"BBAlphaELBO(alpha={alpha}, num_particles={num_particles}) is variational inference, "
             "whatever alpha: the mean over one particle is that particle; use num_particles >= 2"
             f"{instead}",
+            UserWarning,
+            stacklevel=3,
+        )
+
+
+def warn_single(alpha: float, num_particles: int) -> None:
+    """Warn of a Rényi bound of one particle, whose mean is that particle.
+
+    Args:
+        alpha: the order.
+        num_particles: number of draws.
+    """
+    if num_particles < 2:
+        warnings.warn(
+            f"RenyiELBO(alpha={alpha}, num_particles={num_particles}) is the ELBO's estimator, "
+            "whatever alpha: the mean over one particle is that particle; use num_particles >= 2",
             UserWarning,
             stacklevel=3,
         )

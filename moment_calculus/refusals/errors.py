@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 # What helps wherever a random value meets what has no rule: drawn sites are certain numbers.
 OR_DRAW = ", or draw the sites by naming them in sample_sites="
+OR_DRAW_ALL = ", or draw all sites: propagation='sampled'"
 
 
 class UnsupportedMoments(TypeError):
@@ -17,7 +18,8 @@ class UnsupportedMoments(TypeError):
     Args:
         cause: what is not supported, and why.
         sites: names of the latent sites that the operands depend on.
-        remedy: what the user can do about it.
+        remedy: what the user can do about it; where sites may be drawn by name, all of them may be
+            drawn as well, which is added here.
         operation: the operation as the user called it; added by the front end.
         location: the user's file and line, and the enclosing module; added by the front end.
         feeds: names of the sites that the result leads to; added by front ends that know.
@@ -33,7 +35,8 @@ class UnsupportedMoments(TypeError):
         location: str = "",
         feeds: Iterable[str] = (),
     ) -> None:
-        self.cause, self.remedy = cause, remedy
+        by_name = "sample_sites=" in remedy and "propagation=" not in remedy
+        self.cause, self.remedy = cause, remedy + OR_DRAW_ALL if by_name else remedy
         self.sites = tuple(sorted(sites))
         self.operation, self.location = operation, location
         self.feeds = tuple(feeds)

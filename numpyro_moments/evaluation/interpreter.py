@@ -241,5 +241,5 @@ def _no_rule(name: str, operands: Sequence[Any]) -> UnsupportedMoments:
         sites=frozenset().union(*(o.sites for o in operands if is_random(o))),
         remedy="use supported operations, register a rule with "
         f"@numpyro_moments.moment_rule({name!r}), or draw the latent sites by naming them in "
-        "DeterministicELBO(sample_sites=...)",
+        "sample_sites=",
     )

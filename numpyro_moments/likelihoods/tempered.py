@@ -46,7 +46,7 @@ def tempered(name: str, fn: Any, value: Any, alpha: float) -> jax.Array:
 
 @documented("NumPyro", about=TEMPERED_JOINTLY)
 def tempered_jointly(
-    sites: Iterable[tuple[str, Any, Any, Any]], alpha: float, datum: Sequence[int]
+    sites: Iterable[tuple[Any, ...]], alpha: float, datum: Sequence[int]
 ) -> jax.Array:
     """(1/α) log E_q[Π pᵅ] of every datum, over all that is observed of it.
 
@@ -55,7 +55,9 @@ def tempered_jointly(
     return jointly([observed(*site) for site in sites], alpha, datum)
 
 
-def observed(name: str, fn: Any, value: Any, scale: Any = 1.0) -> Observed:
+def observed(
+    name: str, fn: Any, value: Any, scale: Any = 1.0, plates: tuple[str, ...] = ()
+) -> Observed:
     """An observed site as a product of densities of its elements.
 
     Args:
@@ -63,6 +65,7 @@ def observed(name: str, fn: Any, value: Any, scale: Any = 1.0) -> Observed:
         fn: its distribution.
         value: observation.
         scale: by which its log density is multiplied: number, or array of the batch shape.
+        plates: names of the plates around it whose elements are no data.
     """
     value = value if is_random(value) else jnp.asarray(value)
     shape = shape_with(fn, value)
@@ -83,6 +86,7 @@ def observed(name: str, fn: Any, value: Any, scale: Any = 1.0) -> Observed:
         partial(evaluate, name, base, value),
         partial(_of_power, name, base, value),
         _normal(base, value),
+        plates,
     )
 
 

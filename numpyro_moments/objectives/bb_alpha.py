@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from moment_calculus.hosts.docstrings import documented
-from moment_calculus.objectives.data import DataPlates, data_plates
+from moment_calculus.objectives.data import Data, DataPlates
 from moment_calculus.objectives.docstrings import BB_ALPHA
 from moment_calculus.objectives.options import check_alpha, check_energy, warn_collapse
 from moment_calculus.objectives.powers import log_mean_power
@@ -40,11 +40,11 @@ class BBAlphaELBO(Objective):
         num_particles: int = 1,
         **options: Any,
     ) -> None:
-        check_alpha(alpha, type(self).__name__)
+        alpha = check_alpha(alpha, type(self).__name__)
         check_energy(energy, options.get("propagation", "analytic"), options)
         super().__init__(num_particles=num_particles, **options)
         warn_collapse(alpha, num_particles, self.flow, energy)
-        self.alpha, self.datum, self.energy = alpha, datum, energy
+        self.alpha, self.data, self.energy = alpha, Data(datum), energy
         if not self.draws:
             self.num_particles = 1  # they would all be the same
 
@@ -71,37 +71,36 @@ class BBAlphaELBO(Objective):
             Dictionary with ``"loss"``, and ``"mutable_state"`` (None if there is none).
         """
         program = Program(model, guide, args, kwargs, param_map)
-        find = partial(data_plates, datum=self.datum)
         if self.energy == "cavity":
-            particle = partial(at_draws, consume=partial(_cavity, find))
-            (data, latent, scale), mutable = vectorised(self, rng_key, program, particle)
+            particle = partial(at_draws, consume=self._cavity)
+            found, mutable = vectorised(self, rng_key, program, particle)
         else:
-            consume = partial(self._terms, find)
-            (data, latent, scale), mutable = self.particles(rng_key, program, consume, find)
+            found, mutable = self.particles(rng_key, program, self._terms, self.data)
+        data, latent, scale = found
         gain = jnp.sum(log_mean_power(data, self.alpha)) * scale[0]
         return {"loss": -gain - jnp.mean(latent), "mutable_state": mutable}
 
-    def _terms(self, find: Callable[[dict], DataPlates], traces: Traces) -> tuple[Any, Any, Any]:
+    def _terms(self, traces: Traces) -> tuple[Any, Any, Any]:
         """What each datum and the latent sites contribute, and how many data each stands for."""
         around = observed_plates(traces.model)
-        plates, sites = find(around), {name: traces.model[name] for name in around}
+        plates, sites = self.data(around), {name: traces.model[name] for name in around}
         data = self._analytic(sites, plates) if self.flow == "analytic" else _drawn(sites, plates)
         latent = sum(latent_terms(traces).values(), start=jnp.zeros(()))
         return data, latent, jnp.asarray(plates.scale)
 
+    def _cavity(self, traces: Traces) -> tuple[Any, Any, Any]:
+        """The log-density of each datum with its share of the latent sites, which leaves none."""
+        plates = self.data(observed_plates(traces.model))
+        return log_ratio(traces, plates), jnp.zeros(()), jnp.asarray(plates.scale)
+
     def _analytic(self, sites: dict[str, dict], plates: DataPlates) -> jax.Array:
         """The energy of each datum, its expectation in closed form."""
+        inner = lambda site: plates.without(site["plates"])  # noqa: E731
         parts = [
-            (name, site["fn"], site["value"], plates.exponent(site["scale"]))
+            (name, site["fn"], site["value"], plates.exponent(site["scale"]), inner(site))
             for name, site in sites.items()
         ]
         return tempered_jointly(parts, self.alpha, plates.dims)
-
-
-def _cavity(find: Callable[[dict], DataPlates], traces: Traces) -> tuple[Any, Any, Any]:
-    """The log-density of each datum with its share of the latent sites, which leaves none."""
-    plates = find(observed_plates(traces.model))
-    return log_ratio(traces, plates), jnp.zeros(()), jnp.asarray(plates.scale)
 
 
 def _drawn(sites: dict[str, dict], plates: DataPlates) -> jax.Array:

@@ -33,7 +33,8 @@ class _WithDensity(Messenger):
         if (dropped := dropped_weight(fn)) is not None:
             raise no_density(dropped.design.site)
         if not (_is_point(fn) or fn.has_rsample):
-            raise not_reparameterised(model_site(msg), without_wrappers(fn), host="NumPyro")
+            name, inner = model_site(msg), without_wrappers(fn)
+            raise not_reparameterised(name, inner, host="NumPyro", by_name=False)
 
 
 def at_draws(program: Program, key: Any, *, consume: Callable[[Traces], Any]) -> tuple[Any, dict]:

@@ -14,7 +14,7 @@ from moment_calculus.hosts.docstrings import documented
 from moment_calculus.numerics.rulebook import check_draws
 from moment_calculus.objectives.data import common_plates, refuse_subsamples
 from moment_calculus.objectives.docstrings import RENYI
-from moment_calculus.objectives.options import check_drawn, check_order
+from moment_calculus.objectives.options import check_drawn, check_order, warn_single
 from moment_calculus.objectives.powers import log_mean_power
 from numpyro_moments.objectives.base import Program, vectorised
 from numpyro_moments.objectives.densities import at_draws, log_ratio
@@ -39,9 +39,10 @@ class RenyiELBO(ELBO):
         propagation: str = "sampled",
         **options: Any,
     ) -> None:
-        check_order(alpha)
+        alpha = check_order(alpha)
         check_drawn(propagation, type(self).__name__)
         check_draws((), num_particles)
+        warn_single(alpha, num_particles)
         super().__init__(num_particles=num_particles, **options)
         self.alpha = alpha
 

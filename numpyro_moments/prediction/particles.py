@@ -9,6 +9,7 @@ import jax
 from numpyro.distributions.batch_util import promote_batch_shape
 
 from moment_calculus.hosts.moments import moments_over
+from numpyro_moments.evaluation.keys import checked_key
 from numpyro_moments.likelihoods.derived import restored
 from numpyro_moments.prediction.sampled import SampledPrediction
 from numpyro_moments.sites.drawn import Drawing, drawn_traces
@@ -62,7 +63,8 @@ def needed(key: Any, is_mean: bool) -> Any:
 
     Raises:
         ValueError: if it is missing.
+        TypeError: if it is no key.
     """
     if key is None and not is_mean:
         raise ValueError("propagation='sampled' needs rng_key=, e.g. jax.random.key(0)")
-    return jax.random.key(0) if key is None else key
+    return jax.random.key(0) if key is None else checked_key("rng_key", key)

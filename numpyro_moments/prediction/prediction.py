@@ -15,6 +15,7 @@ from moment_calculus.hosts.predictions.marginals import Marginal, PredictiveMome
 from moment_calculus.hosts.predictions.site import Axes, PredictedSite, checked_count
 from moment_calculus.hosts.predictions.wording import no_draws
 from moment_calculus.hosts.wrappers import unwrapped
+from numpyro_moments.evaluation.keys import checked_key
 from numpyro_moments.evaluation.precision import Precision
 from numpyro_moments.likelihoods import marginal, predicted, univariate
 from numpyro_moments.likelihoods.derived import restored
@@ -64,11 +65,12 @@ class Prediction(PredictedSite):
 
         Raises:
             ValueError: if ``n`` is not a positive number.
+            TypeError: if ``key`` is no key.
             UnsupportedMoments: if the predictive moments are of a rule of your own that returns a
                 log density, not a distribution.
         """
         with self._context():
-            return self._drawn(checked_count(n), key)
+            return self._drawn(checked_count(n), checked_key("key", key))
 
     def _drawn(self, count: int, key: jax.Array) -> jax.Array:
         if hasattr(self._law, "sample"):

@@ -10,6 +10,7 @@ from moment_calculus.hosts.docstrings import documented
 from moment_calculus.hosts.predictions.docstrings import DRAWN_PARTICLES, SAMPLED_SITE
 from moment_calculus.hosts.predictions.site import SampledSite, checked_count
 from moment_calculus.hosts.predictions.wording import not_of_particles
+from numpyro_moments.evaluation.keys import checked_key
 from numpyro_moments.likelihoods.derived import restored
 from numpyro_moments.likelihoods.structure import has_moments
 from numpyro_moments.prediction.prediction import Prediction
@@ -42,10 +43,11 @@ class SampledPrediction(SampledSite):
 
         Raises:
             ValueError: if ``n`` is not a positive number.
+            TypeError: if ``key`` is no key.
         """
         count, particles = checked_count(n), self.distribution.batch_shape[0]
         rounds = -(-count // particles)
-        of_drawing, of_order = jax.random.split(key)
+        of_drawing, of_order = jax.random.split(checked_key("key", key))
         with self._context():
             drawn = restored(self.distribution).sample(of_drawing, (rounds,))
             drawn = drawn.reshape(rounds * particles, *drawn.shape[2:])

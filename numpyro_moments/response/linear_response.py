@@ -16,6 +16,7 @@ from moment_calculus.hosts.predictions.site import checked_count
 from moment_calculus.response.optimum import TOLERANCE
 from moment_calculus.response.response import Response
 from moment_calculus.response.wording import ABOUT, ARGUMENTS, RESULT, check_dictionary
+from numpyro_moments.evaluation.keys import checked_key
 from numpyro_moments.evaluation.precision import Precision
 from numpyro_moments.fitting.problem import in_jax
 from numpyro_moments.response.problem import NumPyroProblem
@@ -43,9 +44,10 @@ class LinearResponse(Response):
 
         Raises:
             ValueError: if ``n`` is not a positive number.
+            TypeError: if ``key`` is no key.
         """
         count = checked_count(n)
-        seed = np.asarray(jax.random.bits(key, [4]))
+        seed = np.asarray(jax.random.bits(checked_key("key", key), [4]))
         draws = self._draws(np.random.default_rng(seed), count)
         return {site: jnp.asarray(np.asarray(values)) for site, values in draws.items()}
 

@@ -87,7 +87,7 @@ class _Drawn(Messenger):
         elif self.drawing.is_mean:
             msg["value"] = centre(name, fn)
         elif not fn.has_rsample:
-            raise not_reparameterised(name, without_wrappers(fn), host="NumPyro")
+            raise not_reparameterised(name, without_wrappers(fn), host="NumPyro", by_name=False)
 
 
 def drawn_traces(

@@ -68,8 +68,7 @@ class LatentVectors:
             raise UnsupportedMoments(
                 f"{kind} is not Gaussian: its sites have no analytic moments",
                 sites=sites,
-                remedy=f"{MEAN_FIELD_GUIDES}, or draw its sites: "
-                f"DeterministicELBO(sample_sites={sorted(sites)})",
+                remedy=f"{MEAN_FIELD_GUIDES}, or draw its sites: sample_sites={sorted(sites)}",
             )
         return bool(drawn)
 

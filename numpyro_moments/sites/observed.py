@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-import jax
+from collections.abc import Collection, Mapping
 
+import jax
+import jax.numpy as jnp
+import numpyro.distributions as dist
+
+from moment_calculus.objectives.masked_rows import Observed, refuse_other_rows
+from moment_calculus.operations.dropout.masked import MaskedWeight
 from moment_calculus.refusals.errors import UnsupportedMoments
 from numpyro_moments.likelihoods import evaluate
 from numpyro_moments.sites.latent import Site, scaled_sum
+from numpyro_moments.sites.posteriors import without_wrappers
 
 
 def observed_term(name: str, site: Site) -> jax.Array:
@@ -27,3 +34,26 @@ def observed_term(name: str, site: Site) -> jax.Array:
     except UnsupportedMoments as refusal:
         raise refusal.at_site(name, site.get("line", "")) from None
     return scaled_sum(log_prob, site)
+
+
+def refuse_masks_of_other_rows(sites: Mapping[str, Site], latent: Collection[str]) -> None:
+    """Refuse masks of rows that are no data; see :func:`.masked_rows.refuse_other_rows`.
+
+    Args:
+        sites: of a trace of the model with moments, by name.
+        latent: names of the latent ones.
+    """
+    values = {name: site["value"] for name, site in sites.items() if name in latent}
+    weights = {name: value for name, value in values.items() if isinstance(value, MaskedWeight)}
+    if not weights:
+        return
+    data = {
+        name: Observed(site["plates"], jnp.shape(site["value"]))
+        for name, site in sites.items()
+        if name not in latent and site["type"] == "sample" and not _is_factor(site["fn"])
+    }
+    refuse_other_rows(weights, data)
+
+
+def _is_factor(fn: dist.Distribution) -> bool:
+    return isinstance(without_wrappers(fn), dist.Unit)

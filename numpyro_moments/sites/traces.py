@@ -28,6 +28,7 @@ from numpyro_moments.sites.draws import Declared, refuse_silent_draws
 from numpyro_moments.sites.latent_vector import drawn_density
 from numpyro_moments.sites.messenger import MomentMessenger, latent_rule, model_site
 from numpyro_moments.sites.noise import noise_rule, with_noise
+from numpyro_moments.sites.observed import refuse_masks_of_other_rows
 from numpyro_moments.sites.plates import plates_of
 from numpyro_moments.sites.posteriors import without_wrappers
 
@@ -143,6 +144,7 @@ def moment_traces(
     )
     if sample_sites:
         _check_known(sample_sites, guide_sites)
+    refuse_masks_of_other_rows(model_sites, guide_sites)
     return Traces.of(guide_sites, model_sites)
 
 

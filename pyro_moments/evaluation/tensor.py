@@ -94,7 +94,7 @@ class MomentTensor(torch.Tensor):
             "the program branches on a random value",
             sites=self.value.sites,
             remedy="use torch.relu or torch.where with a certain condition, or draw the sites by "
-            "naming them in DeterministicELBO(sample_sites=...)",
+            "naming them in sample_sites=",
             operation=name_of(torch.Tensor.__bool__),
             location=user_line(),
         )
@@ -277,7 +277,7 @@ def _no_rule(func: Callable, args: tuple) -> UnsupportedMoments:
         sites=_sites(args),
         remedy="use operations of the supported table, register one with "
         "@pyro_moments.moment_rule, or draw the sites by naming them in "
-        "DeterministicELBO(sample_sites=...)",
+        "sample_sites=",
         operation=name_of(func),
         location=user_line(),
     )

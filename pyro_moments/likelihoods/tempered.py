@@ -34,7 +34,7 @@ def tempered(name: str, fn: Any, value: Any, alpha: float) -> torch.Tensor:
 
 @documented("Pyro", about=TEMPERED_JOINTLY)
 def tempered_jointly(
-    sites: Iterable[tuple[str, Any, Any, Any]], alpha: float, datum: Sequence[int]
+    sites: Iterable[tuple[Any, ...]], alpha: float, datum: Sequence[int]
 ) -> torch.Tensor:
     """(1/α) log E_q[Π pᵅ] of every datum, over all that is observed of it.
 
@@ -43,7 +43,9 @@ def tempered_jointly(
     return jointly([observed(*site) for site in sites], alpha, datum)
 
 
-def observed(name: str, fn: Any, value: Any, scale: Any = 1.0) -> Observed:
+def observed(
+    name: str, fn: Any, value: Any, scale: Any = 1.0, plates: tuple[str, ...] = ()
+) -> Observed:
     """An observed site as a product of densities of its elements.
 
     Args:
@@ -51,6 +53,7 @@ def observed(name: str, fn: Any, value: Any, scale: Any = 1.0) -> Observed:
         fn: its distribution.
         value: observation.
         scale: by which its log density is multiplied: number, or tensor of the batch shape.
+        plates: names of the plates around it whose elements are no data.
     """
     if (known := of_certain(fn, value)) is not None:
         shape = tuple(known.shape)
@@ -68,6 +71,7 @@ def observed(name: str, fn: Any, value: Any, scale: Any = 1.0) -> Observed:
         partial(evaluate, name, base, value),
         partial(_of_power, name, base, value),
         _normal(base, value),
+        plates,
     )
 
 

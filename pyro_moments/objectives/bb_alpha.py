@@ -8,7 +8,7 @@ import torch
 from pyro.poutine import Trace
 
 from moment_calculus.hosts.docstrings import documented
-from moment_calculus.objectives.data import DataPlates, data_plates
+from moment_calculus.objectives.data import Data, DataPlates
 from moment_calculus.objectives.docstrings import BB_ALPHA
 from moment_calculus.objectives.options import check_alpha, check_energy, warn_collapse
 from moment_calculus.objectives.powers import log_mean_power
@@ -40,11 +40,11 @@ class BBAlphaELBO(Objective):
         num_particles: int = 1,
         **options: Any,
     ) -> None:
-        check_alpha(alpha, type(self).__name__)
+        alpha = check_alpha(alpha, type(self).__name__)
         check_energy(energy, options.get("propagation", "analytic"), options)
         super().__init__(num_particles=num_particles, **options)
         warn_collapse(alpha, num_particles, self.flow, energy)
-        self.alpha, self.datum, self.energy = alpha, datum, energy
+        self.alpha, self.data, self.energy = alpha, Data(datum), energy
         if not self.draws:
             self.num_particles = 1  # they would all be the same
         if energy == "cavity":
@@ -58,7 +58,7 @@ class BBAlphaELBO(Objective):
 
     def _plates(self, model: Trace) -> DataPlates:
         plates = {name: plates_of(site) for name, site in _observed(model).items()}
-        return data_plates(plates, self.datum)
+        return self.data(plates)
 
     def _terms(self, model: Trace, guide: Trace) -> tuple[torch.Tensor, ...]:
         """What each datum and the latent sites contribute, and how many data each stands for."""
@@ -74,8 +74,9 @@ class BBAlphaELBO(Objective):
 
     def _analytic(self, sites: dict[str, Any], plates: DataPlates) -> torch.Tensor:
         """The energy of each datum, its expectation in closed form."""
+        inner = lambda site: plates.without(plates_of(site))  # noqa: E731
         parts = [
-            (name, _masked(site), site["value"], plates.exponent(site["scale"]))
+            (name, _masked(site), site["value"], plates.exponent(site["scale"]), inner(site))
             for name, site in sites.items()
         ]
         return tempered_jointly(parts, self.alpha, plates.dims)

@@ -6,16 +6,19 @@ from typing import Any
 
 import pyro.distributions as dist
 import torch
+from pyro import poutine
 from pyro.distributions.util import scale_and_mask
+from pyro.ops.provenance import ProvenanceTensor, detach_provenance, get_provenance
 from pyro.poutine import Trace
+from pyro.poutine.messenger import Messenger
 from pyro.poutine.util import site_is_subsample
 
 from guides.families.masked_wording import no_density
 from moment_calculus.hosts.wording import not_reparameterised, point_without_density
 from moment_calculus.objectives.data import DataPlates
-from pyro_moments.objectives.particles import Consume, Program, Vectorised
+from pyro_moments.objectives.particles import Consume, Program, Validated, Vectorised
 from pyro_moments.particles.noise import vectorised
-from pyro_moments.sites.drawn import SharedSubsamples, unwatched
+from pyro_moments.sites.drawn import HostDraws, unwatched
 from pyro_moments.sites.masked import dropped_weight
 from pyro_moments.sites.messenger import model_site
 from pyro_moments.sites.observed import is_sample, plates_of
@@ -28,35 +31,50 @@ class AtDraws(Vectorised):
 
     def __init__(self) -> None:
         super().__init__(is_mean=False)
+        self.validated = _WithDensity()
 
     def _run(self, program: Program, consume: Consume, count: int, together: frozenset[str]) -> Any:
         def particle(seed: int) -> Any:
-            return consume(*run(_WithDensity(seed), *program[:4], unwatched))
+            return consume(*run(HostDraws(seed), *program[:4], unwatched))
 
         return vectorised(particle, count)
 
 
-class _WithDensity(SharedSubsamples):
-    """Refuses latent sites whose density or gradient is not known."""
+class _WithDensity(Validated):
+    """Refuses guides of which the density, or the gradient of a draw, is not known."""
+
+    def validate(self, program: Program) -> None:
+        super().validate(program)
+        with torch.no_grad(), poutine.block(), _Origins():
+            program.guide(*program.args, **program.kwargs)
+
+
+class _Origins(Messenger):
+    """Follows what is made of draws: a Delta of them has their density, any other has none."""
 
     def _pyro_sample(self, msg: Any) -> None:
-        super()._pyro_sample(msg)
-        if msg["is_observed"] or msg["value"] is not None or site_is_subsample(msg):
-            return
-        name, fn = model_site(msg), msg["fn"]
-        if (dropped := dropped_weight(fn)) is not None:
-            raise no_density(dropped.design.site)
-        inner = without_wrappers(fn)
-        if isinstance(inner, dist.Delta):
-            _check_drawn(name, inner)
-        elif not fn.has_rsample:
-            raise not_reparameterised(name, inner, host="Pyro")
+        if _is_drawn(msg):
+            _check(model_site(msg), msg["fn"])
+
+    def _pyro_post_sample(self, msg: Any) -> None:
+        if _is_drawn(msg):
+            origins = get_provenance(msg["value"]) | {msg["name"]}
+            msg["value"] = ProvenanceTensor(detach_provenance(msg["value"]), origins)
 
 
-def _check_drawn(name: str, fn: dist.Delta) -> None:
-    """Refuse a point, but for a function of what is drawn, which differs between particles."""
-    if not torch._C._functorch.is_batchedtensor(fn.v):
-        raise point_without_density(name)
+def _is_drawn(msg: Any) -> bool:
+    return not msg["is_observed"] and not site_is_subsample(msg)
+
+
+def _check(name: str, fn: Any) -> None:
+    if (dropped := dropped_weight(fn)) is not None:
+        raise no_density(dropped.design.site)
+    inner = without_wrappers(fn)
+    if isinstance(inner, dist.Delta):
+        if not get_provenance(inner.v):
+            raise point_without_density(name)
+    elif not fn.has_rsample:
+        raise not_reparameterised(name, inner, host="Pyro", by_name=False)
 
 
 def log_ratio(model: Trace, guide: Trace, plates: DataPlates) -> torch.Tensor:

@@ -47,20 +47,64 @@ class Program(NamedTuple):
         return drawn_traces(particle, *self[:4], seed=seed, data=self.data)
 
 
+class Validated:
+    """Runs programs on samples, with Pyro's validation, once for each structure.
+
+    A structure is model, guide and the shapes of the arguments. Copies and pickles begin anew:
+    programs have other ids then.
+    """
+
+    def __init__(self) -> None:
+        self.met: dict[Any, Any] = {}  # with what keeps their ids alive
+
+    def __reduce__(self) -> tuple:
+        return type(self), ()
+
+    def __call__(self, program: Program) -> tuple:
+        """The structure of a program, which is validated.
+
+        Args:
+            program: model and guide.
+        """
+        structure = _structure(program)
+        if structure not in self.met:
+            self.validate(program)
+            self.met[structure] = program[:2]
+        return structure
+
+    def validate(self, program: Program) -> None:
+        """Run a program on samples, as Pyro does, with its checks.
+
+        Args:
+            program: model and guide.
+        """
+        guide, (args, kwargs) = program.guide, program[2:4]
+        unwrapped = poutine.unwrap(guide)
+        if isinstance(unwrapped, poutine.messenger.Messenger):  # it runs the model itself
+            make_parameters(unwrapped, args, kwargs)
+            return
+        with torch.no_grad(), poutine.block():
+            guide_trace = poutine.trace(guide).get_trace(*args, **kwargs)
+            replayed = poutine.replay(program.model, trace=guide_trace)
+            model_trace = poutine.trace(replayed).get_trace(*args, **kwargs)
+            if is_validation_enabled():
+                check_model_guide_match(model_trace, guide_trace)
+                model_trace.compute_log_prob()
+
+
 class Vectorised:
     """Runs programs with draws of their latent sites.
 
-    At the first call for each structure (the shapes of the arguments) a program is run on samples,
-    with Pyro's validation. Which sites have to be drawn once for all rows is found in every run,
-    and remembered, so that a program is not run twice each time.
+    At the first call for each structure a program is validated. Which sites have to be drawn once
+    for all rows is found in every run, and remembered, so that no program is run twice each time.
 
     Args:
         is_mean: whether the means of the sites stand for draws.
     """
 
     def __init__(self, is_mean: bool) -> None:
-        self.is_mean = is_mean
-        self.together: dict[Any, tuple[frozenset[str], Any]] = {}  # and what keeps its ids alive
+        self.is_mean, self.validated = is_mean, Validated()
+        self.together: dict[Any, frozenset[str]] = {}
 
     def __getstate__(self) -> dict:
         """Copy and pickle without what was found out of programs, which have other ids then."""
@@ -74,16 +118,13 @@ class Vectorised:
             consume: makes a pytree of tensors of the model's and the guide's trace.
             count: number of particles.
         """
-        key = _structure(program)
-        if key not in self.together:
-            validate(program)
-            self.together[key] = frozenset(), program[:2]
+        structure = self.validated(program)
         while True:
-            together = self.together[key][0]
+            together = self.together.setdefault(structure, frozenset())
             try:
                 return self._run(program, consume, count, together)
             except Together as found:
-                self.together[key] = together | found.sites, program[:2]
+                self.together[structure] = together | found.sites
 
     def _run(self, program: Program, consume: Consume, count: int, together: frozenset[str]) -> Any:
         if count == 1:
@@ -103,23 +144,3 @@ def _structure(program: Program) -> tuple:
     )
     training = (getattr(part, "training", None) for part in (program.model, program.guide))
     return id(program.model), id(program.guide), str(tree), kinds, *training
-
-
-def validate(program: Program) -> None:
-    """Run a program on samples, as Pyro does, with its checks.
-
-    Args:
-        program: model and guide.
-    """
-    guide, (args, kwargs) = program.guide, program[2:4]
-    unwrapped = poutine.unwrap(guide)
-    if isinstance(unwrapped, poutine.messenger.Messenger):  # it runs the model itself
-        make_parameters(unwrapped, args, kwargs)
-        return
-    with torch.no_grad(), poutine.block():
-        guide_trace = poutine.trace(guide).get_trace(*args, **kwargs)
-        replayed = poutine.replay(program.model, trace=guide_trace)
-        model_trace = poutine.trace(replayed).get_trace(*args, **kwargs)
-        if is_validation_enabled():
-            check_model_guide_match(model_trace, guide_trace)
-            model_trace.compute_log_prob()

@@ -11,7 +11,7 @@ from moment_calculus.hosts.docstrings import documented
 from moment_calculus.numerics.rulebook import check_draws
 from moment_calculus.objectives.data import common_plates, refuse_subsamples
 from moment_calculus.objectives.docstrings import RENYI
-from moment_calculus.objectives.options import check_drawn, check_order
+from moment_calculus.objectives.options import check_drawn, check_order, warn_single
 from moment_calculus.objectives.powers import log_mean_power
 from pyro_moments.objectives.base import Loss
 from pyro_moments.objectives.densities import AtDraws, log_ratio
@@ -38,16 +38,17 @@ class RenyiELBO(Loss):
         propagation: str = "sampled",
         **options: Any,
     ) -> None:
-        check_order(alpha)
+        alpha = check_order(alpha)
         check_drawn(propagation, type(self).__name__)
         check_draws((), num_particles)
+        warn_single(alpha, num_particles)
         super().__init__(num_particles=num_particles, **options)
-        self.alpha, self.at_draws = alpha, AtDraws()
+        self.alpha, self.vectorised = alpha, AtDraws()
 
     def _eager(self, model: Any, guide: Any, *args: Any, **kwargs: Any) -> Any:
         bind(guide, model)
         program = Program(model, guide, args, kwargs)
-        ratios, scale = self.at_draws(program, _ratio, self.num_particles)
+        ratios, scale = self.vectorised(program, _ratio, self.num_particles)
         return -log_mean_power(ratios, 1 - self.alpha).sum() * scale[0]
 
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import pyro
 import torch
 from torch.overrides import TorchFunctionMode
+from torch.utils import _pytree as pytree
 
+from moment_calculus.refusals.errors import UnsupportedMoments
+from moment_calculus.refusals.places import raising_line
 from pyro_moments.evaluation.precision import full_precision
 
 
@@ -37,25 +41,55 @@ def _exponential(like: torch.Tensor, rate: float = 1.0) -> torch.Tensor:
     return -torch.log1p(-_uniform(like)) / rate
 
 
+def _cauchy(like: torch.Tensor, median: float = 0.0, sigma: float = 1.0) -> torch.Tensor:
+    return median + sigma * torch.tan(math.pi * (_uniform(like) - 0.5))
+
+
 _LIKE: dict[Callable, Callable] = {
     torch.Tensor.normal_: _normal,
     torch.Tensor.uniform_: _uniform,
     torch.Tensor.exponential_: _exponential,
+    torch.Tensor.cauchy_: _cauchy,
 }
 
 
 def vectorised(particle: Callable[[int], Any], count: int) -> Any:
-    """What particles give, on a leading axis.
+    """What particles give, on a leading axis; one is run as it is, without vmap.
 
     Args:
         particle: makes a pytree of tensors, from the seed of the subsamples that all share.
         count: number of particles.
+
+    Raises:
+        UnsupportedMoments: if one particle can be run, but not several at once.
     """
     seed = int(torch.randint(2**31, ()))
 
-    def once(_: torch.Tensor) -> Any:
+    def once(_: torch.Tensor | None = None) -> Any:
         with OutOfPlace():
             return particle(seed)
 
     with full_precision(), pyro.validation_enabled(False):
-        return torch.vmap(once, randomness="different")(torch.arange(count))
+        if count == 1:
+            return pytree.tree_map(lambda part: part[None], once())
+        try:
+            return torch.vmap(once, randomness="different")(torch.arange(count))
+        except RuntimeError as error:
+            with torch.no_grad():
+                once()  # whose error is the model's own
+            raise _not_vectorised(error, count) from error
+
+
+def _not_vectorised(error: RuntimeError, count: int) -> UnsupportedMoments:
+    """What torch's refusal to vectorise a program means."""
+    said = str(error).partition("\n")[0].removeprefix("vmap: ").split(". ")
+    reason = ". ".join(part for part in said if "file" not in part).rstrip(".")
+    return UnsupportedMoments(
+        f"the {count} particles are run at once, by torch.vmap, which cannot run this line of the "
+        f"model: {reason}",
+        remedy="let no value of a tensor decide what is run or how large it is (torch.where in "
+        "place of .item(), if, and x[mask]), change nothing in place, put BatchNorm into "
+        "evaluation (.eval()); or use num_particles=1, which runs the model as it is, or "
+        "propagation='analytic'",
+        location=raising_line(error),
+    )

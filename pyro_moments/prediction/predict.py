@@ -30,6 +30,7 @@ from pyro_moments.prediction.sampled import SampledPrediction
 from pyro_moments.sites.binding import bind
 from pyro_moments.sites.draws import watched
 from pyro_moments.sites.messenger import MomentMessenger
+from pyro_moments.sites.observed import refuse_masks_of_other_rows
 
 
 class _Observables(Messenger):
@@ -154,7 +155,9 @@ def observing_trace(
             program = partial(poutine.trace(replayed).get_trace, *args, **kwargs)
             trace = watched(messenger.draws, program, propagation, model)
     nodes = prune_subsample_sites(trace).nodes.items()
-    return {name: site for name, site in nodes if site["type"] == "sample"}, latent
+    sites = {name: site for name, site in nodes if site["type"] == "sample"}
+    refuse_masks_of_other_rows(sites, latent)
+    return sites, latent
 
 
 def predicted_in(sites: dict[str, Any], latent: frozenset[str]) -> dict[str, Any]:

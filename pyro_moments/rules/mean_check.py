@@ -36,5 +36,5 @@ class MeanCheck:
             "the outcome of a comparison with a random value is random",
             sites=self.sites,
             remedy="use torch.relu or torch.heaviside instead of a mask, or draw the sites by "
-            "naming them in DeterministicELBO(sample_sites=...)",
+            "naming them in sample_sites=",
         )

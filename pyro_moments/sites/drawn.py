@@ -23,6 +23,7 @@ from pyro_moments.evaluation.tensor import MomentTensor
 from pyro_moments.likelihoods.structure import tensors_of
 from pyro_moments.particles import later as _later  # noqa: F401  (registers the functions)
 from pyro_moments.particles.particle import Particle
+from pyro_moments.particles.simplex import drawn_by_gammas
 from pyro_moments.particles.site import MaskedSite, Site, Together
 from pyro_moments.particles.undrawn import Rows, Undrawn, drawn, plain, rows_in
 from pyro_moments.rules.elementwise.dropout import SERVED
@@ -54,6 +55,16 @@ class SharedSubsamples(Messenger):
         if fn.subsample_size != fn.size:
             chosen = self.indices.permutation(fn.size)[: fn.subsample_size]
             msg["value"], msg["done"] = torch.from_numpy(chosen).to(fn.device), True
+
+
+class HostDraws(SharedSubsamples):
+    """Draws latent sites as the host does, those of a simplex as vmap can."""
+
+    def _pyro_sample(self, msg: Any) -> None:
+        super()._pyro_sample(msg)
+        if msg["value"] is None and not msg["is_observed"] and not site_is_subsample(msg):
+            msg["value"] = drawn_by_gammas(msg["fn"])
+            msg["done"] = msg["value"] is not None
 
 
 class DrawingMessenger(SharedSubsamples):
@@ -94,8 +105,8 @@ class DrawingMessenger(SharedSubsamples):
         if self.particle.is_mean:
             return centre(name, fn)
         if not fn.has_rsample:
-            raise not_reparameterised(name, without_wrappers(fn), host="Pyro")
-        return None  # as the host draws it
+            raise not_reparameterised(name, without_wrappers(fn), host="Pyro", by_name=False)
+        return drawn_by_gammas(fn)  # or as the host draws it
 
     def _part(self, part: Part, loc: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
         return Undrawn(Site(part.name, loc, scale, self.particle))

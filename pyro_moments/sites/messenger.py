@@ -127,5 +127,5 @@ def _check_structure(guide: Any, name: str) -> None:
                 "are dependent in a way that is not followed",
                 sites=[name],
                 remedy="use conditionals='normal', or AutoMultivariateNormal; or draw the site by "
-                "naming it in DeterministicELBO(sample_sites=...)",
+                "naming it in sample_sites=",
             )

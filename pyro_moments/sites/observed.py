@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection, Mapping
 from typing import Any
 
+import pyro.distributions as dist
 import torch
 from pyro.distributions.torch_distribution import MaskedDistribution
 from pyro.infer.util import is_validation_enabled
 from pyro.util import check_site_shape
 
+from moment_calculus.hosts.wrappers import unwrapped
 from moment_calculus.objectives.data import Plate
+from moment_calculus.objectives.masked_rows import Observed, refuse_other_rows
+from moment_calculus.operations.dropout.masked import MaskedWeight
 from moment_calculus.refusals.errors import UnsupportedMoments
 from pyro_moments.diagnosis import refuse_infinite_data
+from pyro_moments.evaluation.tensor import MomentTensor
 from pyro_moments.likelihoods import evaluate
 from pyro_moments.sites.latent import scaled_sum
+from pyro_moments.sites.transformed import WRAPPERS
 
 
 def observed_term(name: str, site: Any) -> torch.Tensor:
@@ -69,6 +76,34 @@ def is_sample(site: Any) -> bool:
         site: the node.
     """
     return site["type"] == "sample" and not (site["infer"] or {}).get("_deterministic")
+
+
+def refuse_masks_of_other_rows(sites: Mapping[str, Any], latent: Collection[str]) -> None:
+    """Refuse masks of rows that are no data; see :func:`.masked_rows.refuse_other_rows`.
+
+    Args:
+        sites: nodes of a trace of the model with moments, by name.
+        latent: names of the latent ones.
+    """
+    samples = {name: site for name, site in sites.items() if site["type"] == "sample"}
+    values = {name: site["value"] for name, site in samples.items() if name in latent}
+    weights = {
+        name: value.value
+        for name, value in values.items()
+        if isinstance(value, MomentTensor) and isinstance(value.value, MaskedWeight)
+    }
+    if not weights:
+        return
+    data = {
+        name: Observed(plates_of(site), tuple(site["value"].shape))
+        for name, site in samples.items()
+        if name not in latent and is_sample(site) and not _is_factor(site["fn"])
+    }
+    refuse_other_rows(weights, data)
+
+
+def _is_factor(fn: Any) -> bool:
+    return isinstance(unwrapped(fn, (*WRAPPERS, MaskedDistribution))[0], dist.Unit)
 
 
 def plates_of(site: Any) -> tuple[Plate, ...]:

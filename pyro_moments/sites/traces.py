@@ -18,6 +18,7 @@ from moment_calculus.numerics.rulebook import Propagation
 from pyro_moments.diagnosis import diagnosed
 from pyro_moments.sites.draws import watched
 from pyro_moments.sites.messenger import MomentMessenger, model_site
+from pyro_moments.sites.observed import refuse_masks_of_other_rows
 
 
 def moment_traces(
@@ -53,6 +54,7 @@ def moment_traces(
     traces = run(messenger, model, guide, args, kwargs, watch)
     if sample_sites:
         _check_known(sample_sites, traces[1])
+    refuse_masks_of_other_rows(traces[0].nodes, traces[1].nodes)
     return traces
 
 

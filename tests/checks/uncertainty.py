@@ -16,7 +16,7 @@ MEAN, VARIANCE = np.array([-0.8, 0.3, 1.1]), np.array([0.3, 0.9, 0.05])
 Z = np.linspace(-9.0, 9.0, 361)  # the trapezoidal rule is exact to rounding
 WEIGHTS = np.exp(-0.5 * Z**2) / np.exp(-0.5 * Z**2).sum()
 POINTS = MEAN + np.sqrt(VARIANCE) * Z[:, None]  # of f, [nodes, 3]
-LINE = np.linspace(-22.0, 22.0, 2001)
+LINE = np.linspace(-22.0, 22.0, 1001)
 MASS = 0.8
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -55,7 +56,7 @@ def perturbed(guide: Callable, *args: Any, spread: float = 0.2) -> dict[str, Any
     """The guide's initial parameters, moved to nowhere special on the unconstrained space."""
     # The hosts' guides keep what they compute when they are first called.
     if isinstance(guide, AutoGuide) and not isinstance(guide, DVIGuide):
-        return _perturbed(guide, args, spread)
+        guide = copy.deepcopy(guide)
     return jax.jit(lambda: _perturbed(guide, args, spread))()
 
 

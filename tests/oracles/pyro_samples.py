@@ -58,7 +58,7 @@ def _drawn_afresh():
         yield
 
 
-def train(model, guide, elbo, *args, steps: int = 150, learning_rate: float = 0.02) -> float:
+def train(model, guide, elbo, *args, steps: int = 100, learning_rate: float = 0.02) -> float:
     """Train with the elbo under test and return its loss."""
     svi = pyro.infer.SVI(model, guide, pyro.optim.Adam({"lr": learning_rate}), elbo)
     svi.step(*args)

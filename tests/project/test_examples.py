@@ -155,3 +155,46 @@ def test_demo(backend, runs, tmp_path, capsys):
     assert printed.count("ELBO after") == 2
     assert printed.rstrip().endswith(str(picture))
     assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("backend", with_slow(BACKENDS, "numpyro"))
+def test_uci_dropout(backend, data, tmp_path, monkeypatch):
+    import uci_dropout
+
+    monkeypatch.setattr(uci_dropout, "RATES", (0.01, 0.1))
+    (data / "uci" / "toy.npz").rename(data / "uci" / "yacht.npz")
+    options = f"--sets yacht --splits 2 --validated 1 --steps 5 --backend {backend}"
+    uci_dropout.main(["--data", str(data), "--out", str(tmp_path), *options.split()])
+    found = json.loads((tmp_path / "uci_dropout.json").read_text())["yacht"]
+    assert list(found) == list(uci_dropout.METHODS)
+    for method in found.values():
+        assert method["p"] in uci_dropout.RATES
+        assert len(method["test_log_likelihood"]["per_split"]) == 2
+        assert -20 < method["test_log_likelihood"]["mean"] < -3
+    assert (tmp_path / "uci_dropout.png").is_file()
+
+
+@pytest.mark.parametrize("backend", with_slow(BACKENDS, "numpyro"))
+def test_mnist_attacks(backend, tmp_path, monkeypatch):
+    """Digits whose class is where they are bright: without dropout they are learnt."""
+    import mnist_attacks
+
+    monkeypatch.setattr(mnist_attacks, "COUNTS", (2, 3))
+    monkeypatch.setattr(mnist_attacks, "TIMED_STEPS", 2)
+    monkeypatch.setattr(mnist_attacks, "TARGETED_STEPS", 2)
+    monkeypatch.setattr(mnist_attacks, "LEVELS", np.asarray([0.0, 0.5]))
+    random = np.random.default_rng(0)
+    classes = random.integers(0, 10, 600).astype(np.uint8)
+    images = random.integers(0, 100, [600, 28, 28]).astype(np.uint8)
+    images[np.arange(600), 2 * classes] = 255
+    (tmp_path / "images").mkdir()
+    arrays = {"x_train": images, "y_train": classes, "x_test": images, "y_test": classes}
+    np.savez(tmp_path / "images" / "mnist.npz", **arrays)
+    options = f"--hidden 20 --steps 60 --images 20 --backend {backend}".split()
+    nets = ["--nets", "deterministic", "α = 0.5 without draws"]
+    mnist_attacks.main(["--data", str(tmp_path), "--out", str(tmp_path), *options, *nets])
+    found = json.loads((tmp_path / "mnist_attacks.json").read_text())
+    signs = found["attacks"]["deterministic"]["signs"]
+    assert signs["accuracy"][0] > 0.9 > signs["accuracy"][-1]
+    assert all(seconds > 0 for seconds in found["seconds_per_step"].values())
+    assert (tmp_path / "mnist_attacks.png").is_file()

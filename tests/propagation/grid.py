@@ -176,8 +176,6 @@ def exact(guide, flow, objective):
     divergence = divergence_of_vector(mean, covariance)
     if flow == "mean":
         covariance = 0 * covariance
-    if flow == "analytic, diagonal":  # components are independent in what the data contribute
-        covariance = np.diag(np.diagonal(covariance))
     gain = _gain(objective, DESIGN @ mean, np.diagonal(DESIGN @ covariance @ DESIGN.T))
     return divergence - gain
 

@@ -36,7 +36,32 @@ def _in_numpyro(objective, model, guide, params, arrays, count):
         return objective.loss(key, params, model, guide, *arrays)
 
     keys = jax.random.split(jax.random.key(3), count)
-    return np.asarray(jax.lax.map(jax.jit(loss), keys) if count > 1 else [loss(keys[0])])
+    return np.asarray(jax.lax.map(jax.jit(loss), keys) if count > 1 else [jax.jit(loss)(keys[0])])
+
+
+def of_batches(host, objective, model, sites, *data, batches):
+    """One loss of each mini-batch, in double precision.
+
+    Args:
+        host: the host.
+        objective: of the host.
+        model: the model.
+        sites: locations and scales by site.
+        *data: the arguments of the model, arrays of NumPy.
+        batches: the rows of each, all so many.
+    """
+    if host.name == "pyro":
+        parts = [[part[list(rows)] for part in data] for rows in batches]
+        return np.array([losses(host, objective, model, sites, *batch)[0] for batch in parts])
+    with doubles(host):
+        params, guide = mean_field(host, **sites), host.package.DVIGuide()
+
+        def loss(*batch):
+            return objective.loss(jax.random.key(3), params, model, guide, *batch)
+
+        return np.asarray(
+            jax.jit(jax.vmap(loss))(*(host.array(part[np.array(batches)]) for part in data))
+        )
 
 
 def _in_pyro(objective, model, guide, params, arrays, count):

@@ -216,6 +216,25 @@ def test_guides_without_density_are_refused(host, kind):
     assert "BBAlphaELBO() with its default energy" in raised.value.remedy
 
 
+@pytest.mark.parametrize("particles", [1, 3])
+def test_points_that_are_functions_of_draws_have_their_density(host, particles):
+    """As the sites of a packed latent vector: under the posterior the ratio is the evidence."""
+    automatic, model = (
+        (numpyro if host.name == "numpyro" else pyro).infer.autoguide,
+        regression(host),
+    )
+    loc, scale, evidence = posterior(X, Y)
+    with doubles(host):
+        start = automatic.init_to_value if host.name == "pyro" else numpyro.infer.init_to_value
+        start = start(values={"weight": host.array(np.asarray(loc))})
+        guide = automatic.AutoMultivariateNormal(model, init_loc_fn=start, init_scale=scale)
+        params = None
+        if host.name == "numpyro":
+            params = {"auto_loc": host.array([loc]), "auto_scale_tril": host.array([[scale]])}
+        found = estimates(host, 0.0, model, X, Y, guide=guide, particles=particles, params=params)
+    assert found[0] == pytest.approx(-evidence, rel=1e-10)
+
+
 def vectors(host):
     """A weight that a linear map contracts."""
 

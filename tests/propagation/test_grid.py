@@ -40,7 +40,6 @@ def losses_of(host, guide, flow, objective):
     return losses(host, of, model, {}, X, Y, count=count, guide=guide, params=params)
 
 
-@pytest.mark.filterwarnings("ignore:the terms of a sum both depend on latent site.*bias")
 @pytest.mark.parametrize(("guide", "flow", "objective"), TABLE.cells(legal=True))
 def test_a_linear_model_has_its_closed_form(host, guide, flow, objective):
     found, expected = losses_of(host, guide, flow, objective), exact(guide, flow, objective)

@@ -31,7 +31,8 @@ outside, so that the result tends to the sum of s E[log p] for α → 0.
 
 Args:
     sites: of each its name, distribution, observation, and scale: a number, or an array that
-        broadcasts to the batch shape, without that of subsampling; zero excludes an element.
+        broadcasts to the batch shape, without that of subsampling; zero excludes an element; and,
+        for messages, names of the plates whose elements are no data.
     alpha: α, from 0 to 1; 0 is the limit.
     datum: negative axes of the plates whose elements are data, the same for all sites; all other
         axes are of one datum. No axes: everything is one datum.

@@ -37,6 +37,7 @@ class Observed:
         tempered: from a power a, a positive number or array that broadcasts to the elements, to
             (1/a) log E[pᵃ], broadcastable to the elements.
         normal: observation, location and scale of a Normal; None of another distribution.
+        plates: names of the plates around it whose elements are no data.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Observed:
     expected: Callable[[], Array]
     tempered: Callable[[Any], Array]
     normal: tuple[Any, Any, Any] | None = None
+    plates: tuple[str, ...] = ()
 
     @property
     def sites(self) -> frozenset[str]:
@@ -277,14 +279,22 @@ def _refused(group: Sequence[Observed], cause: str) -> UnsupportedMoments:
     names = ", ".join(f"'{site.name}'" for site in group)
     several = f"the sites {names}" if len(group) > 1 else f"the elements of site {names}"
     sites = frozenset().union(*(site.sites for site in group))
-    diagonal = (
-        "; covariance='diagonal' takes the features of one value as independent"
-        if len(group) == 1 and group[0].parameters[0].gaussian.propagation.full
-        else ""
-    )
+    one = len(group) == 1 and group[0].parameters[0].gaussian.propagation.full
+    diagonal = "; covariance='diagonal' takes the features of one value as independent" * one
     return UnsupportedMoments(
         f"{several} may depend on each other within a datum, and the mean of a power of their "
         f"product is known of Normals with certain scales and known covariances: {cause}",
         sites=sites,
-        remedy=f"{SAMPLED}; or make each element a datum of its own{diagonal}",
+        remedy=f"{SAMPLED}; or {_apart(group)}{diagonal}",
     )
+
+
+def _apart(group: Sequence[Observed]) -> str:
+    """How elements become data of their own."""
+    if plates := sorted({plate for site in group for plate in site.plates}):
+        names = ", ".join(map(repr, plates))
+        return (
+            f"make the elements of plate {names} data, around all that is observed, without datum="
+        )
+    events = " in place of .to_event()" if any(site.events for site in group) else ""
+    return f"make the elements data: put them in a plate{events}"

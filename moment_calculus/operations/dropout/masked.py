@@ -11,6 +11,7 @@ Source: Li and Gal 2017, section 2.3; Wan et al. 2013 (DropConnect).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -22,12 +23,15 @@ from moment_calculus.numerics.special import namespace
 from moment_calculus.operations.dropout.noise import dropped, noise
 from moment_calculus.operations.elementwise.arithmetic import is_value, leaf
 from moment_calculus.operations.elementwise.composite import Composite
-from moment_calculus.refusals.errors import UnsupportedMoments
+from moment_calculus.refusals.errors import OR_DRAW_ALL, UnsupportedMoments
 from moment_calculus.values import Gaussian
 
 _ONE_USE = (
     "drop only other sites, by naming those in MCDropoutGuide(p={...}), or use one site for each "
-    "linear map"
+    "linear map" + OR_DRAW_ALL
+)
+_UNMASKED = (
+    "leave the site unmasked: name the sites to mask in MCDropoutGuide(p={...})" + OR_DRAW_ALL
 )
 
 
@@ -41,6 +45,7 @@ class Mask:
         axis: the site's axis of inputs, negative; None if it is not known beforehand.
         per_weight: whether every weight has noise of its own (DropConnect), not every input.
         uses: how often the site was contracted so far.
+        rows: how many rows of inputs it was contracted with.
     """
 
     site: str
@@ -48,12 +53,14 @@ class Mask:
     axis: int | None = None
     per_weight: bool = False
     uses: int = 0
+    rows: int = 0
 
-    def spend(self, axis: int) -> None:
+    def spend(self, axis: int, rows: int) -> None:
         """Note that the site is contracted.
 
         Args:
             axis: the axis of its inputs there, negative.
+            rows: of these inputs.
 
         Raises:
             UnsupportedMoments: if it was contracted before, or its inputs are on another axis.
@@ -72,7 +79,7 @@ class Mask:
                 sites=[self.site],
                 remedy="contract it along one axis, or make a new guide for another model",
             )
-        self.uses += 1
+        self.uses, self.rows = self.uses + 1, rows
 
 
 class MaskedWeight(Composite):
@@ -112,8 +119,7 @@ class MaskedWeight(Composite):
             "transpose or its contraction with an input: which of its elements share a mask is not "
             "known there",
             sites=[self.mask.site],
-            remedy="apply it by a linear map (F.linear, x @ w), or leave it unmasked: name the "
-            "sites to mask in MCDropoutGuide(p={...})",
+            remedy=f"apply it by a linear map (F.linear, x @ w), or {_UNMASKED}",
         )
 
     def permuted(self, order: Sequence[int]) -> MaskedWeight:
@@ -163,7 +169,7 @@ class MaskedWeight(Composite):
                 clear which rows are data.
         """
         _check_shapes(x, self)
-        self.mask.spend(self.order[-1] - 1 - max(self.order))
+        self.mask.spend(self.order[-1] - 1 - max(self.order), math.prod(x.shape[:-1]))
         mask, flow = self.mask, self.source.propagation
         if mask.per_weight:
             return x, _of_each_weight(x, self.at_mean, mask, flow)
@@ -203,14 +209,14 @@ def _check_shapes(x: Any, weight: MaskedWeight) -> None:
             f"a linear map of inputs of shape {shape} with the masked site '{site}' of shape "
             f"{weight.shape} is not supported: it is [out, in], and inputs [rows, in]",
             sites=[site],
-            remedy="apply one matrix to inputs whose trailing axis is the contracted one, or leave "
-            "the site unmasked: name the sites to mask in MCDropoutGuide(p={...})",
+            remedy="apply one matrix to inputs whose trailing axis is the contracted one, or "
+            + _UNMASKED,
         )
     if sum(size > 1 for size in shape[:-1]) > 1:
         raise UnsupportedMoments(
             f"inputs of shape {shape} of the masked site '{site}' have several axes of rows: it is "
             "not known which of them are data, with a mask of their own, and which share one",
             sites=[site],
-            remedy="reshape the inputs to [rows, in] if every row has a mask of its own, or leave "
-            "the site unmasked: name the sites to mask in MCDropoutGuide(p={...})",
+            remedy="reshape the inputs to [rows, in] if every row has a mask of its own, or "
+            + _UNMASKED,
         )

@@ -26,8 +26,11 @@ from moment_calculus.operations.elementwise.unary import (
     scale_shift,
     shape_of,
 )
+from moment_calculus.operations.shapes.reshaping import broadcast
 from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.values import Deferred, Gaussian, Value
+from moment_calculus.values.layout import broadcast_shape
+from moment_calculus.values.support import overlap
 
 __all__ = [
     "DEPENDENCE_REMEDY",
@@ -127,7 +130,22 @@ def multiply(left: Any, right: Any) -> Value:
         known = (lambda _: product_of(left, right)) if gaussian else None
         return fused(operator.mul, left, right, closed_form=known)
     exponential = _product_of_exponentials(left, right)
-    return product_of(left.gaussian(), right.gaussian()) if exponential is None else exponential
+    return _product(left, right) if exponential is None else exponential
+
+
+def _product(left: Value, right: Value) -> Gaussian:
+    """The product of two values; functions that meet what they depend on stay functions."""
+    if overlap(left, right):
+        shape = broadcast_shape(left.shape, right.shape)
+        left, right = (_repeated(factor, shape) for factor in (left, right))
+    return product_of(left.gaussian(), right.gaussian())
+
+
+def _repeated(value: Value, shape: tuple[int, ...]) -> Value:
+    """A function of one Gaussian as that of the Gaussian repeated; any other value as it is."""
+    if not isinstance(value, Deferred) or value.shape == shape:
+        return value
+    return (wide := broadcast(value, shape)).of(wide.function)
 
 
 def _product_of_exponentials(left: Value, right: Value) -> Value | None:

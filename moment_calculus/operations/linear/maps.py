@@ -104,6 +104,12 @@ class LinearMap(Step):
             return self.matrix @ cross
         return cross if self.inputs[place] is self.bias else None
 
+    def as_vector(self, value: Gaussian) -> Gaussian | None:
+        """Scalar products of certain rows with one vector, as its map by these rows."""
+        vector, *others = self.inputs
+        scalars = value.axis is None and vector is self.mapped and len(vector.shape) == 1
+        return None if others or not scalars else linear(vector, self.matrix[..., 0, :])  # type: ignore[return-value]
+
 
 def _is_plain_bias(bias: Gaussian, weight: Any) -> bool:
     """Whether a bias has one independent component for each output."""

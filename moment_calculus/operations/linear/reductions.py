@@ -12,6 +12,7 @@ from moment_calculus.numerics.arrays import Array, device, positive_part
 from moment_calculus.numerics.special import namespace
 from moment_calculus.operations.elementwise.arithmetic import DEPENDENCE_REMEDY, multiply, subtract
 from moment_calculus.operations.elementwise.unary import scale_shift
+from moment_calculus.operations.linear.batch_sums import SumOverBatch
 from moment_calculus.operations.linear.maps import map_features
 from moment_calculus.operations.shapes.indexing import ALL, take, unstack
 from moment_calculus.operations.shapes.moves import Moved, moved, with_batch
@@ -130,29 +131,6 @@ def _over_batch(value: Gaussian, axes: Sequence[int]) -> Gaussian:
             )
         _require_independence(value, axes[0], "a sum")
     return with_batch(SumOverBatch(value, tuple(axes)), value.axis)
-
-
-@dataclass(frozen=True, eq=False)
-class SumOverBatch(Moved):
-    """Sums over axes of the batch, which stay with size one.
-
-    Args:
-        axes: non-negative.
-    """
-
-    axes: tuple[int, ...]
-    computes = True
-
-    def move(self, array: Array) -> Array:
-        """Summed."""
-        return namespace(array).sum(array, axis=self.axes, keepdims=True)
-
-    def covariance(self) -> Array:
-        """Summed."""
-        axis, covariance = self.source.axis, self.source.joint_covariance()
-        feature = len(self.source.shape) + (axis or 0)
-        places = tuple(place - (axis is not None and place > feature) for place in self.axes)
-        return namespace(covariance).sum(covariance, axis=places, keepdims=True)
 
 
 def _as_vector_along(value: Gaussian, axes: Sequence[int]) -> Gaussian | None:

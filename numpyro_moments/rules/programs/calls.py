@@ -86,7 +86,7 @@ def called_back(*operands: Any, **_: Any) -> None:
         "a Python function is called with a random value, and what it computes is not known",
         remedy="write it in jax.numpy, register a rule for a primitive of your own with "
         "@numpyro_moments.moment_rule, or draw the latent sites by naming them in "
-        "DeterministicELBO(sample_sites=...)",
+        "sample_sites=",
     )
 
 

@@ -80,7 +80,7 @@ def _check_length(loop: Loop, step: int) -> None:
         remedy="let every step read its own slice of the latent sites (the second argument of "
         "jax.lax.scan), carry one random array, write a chain of states by slices of one site "
         "(z[1:] - a * z[:-1]), take fewer steps, or draw the sites by naming them in "
-        "DeterministicELBO(sample_sites=...)",
+        "sample_sites=",
     )
 
 
@@ -131,7 +131,7 @@ def cond(interpreter: Any, equation: Any, operands: list[Any]) -> list[Any]:
             sites=choice.sites,
             remedy="compute both results and combine them by an activation such as jax.nn.relu or "
             "jnp.heaviside, or draw the sites by naming them in "
-            "DeterministicELBO(sample_sites=...)",
+            "sample_sites=",
         )
     if not isinstance(choice, jax.core.Tracer):
         chosen = branches[int(np.clip(int(choice), 0, len(branches) - 1))]

@@ -64,8 +64,6 @@ def numpyro_loss(model: Callable, kind: str, parts: dict[str, Any], *data: Any) 
     """The same in NumPyro, whose guides arrange the sites by their names."""
     model = partial(model, models.NUMPYRO)
     guide = getattr(numpyro_guides, kind)(model, **_options(kind))
-    with handlers.seed(rng_seed=0):
-        guide(*data)
     if kind == LOW_RANK:
         values = {f"auto_{name}": parts[name] for name in ("loc", "scale", "cov_factor")}
     else:
@@ -74,8 +72,14 @@ def numpyro_loss(model: Callable, kind: str, parts: dict[str, Any], *data: Any) 
     values = {name: jnp.asarray(value) for name, value in values.items()}
     elbo = numpyro_moments.DeterministicELBO()
     arrays = list(map(jnp.asarray, data))
-    loss = lambda values: elbo.loss(jax.random.key(0), values, model, guide, *arrays)  # noqa: E731
-    return jax.jit(loss, compiler_options=QUICK)(values)
+
+    @partial(jax.jit, compiler_options=QUICK)
+    def loss(values: dict[str, jax.Array]) -> jax.Array:
+        with handlers.seed(rng_seed=0):
+            guide(*arrays)  # makes the sites
+        return elbo.loss(jax.random.key(0), values, model, guide, *arrays)
+
+    return loss(values)
 
 
 def _options(kind: str) -> dict[str, int]:

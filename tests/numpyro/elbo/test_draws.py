@@ -75,8 +75,13 @@ SERVED = {
 
 def losses(model, keys=(1, 2), **options):
     svi = SVI(model, DVIGuide(), DeterministicELBO(**options))
-    state = svi.init(random.key(0))
-    return [float(svi.evaluate(state._replace(rng_key=random.key(key)))) for key in keys]
+
+    @jax.jit
+    def of(keys):
+        state = svi.init(random.key(0))
+        return jax.lax.map(lambda key: svi.evaluate(state._replace(rng_key=key)), keys)
+
+    return of(jax.vmap(random.key)(jnp.array(keys))).tolist()
 
 
 @pytest.mark.parametrize("plate", [{}, {"subsample_size": 4}])
@@ -92,8 +97,13 @@ def test_silent_draws_are_refused(name, plate):
 def predicted(change, trained, **plate):
     guide = DVIGuide()
     svi = SVI(regression(trained), guide, DeterministicELBO())
-    params = svi.run(random.key(0), 1, progress_bar=False).params
-    return predict(regression(change, **plate), guide, params)["obs"].mean
+
+    @jax.jit
+    def mean():
+        params = svi.get_params(svi.init(random.key(0)))
+        return predict(regression(change, **plate), guide, params)["obs"].mean
+
+    return mean()
 
 
 def unchanged(x):

@@ -143,7 +143,7 @@ def test_vmap_over_seeds_and_over_an_ensemble():
         _, loss = jax.jit(svi.update)(one_of(states, member), x, y)
         assert loss == pytest.approx(float(losses[member]), rel=1e-5)
     assert len({float(loss) for loss in losses}) == 3
-    assert svi.get_params(together)["last_bias_auto_loc"].shape == (3, 1)
+    assert jax.jit(svi.get_params)(together)["last_bias_auto_loc"].shape == (3, 1)
 
 
 def test_mutable_state_is_carried():

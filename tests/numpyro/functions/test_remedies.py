@@ -104,6 +104,7 @@ def test_drawing_the_sites_is_offered_and_the_line_is_the_users(name, covariance
     refusal = refused(model, covariance=covariance)
     assert re.search(cause, refusal.cause), refusal
     assert "sample_sites=" in refusal.remedy, refusal
+    assert "propagation='sampled'" in refusal.remedy, refusal
     assert "test_remedies.py" in refusal.location, refusal
     assert set(refusal.sites) <= {"a", "b"}
     if covariance == "diagonal":

@@ -19,6 +19,7 @@ from guides.families.initialization import spread
 from guides.numpyro.mean_field import DVIGuide
 from moment_calculus.refusals.errors import UnsupportedMoments
 from numpyro_moments import DeterministicELBO, predict
+from tests.numpyro.one_program import compiled
 
 KEY = jax.random.key(0)
 X = jnp.sin(jnp.arange(24.0)).reshape(8, 3)
@@ -33,7 +34,12 @@ def regression(x, y=None):
 
 
 def start(guide, *args, key=KEY):
-    """The parameters at the guide's start."""
+    """The parameters at the guide's start, by one program."""
+    return compiled(lambda: started(guide, *args, key=key))
+
+
+def started(guide, *args, key):
+    """The same, operation by operation."""
     trace = handlers.trace(handlers.seed(guide, key)).get_trace(*args)
     return {name: site["value"] for name, site in trace.items() if site["type"] == "param"}
 
@@ -116,11 +122,11 @@ def test_initialisers_of_the_host_and_of_the_user_are_used():
 
 def test_every_start_draws_its_own_locations():
     guide = DVIGuide(regression)
-    starts = jax.jit(jax.vmap(lambda key: start(guide, X, Y, key=key)))
+    starts = jax.jit(jax.vmap(lambda key: started(guide, X, Y, key=key)))
     w = starts(jax.random.split(KEY, 3))["w_auto_loc"]
     assert len(np.unique(w)) == w.size
     # Nothing of the compiled run was kept: the guide starts again, outside of it.
-    assert not np.isin(start(guide, X, Y, key=jax.random.key(9))["w_auto_loc"], w).any()
+    assert not np.isin(started(guide, X, Y, key=jax.random.key(9))["w_auto_loc"], w).any()
 
 
 def part_of_the_data(x):
@@ -133,8 +139,8 @@ def part_of_the_data(x):
 def test_a_second_start_from_the_same_key_is_the_first(model, data):
     guide = DVIGuide(model, init_loc_fn=init_to_sample)
     svi = SVI(model, guide, numpyro.optim.Adam(1e-2), Trace_ELBO())
-    first, second, other = (
-        svi.get_params(svi.init(jax.random.key(seed), *data)) for seed in (0, 0, 1)
+    first, second, other = compiled(
+        lambda: [svi.get_params(svi.init(jax.random.key(seed), *data)) for seed in (0, 0, 1)]
     )
     for name, values in first.items():
         np.testing.assert_array_equal(values, second[name])
@@ -167,8 +173,9 @@ def test_quantiles_rise_where_the_transform_falls():
         numpyro.sample("above", dist.LogNormal(0.0, 1.0))
 
     guide = DVIGuide(model)
-    params = start(guide)
-    for values in guide.quantiles(params, [0.1, 0.5, 0.9]).values():
+    params = started(guide, key=KEY)
+    levels = compiled(lambda params: guide.quantiles(params, [0.1, 0.5, 0.9]), params)
+    for values in levels.values():
         assert (jnp.diff(values, axis=0) > 0).all()
 
 
@@ -235,7 +242,7 @@ def test_a_support_may_depend_on_the_data():
         numpyro.sample("inner", dist.Uniform(x.min(), x.max()))
 
     guide = DVIGuide(model)
-    median = guide.median(start(guide, X))["inner"]
+    median = guide.median(started(guide, X, key=KEY))["inner"]
     assert median == pytest.approx((X.min() + X.max()) / 2)
 
 

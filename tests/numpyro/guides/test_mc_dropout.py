@@ -27,6 +27,7 @@ from numpyro_moments import (
     predict,
     save,
 )
+from tests.numpyro.one_program import compiled
 
 P, K = 0.4, 0.6
 KEY = jax.random.key(0)
@@ -72,22 +73,43 @@ TRAININGS = {
 
 
 @functools.cache
-def trained(model=by_hand, steps=3, **options):
+def started(model=by_hand, **options):
+    """A guide and its first parameters."""
     guide = MCDropoutGuide(p=P, **options)
     svi = SVI(model, guide, DeterministicELBO())
-    result = svi.run(KEY, steps, X, Y, progress_bar=False)
-    return guide, result.params, result.losses
+    return guide, svi.get_params(svi.init(KEY, X, Y))
+
+
+def quantiles(guide, params, levels):
+    return compiled(lambda params: guide.quantiles(params, levels), params)
+
+
+def drawn(guide, params, count):
+    return compiled(
+        lambda params: guide.sample_posterior(KEY, params, sample_shape=(count,)), params
+    )
+
+
+def predicted(model, guide, params):
+    """Mean and variance of the observations."""
+
+    def moments(params):
+        found = predict(model, guide, params, X)["obs"]
+        return found.mean, found.variance
+
+    return compiled(moments, params)
 
 
 @pytest.mark.parametrize("name", TRAININGS)
 def test_training(name):
     model, options = TRAININGS[name]
-    guide, params, losses = trained(model, 40, **options)
-    assert losses[-1] < losses[0]
+    guide = MCDropoutGuide(p=P, **options)
+    result = SVI(model, guide, DeterministicELBO()).run(KEY, 40, X, Y, progress_bar=False)
+    assert result.losses[-1] < result.losses[0]
     assert len(guide.masked) == 2
     assert set(guide.masked.values()) == {P}
-    assert predict(model, guide, params, X)["obs"].mean.shape == (10,)
-    learnt = [value for name, value in params.items() if name.endswith("_auto_p")]
+    assert predicted(model, guide, result.params)[0].shape == (10,)
+    learnt = [value for name, value in result.params.items() if name.endswith("_auto_p")]
     assert len(learnt) == (2 if options.get("learn_p") else 0)
     assert all(0 < value < 1 and abs(value - P) > 1e-4 for value in learnt)
 
@@ -95,42 +117,44 @@ def test_training(name):
 @pytest.mark.parametrize("noise", ["bernoulli", "gaussian", "dropconnect"])
 def test_draws_and_quantiles_have_the_moments_of_the_posterior(noise):
     """One mask over the inputs for each draw, shared by the outputs."""
-    guide, params, _ = trained(noise=noise)
-    draws = guide.sample_posterior(KEY, params, sample_shape=(4000,))["w"]
-    ratio = draws / guide.median(params)["w"]
+    guide, params = started(noise=noise)
+    draws = drawn(guide, params, 4000)["w"]
+    ratio = np.asarray(draws / guide.median(params)["w"])
     assert ratio.shape == (4000, 3, 4)
     assert (ratio.std(2) < 1e-5).all() == (noise != "dropconnect")
     np.testing.assert_allclose(ratio.mean(0), 1.0, atol=4 * (P / K / 4000) ** 0.5)
     np.testing.assert_allclose(ratio.var(0), P / K, rtol=0.1)
-    levels = [0.1, 0.37, 0.43, 0.57, 0.63, 0.9]
-    for level, values in zip(levels, guide.quantiles(params, levels)["w"], strict=True):
+    levels, draws = [0.1, 0.37, 0.43, 0.57, 0.63, 0.9], np.asarray(draws)
+    for level, values in zip(levels, quantiles(guide, params, levels)["w"], strict=True):
         assert ((draws <= values + 1e-6).mean(0) > level - 0.03).all()
         assert ((draws >= values - 1e-6).mean(0) > 1 - level - 0.03).all()
 
 
 def test_other_sites():
     for others in ("point", "mean_field"):
-        guide, params, _ = trained(others=others)
+        guide, params = started(others=others)
+        levels, draws = quantiles(guide, params, [0.1, 0.9]), drawn(guide, params, 9)
         for name in ("b", "s"):
-            low, high = guide.quantiles(params, [0.1, 0.9])[name]
+            low, high = np.asarray(levels[name])
             assert ((low < high) == (others == "mean_field")).all()
-            spread = guide.sample_posterior(KEY, params, sample_shape=(9,))[name].std(0)
+            spread = np.asarray(draws[name]).std(0)
             assert ((spread > 1e-6) == (others == "mean_field")).all()
 
 
 def test_predictive_of_the_host():
     """Each row has the right marginal: mean and variance over draws are the predicted ones."""
-    guide, params, _ = trained(flax_network)
+    guide, params = started(flax_network)
     draw = Predictive(flax_network, guide=guide, params=params, num_samples=4000)
-    draws, ours = draw(KEY, X)["obs"], predict(flax_network, guide, params, X)["obs"]
-    error = 4 * (ours.variance / 4000) ** 0.5
-    assert (abs(draws.mean(0) - ours.mean) < error + 0.05 * ours.variance**0.5).all()
-    np.testing.assert_allclose(draws.var(0), ours.variance, rtol=0.2)
+    draws = np.asarray(draw(KEY, X)["obs"])
+    mean, variance = map(np.asarray, predicted(flax_network, guide, params))
+    error = 4 * (variance / 4000) ** 0.5
+    assert (abs(draws.mean(0) - mean) < error + 0.05 * variance**0.5).all()
+    np.testing.assert_allclose(draws.var(0), variance, rtol=0.2)
 
 
 @pytest.mark.parametrize("host", [Trace_ELBO, TraceMeanField_ELBO])
 def test_elbos_by_densities_refuse_it(host):
-    guide, params, _ = trained()
+    guide, params = started()
     with pytest.raises(UnsupportedMoments, match=r"'w' .* has no density") as raised:
         host().loss(KEY, params, by_hand, guide, X, Y)
     assert "DeterministicELBO" in raised.value.remedy
@@ -138,21 +162,22 @@ def test_elbos_by_densities_refuse_it(host):
 
 def test_sites_may_be_drawn():
     """A drawn mask is that of all rows: the ELBO is the same in expectation."""
-    guide, params, _ = trained(flax_network)
+    guide, params = started(flax_network)
     sites = ["net/Dense_1.kernel"]
-    drawn = DeterministicELBO(sample_sites=sites, num_particles=1000)
-    both = (drawn, DeterministicELBO())
-    first, second = (float(elbo.loss(KEY, params, flax_network, guide, X, Y)) for elbo in both)
-    assert first == pytest.approx(second, rel=0.1)
+    both = DeterministicELBO(sample_sites=sites, num_particles=1000), DeterministicELBO()
+    first, second = compiled(
+        lambda params: [elbo.loss(KEY, params, flax_network, guide, X, Y) for elbo in both], params
+    )
+    assert float(first) == pytest.approx(float(second), rel=0.1)
 
 
 def test_relaxed_masks_are_differentiable():
-    guide, params, _ = trained(learn_p=True)
+    guide, params = started(learn_p=True)
 
     def mean(params):
         return guide.get_posterior(params)["w"].sample(KEY, (2000,)).mean()
 
-    slopes = jax.grad(mean)(params)
+    slopes = compiled(jax.grad(mean), params)
     assert {name for name, slope in slopes.items() if jnp.any(slope)} == {"w_auto_loc", "w_auto_p"}
 
 

@@ -50,7 +50,7 @@ def test_moments_and_density_match_samples(model):
     """Under jit, too; and the density of a heteroscedastic model is one."""
     guide = DVIGuide()
     _, params = train(model, guide, DeterministicELBO(covariance="diagonal"), X, Y, steps=80)
-    grid = jnp.linspace(-60, 60, 2_401)[:, None]
+    grid = jnp.linspace(-60, 60, 1_201)[:, None]
 
     @jax.jit
     def predicted(params, x):
@@ -68,7 +68,7 @@ def test_moments_and_density_match_samples(model):
     close(variance, epistemic + aleatoric)
     assert (epistemic > 0).all()
     assert (aleatoric > 0).all()
-    close(density.sum(0) * 0.05, np.ones(len(X)), atol=2e-3)
+    close(density.sum(0) * 0.1, np.ones(len(X)), atol=2e-3)
 
 
 def test_log_density_is_exact_for_linear_regression():

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import jax
 import numpy as np
 import numpyro.distributions as dist
 import pytest
+import scipy.stats
 
 from numpyro_moments import Prediction
 from tests.numpyro.likelihoods.cases import MEAN, VARIANCE, distribution, latent
+from tests.numpyro.one_program import compiled
 
 pytestmark = pytest.mark.usefixtures("double_precision_in_jax")
 
@@ -30,12 +33,20 @@ def test_predictions_have_the_shape_of_the_site():
 
 
 def test_predictions_of_certain_distributions_and_of_classes():
-    prediction = Prediction("y", dist.Poisson(3.0).expand([2]))
-    close(prediction.mean, [3.0, 3.0])
-    close(prediction.epistemic_variance, [0.0, 0.0])
-    close(prediction.log_prob(2), dist.Poisson(3.0).log_prob(2) + np.zeros(2))
-    logits = latent("f", MEAN, VARIANCE, event_dim=1)
-    fn = distribution(lambda f: dist.CategoricalLogits(f), logits).expand([4])
-    prediction = Prediction("y", fn)
-    assert prediction.mean.shape == (4, 3)
-    assert prediction.log_prob(np.arange(4) % 3).shape == (4,)
+    def certain(rate):
+        found = Prediction("y", dist.Poisson(rate).expand([2]))
+        return found.mean, found.epistemic_variance, found.log_prob(2)
+
+    mean, variance, log_prob = compiled(certain, 3.0)
+    close(mean, [3.0, 3.0])
+    close(variance, [0.0, 0.0])
+    close(log_prob, np.full(2, scipy.stats.poisson(3.0).logpmf(2)))
+
+    def classes(mean):
+        logits = latent("f", mean, event_dim=1)
+        fn = distribution(lambda f: dist.CategoricalLogits(f), logits).expand([4])
+        found = Prediction("y", fn)
+        return found.mean, found.log_prob(np.arange(4) % 3)
+
+    shapes = [part.shape for part in jax.eval_shape(classes, MEAN)]
+    assert shapes == [(4, 3), (4,)]

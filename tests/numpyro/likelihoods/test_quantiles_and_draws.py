@@ -29,6 +29,7 @@ from tests.checks.predictions import (
 )
 from tests.numpyro import models
 from tests.numpyro.likelihoods.cases import CASES, CUTS, MEAN, VARIANCE, distribution, latent
+from tests.numpyro.one_program import compiled
 from tests.oracles.numpyro_samples import train
 
 DRAWS, KEY = 20_000, jax.random.key(0)
@@ -47,86 +48,120 @@ def points():
     return MEAN + np.sqrt(VARIANCE) * z[:, None], (weights / weights.sum())[:, None]
 
 
-def prediction(name):
-    return Prediction("y", distribution(CASES[name][0], latent()))
+def prediction(name, mean=MEAN, variance=VARIANCE):
+    return Prediction("y", distribution(CASES[name][0], latent("f", mean, variance)))
+
+
+def quantiles_and_draws(name):
+    """By one program."""
+
+    def both(mean, variance):
+        found = prediction(name, mean, variance)
+        return found.quantile(LEVELS), found.sample(DRAWS, KEY)
+
+    return map(np.asarray, compiled(both, MEAN, VARIANCE))
 
 
 @pytest.mark.parametrize("name", CONTINUOUS)
 def test_quantiles_and_draws_of_continuous_distributions(name):
-    found = prediction(name)
-    quantiles = np.asarray(found.quantile(LEVELS))
+    quantiles, draws = quantiles_and_draws(name)
     f, weights = points()
-    cumulative = jax.jit(CASES[name][0](f).cdf)
-    mixed = [np.nansum(weights * cumulative(value), axis=0) for value in quantiles]
+    cumulative = jax.jit(lambda f, value: CASES[name][0](f).cdf(value))
+    mixed = [np.nansum(weights * cumulative(f, value), axis=0) for value in quantiles]
     check_levels(np.stack(mixed))
-    check_draws(np.asarray(found.sample(DRAWS, KEY)), quantiles)
+    check_draws(draws, quantiles)
 
 
 @pytest.mark.parametrize("name", DISCRETE)
 def test_quantiles_and_draws_of_counts(name):
-    found = prediction(name)
+    quantiles, draws = quantiles_and_draws(name)
     f, weights = points()
-    certain = CASES[name][0](f)
-    last = getattr(certain.support, "upper_bound", 1 if "Bernoulli" in name else 80)
+    last = getattr(CASES[name][0](f).support, "upper_bound", 1 if "Bernoulli" in name else 80)
     counts = np.arange(int(np.max(last)) + 1)
-    probabilities = np.stack([(weights * np.exp(certain.log_prob(k))).sum(0) for k in counts])
-    check_smallest(np.asarray(found.quantile(LEVELS)), probabilities.cumsum(0))
-    draws = np.asarray(found.sample(DRAWS, KEY))
+    log_prob = jax.jit(lambda f, k: CASES[name][0](f).log_prob(k))
+    probabilities = np.stack([(weights * np.exp(log_prob(f, k))).sum(0) for k in counts])
+    check_smallest(quantiles, probabilities.cumsum(0))
     assert draws.shape == (DRAWS, 3)
     check_frequencies(draws, probabilities[:6])
 
 
 def test_a_gaussian_prediction_is_in_closed_form():
-    found = Prediction("y", distribution(lambda f: dist.Normal(f, 0.5), latent()))
+    def program(mean):
+        fn = distribution(lambda f: dist.Normal(f, 0.5), latent("f", mean))
+        found = Prediction("y", fn)
+        several = found.quantile([0.1, 0.5]), found.sample(7, key=KEY)
+        return found.quantile(0.3), found.interval(0.9), several
+
+    quantile, (lower, upper), (several, draws) = compiled(program, MEAN)
     exact = scipy.stats.norm(MEAN, np.sqrt(VARIANCE + 0.25))
-    np.testing.assert_allclose(found.quantile(0.3), exact.ppf(0.3), rtol=1e-12)
-    lower, upper = found.interval(0.9)
+    np.testing.assert_allclose(quantile, exact.ppf(0.3), rtol=1e-12)
     np.testing.assert_allclose(lower, exact.ppf(0.05), rtol=1e-12)
     np.testing.assert_allclose(upper, exact.ppf(0.95), rtol=1e-12)
-    assert found.quantile([0.1, 0.5]).shape == (2, 3)
-    assert found.sample(7, key=KEY).shape == (7, 3)
+    assert several.shape == (2, 3)
+    assert draws.shape == (7, 3)
 
 
 def test_expansions_events_and_certain_distributions():
-    fn = distribution(lambda f: dist.Normal(f, 0.5), latent())
-    wide = Prediction("y", fn.expand([2, 3]).to_event(1))
-    assert wide.sample(5, KEY).shape == (5, 2, 3)
-    assert wide.quantile(0.1).shape == (2, 3)
-    assert wide.quantile([0.1, 0.5]).shape == (2, 2, 3)
-    certain = Prediction("y", dist.Poisson(3.0).expand([2]))
-    assert certain.quantile([0.5, 0.99]).tolist() == [[3.0, 3.0], [8.0, 8.0]]
-    assert certain.sample(5, KEY).shape == (5, 2)
-    certain = Prediction("y", dist.StudentT(4.0, 0.0, 2.0))
-    np.testing.assert_allclose(certain.quantile(0.9), scipy.stats.t(4.0, 0.0, 2.0).ppf(0.9))
+    def shapes(mean):
+        fn = distribution(lambda f: dist.Normal(f, 0.5), latent("f", mean))
+        wide = Prediction("y", fn.expand([2, 3]).to_event(1))
+        return wide.sample(5, KEY), wide.quantile(0.1), wide.quantile([0.1, 0.5])
+
+    found = [part.shape for part in jax.eval_shape(shapes, MEAN)]
+    assert found == [(5, 2, 3), (2, 3), (2, 2, 3)]
+
+    def certain(rate):
+        counts = Prediction("y", dist.Poisson(rate).expand([2]))
+        real = Prediction("y", dist.StudentT(4.0, 0.0, 2.0))
+        return counts.quantile([0.5, 0.99]), counts.sample(5, KEY), real.quantile(0.9)
+
+    quantiles, draws, real = compiled(certain, 3.0)
+    assert quantiles.tolist() == [[3.0, 3.0], [8.0, 8.0]]
+    assert draws.shape == (5, 2)
+    np.testing.assert_allclose(real, scipy.stats.t(4.0, 0.0, 2.0).ppf(0.9))
 
 
 def test_components_of_a_vector():
-    mean, root = jnp.array([0.3, -1.0]), jnp.array([[1.0, 0.0], [0.5, 0.2]])
-    found = Prediction("y", dist.MultivariateNormal(mean, scale_tril=root).expand([4]))
+    mean, root = np.array([0.3, -1.0]), np.array([[1.0, 0.0], [0.5, 0.2]])
+
+    def program(mean, root):
+        found = Prediction("y", dist.MultivariateNormal(mean, scale_tril=root).expand([4]))
+        return found.quantile(0.2), found.sample(DRAWS, KEY)
+
+    quantile, draws = map(np.asarray, compiled(program, mean, root))
     exact = scipy.stats.norm(mean, np.sqrt(np.diag(root @ root.T))).ppf(0.2)
-    np.testing.assert_allclose(found.quantile(0.2), np.tile(exact, (4, 1)))
-    draws = np.asarray(found.sample(DRAWS, KEY))
+    np.testing.assert_allclose(quantile, np.tile(exact, (4, 1)))
     assert draws.shape == (DRAWS, 4, 2)
     np.testing.assert_allclose(np.cov(draws[:, 1].T), root @ root.T, atol=0.05)
 
 
 def test_probabilities_of_classes():
     f, weights = points()
-    probs = (weights * np.asarray(jax.nn.sigmoid(f))).sum(0)
-    np.testing.assert_allclose(prediction("Bernoulli, logits").probs, probs, rtol=1e-8)
-    np.testing.assert_allclose(prediction("Binomial, logits").probs, probs, rtol=1e-8)
-    found = prediction("OrderedLogistic")
-    expected = (weights[..., None] * np.asarray(dist.OrderedLogistic(f, CUTS).probs)).sum(0)
-    np.testing.assert_allclose(found.probs, expected, rtol=1e-6)
-    check_smallest(np.asarray(found.quantile(LEVELS)), expected.cumsum(-1).T)
-    check_frequencies(np.asarray(found.sample(DRAWS, KEY)), expected.T)
+
+    def program(f, *moments):
+        names = "Bernoulli, logits", "Binomial, logits", "OrderedLogistic"
+        found = [prediction(name, *moments) for name in names]
+        drawn = found[-1].quantile(LEVELS), found[-1].sample(DRAWS, KEY)
+        certain = jax.nn.sigmoid(f), dist.OrderedLogistic(f, CUTS).probs
+        return [part.probs for part in found], drawn, certain
+
+    (binary, several, classes), (quantiles, draws), certain = jax.tree.map(
+        np.asarray, compiled(program, f, MEAN, VARIANCE)
+    )
+    probs = (weights * certain[0]).sum(0)
+    np.testing.assert_allclose(binary, probs, rtol=1e-8)
+    np.testing.assert_allclose(several, probs, rtol=1e-8)
+    expected = (weights[..., None] * certain[1]).sum(0)
+    np.testing.assert_allclose(classes, expected, rtol=1e-6)
+    check_smallest(quantiles, expected.cumsum(-1).T)
+    check_frequencies(draws, expected.T)
 
 
 def test_what_has_no_quantiles_or_probabilities_says_so():
     with pytest.raises(
         UnsupportedMoments, match=r"'y': no predictive quantiles of a VonMises"
     ) as e:
-        prediction("VonMises").quantile(0.5)
+        jax.eval_shape(lambda: prediction("VonMises").quantile(0.5))
     assert "sample" in e.value.remedy
     classes = Prediction("y", dist.Categorical(probs=jnp.array([0.2, 0.8])))
     with pytest.raises(UnsupportedMoments, match="no order") as e:
@@ -134,8 +169,8 @@ def test_what_has_no_quantiles_or_probabilities_says_so():
     assert "probs" in e.value.remedy
     for name in ("Poisson, exp", "Normal, nonlinear"):
         with pytest.raises(UnsupportedMoments, match=r"a (Poisson|Normal) has no classes"):
-            _ = prediction(name).probs
-    normal = prediction("Normal, nonlinear")
+            jax.eval_shape(lambda name=name: prediction(name).probs)
+    normal = Prediction("y", distribution(lambda f: dist.Normal(f, 0.5), latent()))
     for level in (0.0, 1.0, [0.5, 2.0], np.nan):
         with pytest.raises(ValueError, match="between 0 and 1"):
             normal.quantile(level)

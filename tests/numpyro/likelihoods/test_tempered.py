@@ -105,11 +105,10 @@ def test_gradients_by_mean_and_variance(name):
     close(*gradients(MEAN, VARIANCE), rtol=2e-5)
 
 
-def sites_of(row):
-    """The sites of a datum with the moments of their parameters, by one program."""
+def sites_of(row, moments):
+    """The sites of a datum with the moments of their parameters."""
     values = [
-        latent(name, MEANS[name], DEVIATIONS[name] ** 2, event_dim=2 if name == "w" else 0)
-        for name in row.latent
+        latent(name, *moments[name], event_dim=2 if name == "w" else 0) for name in row.latent
     ]
     shapes = [jax.ShapeDtypeStruct(value.shape, value.mean.dtype) for value in values]
 
@@ -122,16 +121,24 @@ def sites_of(row):
     return [("y", fn, *parts) for fn, parts in zip(fns, rest, strict=True)]
 
 
+POWERS = (0.0, 1e-6, 0.5, 1.0)
+
+
 @pytest.mark.parametrize("name", DATA_IN_TORCH)
 def test_data_of_several_observations_agree_with_the_pyro_front_end(name):
     row = data(dist, jnp.asarray)[name]
-    sites = sites_of(row)
+
+    @functools.partial(jax.jit, compiler_options=FAST)
+    def ours(moments):
+        sites = sites_of(row, moments)
+        return [tempered_jointly(sites, power, row.axes) for power in POWERS]
+
+    found = ours({name: (MEANS[name], DEVIATIONS[name] ** 2) for name in row.latent})
     other = DATA_IN_TORCH[name]
     theirs = [("y", *parts) for parts in other.sites(*map(site_in_torch, other.latent))]
-    for power in (0.0, 1e-6, 0.5, 1.0):
-        ours = tempered_jointly(sites, power, row.axes)
+    for power, value in zip(POWERS, found, strict=True):
         expected = jointly_in_torch(theirs, power, other.axes)
-        close(ours, expected.numpy(), rtol=1e-10, atol=1e-12)
+        close(value, expected.numpy(), rtol=1e-10, atol=1e-12)
 
 
 def test_gradients_of_dependent_observations():
@@ -165,22 +172,37 @@ def test_masks_exclude_what_is_missing():
     """Their observations may be NaN, or outside the support; gradients stay finite."""
     mask, rate = jnp.array([True, False, True]), np.array([3.0, np.nan, 1.0])
 
-    def terms(mean, value, fn=lambda f: dist.Poisson(jnp.exp(f)).mask(mask)):
-        return tempered("y", distribution(fn, latent("f", mean)), value, 0.5)
+    def terms(mean, value, around=lambda fn: fn.mask(mask)):
+        fn = distribution(lambda f: around(dist.Poisson(jnp.exp(f))), latent("f", mean))
+        return tempered("y", fn, value, 0.5)
 
-    plain = terms(MEAN, np.array([3.0, 0.0, 1.0]), lambda f: dist.Poisson(jnp.exp(f)))
-    close(terms(MEAN, rate), plain * mask)
-    gradient = jax.jit(jax.grad(lambda mean: terms(mean, rate).sum()), compiler_options=FAST)
-    assert jnp.isfinite(gradient(MEAN)).all()
-    none = distribution(lambda f: dist.Poisson(jnp.exp(f)).mask(False), latent())
-    close(tempered("y", none, rate, 0.5), jnp.zeros(3))
+    @functools.partial(jax.jit, compiler_options=FAST)
+    def found(mean, value):
+        masked, back = jax.vjp(lambda mean: terms(mean, rate), mean)
+        plain, none = (
+            terms(mean, value, lambda fn: fn),
+            terms(mean, rate, lambda fn: fn.mask(False)),
+        )
+        return masked, plain, none, *back(jnp.ones(3))
+
+    masked, plain, none, gradient = found(MEAN, np.array([3.0, 0.0, 1.0]))
+    close(masked, plain * mask)
+    close(none, jnp.zeros(3))
+    assert jnp.isfinite(gradient).all()
 
 
 def test_observations_may_have_more_axes_than_the_batch():
     make, value = CASES["Poisson, exp"]
-    fn, wide = distribution(make, latent()), np.stack([value, value + 1])
-    rows = [tempered("y", fn, row, 0.5) for row in wide]
-    close(tempered("y", fn, wide, 0.5), jnp.stack(rows))
+    wide = np.stack([value, value + 1])
+
+    def terms(mean, value):
+        return tempered("y", distribution(make, latent("f", mean)), value, 0.5)
+
+    @functools.partial(jax.jit, compiler_options=FAST)
+    def both(mean, wide):
+        return terms(mean, wide), jnp.stack([terms(mean, row) for row in wide])
+
+    close(*both(MEAN, wide))
 
 
 def test_observations_outside_the_support_have_no_density():
@@ -192,24 +214,35 @@ def test_observations_outside_the_support_have_no_density():
 
 def test_low_rank_vectors_are_those_of_their_covariance():
     factor, noise = jnp.array([[0.4], [0.9], [-0.3]]), jnp.array([0.5, 0.3, 0.8])
-    full = factor @ factor.T + jnp.diag(noise)
-    f, value = latent("f", event_dim=1), np.array([0.4, 0.1, -0.7])
-    low = distribution(lambda f: dist.LowRankMultivariateNormal(f, factor, noise), f)
-    whole = distribution(lambda f: dist.MultivariateNormal(f, full), f)
-    close(tempered("y", low, value, 0.5), tempered("y", whole, value, 0.5))
+
+    @functools.partial(jax.jit, compiler_options=FAST)
+    def both(mean, factor):
+        f, value = latent("f", mean, event_dim=1), np.array([0.4, 0.1, -0.7])
+        full = factor @ factor.T + jnp.diag(noise)
+        low = distribution(lambda f: dist.LowRankMultivariateNormal(f, factor, noise), f)
+        whole = distribution(lambda f: dist.MultivariateNormal(f, full), f)
+        return tempered("y", low, value, 0.5), tempered("y", whole, value, 0.5)
+
+    close(*both(MEAN, factor))
 
 
 def test_drawn_classes_are_those_of_the_expected_log_density():
     """The same draws: for small powers the same number."""
     flow = Propagation(categorical="sample", categorical_draws=5)
-    logits = leaf("f", jnp.zeros((3, 3)), jnp.ones((3, 3)), flow)
-    fn = distribution(lambda f: dist.Categorical(logits=f), logits)
-    values = [
-        handlers.seed(function, rng_seed=0)("y", fn, CLASSES, *power)
-        for function, power in ((tempered, [1e-6]), (evaluate, []))
-    ]
-    close(*values, rtol=1e-4)
-    assert (handlers.seed(tempered, rng_seed=0)("y", fn, CLASSES, 1.0) < 0).all()
+
+    @functools.partial(jax.jit, compiler_options=FAST)
+    def found(mean):
+        fn = distribution(
+            lambda f: dist.Categorical(logits=f), leaf("f", mean, jnp.ones((3, 3)), flow)
+        )
+        return [
+            handlers.seed(function, rng_seed=0)("y", fn, CLASSES, *power)
+            for function, power in ((tempered, [1e-6]), (evaluate, []), (tempered, [1.0]))
+        ]
+
+    small, plain, one = found(jnp.zeros((3, 3)))
+    close(small, plain, rtol=1e-4)
+    assert (one < 0).all()
 
 
 def test_vectors_without_a_rule_are_refused():

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import math
+from functools import partial
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -26,6 +29,8 @@ from tests.checks.predictions import LEVELS, check_draws, check_levels
 from tests.numpyro import models
 from tests.numpyro.likelihoods.cases import CASES as ALL
 from tests.numpyro.likelihoods.cases import distribution, latent
+from tests.numpyro.likelihoods.test_likelihoods import FAST
+from tests.numpyro.one_program import compiled
 from tests.oracles.numpyro_samples import train
 
 KEY = jax.random.key(0)
@@ -40,100 +45,158 @@ def made(name, f):
     return uncertainty.CASES[name].host(dist, jnp, f)
 
 
-def prediction(name):
-    return Prediction("y", distribution(lambda f: made(name, f), latent()))
+def prediction(name, mean=uncertainty.MEAN, variance=uncertainty.VARIANCE):
+    f = latent(mean=mean, variance=variance)
+    return Prediction("y", distribution(lambda f: made(name, f), f))
 
 
-def by_particles(name):
-    return SampledPrediction("y", made(name, jnp.asarray(uncertainty.LOCATIONS)))
+def by_particles(name, locations=uncertainty.LOCATIONS):
+    return SampledPrediction("y", made(name, jnp.asarray(locations)))
+
+
+MOMENTS = uncertainty.MEAN, uncertainty.VARIANCE
+
+
+def computed(attributes, predicted, *arrays):
+    """Attributes of a prediction, and a credible interval, by one program.
+
+    Args:
+        attributes: their names.
+        predicted: makes the prediction of arrays.
+        *arrays: these.
+    """
+
+    @functools.partial(jax.jit, compiler_options=FAST)
+    def parts(*arrays):
+        found = predicted(*arrays)
+        interval = found.credible_interval(uncertainty.MASS)
+        return {name: getattr(found, name) for name in attributes}, interval
+
+    values, interval = parts(*arrays)
+    return SimpleNamespace(**values, credible_interval={uncertainty.MASS: interval}.get)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_against_quadrature(name):
-    uncertainty.check_uncertainty(name, prediction(name))
+    found = computed(("entropy", "mutual_information"), partial(prediction, name), *MOMENTS)
+    uncertainty.check_uncertainty(name, found)
+
+
+VARIANCES = "epistemic_variance", "aleatoric_variance"
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_particles_against_sums_and_integrals(name):
-    found = by_particles(name)
+    values = 1.0, np.ones(3), np.ones((2, 3))
+
+    @functools.partial(jax.jit, compiler_options=FAST)
+    def others(locations):
+        found = by_particles(name, locations)
+        return found.quantile(0.3), [found.log_prob(jnp.asarray(value)) for value in values]
+
+    attributes = "mean", *VARIANCES, "entropy", "mutual_information"
+    found = computed(attributes, partial(by_particles, name), uncertainty.LOCATIONS)
+    quantile, densities = others(uncertainty.LOCATIONS)
+    found.quantile = {0.3: quantile}.get
     uncertainty.check_particles(name, found)
-    for value in (1.0, np.ones(3), np.ones((2, 3))):
-        exact = uncertainty.log_density(name, 1.0)
-        density = jnp.broadcast_to(found.log_prob(jnp.asarray(value)), (2, 3))
-        np.testing.assert_allclose(density, np.broadcast_to(exact, (2, 3)), rtol=1e-6)
+    exact = np.broadcast_to(uncertainty.log_density(name, 1.0), (2, 3))
+    for density in densities:
+        np.testing.assert_allclose(np.broadcast_to(density, (2, 3)), exact, rtol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["Poisson", slow("StudentT")])
 def test_single_precision(name):
     with jax.enable_x64(False):
-        f = latent(mean=np.float32(uncertainty.MEAN), variance=np.float32(uncertainty.VARIANCE))
-        found = Prediction("y", distribution(lambda f: made(name, f), f))
-        assert found.entropy.dtype == found.credible_interval(0.5)[0].dtype == jnp.float32
+        moments = (np.float32(part) for part in MOMENTS)
+        found = computed(("entropy", "mutual_information"), partial(prediction, name), *moments)
+        ends = found.credible_interval(uncertainty.MASS)
+        assert found.entropy.dtype == ends[0].dtype == jnp.float32
         uncertainty.check_uncertainty(name, found, rtol=1e-4)
 
 
+ATTRIBUTES = "probs", "entropy", "mutual_information", "variation_ratio"
+
+
 def test_classes():
-    covariance = jnp.asarray(np.broadcast_to(uncertainty.ROOT @ uncertainty.ROOT.T, (2, 3, 3)))
-    spread = Spread(jnp.diagonal(covariance, axis1=-2, axis2=-1), covariance)
-    logits = Gaussian(
-        jnp.asarray(uncertainty.LOGITS),
-        spread,
-        Opaque(),
-        axis=-1,
-        propagation=Propagation(covariance="full"),
-    )
-    fn = distribution(lambda f: dist.Categorical(logits=f), logits)
-    uncertainty.check_classes(Prediction("y", fn))
-    uncertainty.check_ordered(Prediction("y", distribution(ALL["OrderedLogistic"][0], latent())))
+    covariance = np.broadcast_to(uncertainty.ROOT @ uncertainty.ROOT.T, (2, 3, 3))
+
+    def classes(mean, covariance):
+        spread = Spread(jnp.diagonal(covariance, axis1=-2, axis2=-1), covariance)
+        flow = Propagation(covariance="full")
+        logits = Gaussian(mean, spread, Opaque(), axis=-1, propagation=flow)
+        return Prediction("y", distribution(lambda f: dist.Categorical(logits=f), logits))
+
+    def ordered(mean, variance):
+        f = latent(mean=mean, variance=variance)
+        return Prediction("y", distribution(ALL["OrderedLogistic"][0], f))
+
+    uncertainty.check_classes(computed(ATTRIBUTES, classes, uncertainty.LOGITS, covariance))
+    uncertainty.check_ordered(computed(ATTRIBUTES, ordered, *MOMENTS))
 
 
 def test_classes_by_particles():
     probs = uncertainty.class_draws(64)
-    found = SampledPrediction("y", dist.Categorical(logits=jnp.log(probs)))
-    np.testing.assert_allclose(found.probs, probs.mean(0), rtol=1e-6)
-    np.testing.assert_allclose(found.epistemic_variance, probs.var(0), rtol=1e-6)
+
+    def program(probs):
+        found = SampledPrediction("y", dist.Categorical(logits=jnp.log(probs)))
+        moments = found.probs, found.epistemic_variance, found.mutual_information
+        return *moments, found.credible_interval(0.8), jnp.exp(found.log_prob(jnp.array([0, 2])))
+
+    mean, variance, information, interval, chosen = compiled(program, probs)
+    np.testing.assert_allclose(mean, probs.mean(0), rtol=1e-6)
+    np.testing.assert_allclose(variance, probs.var(0), rtol=1e-6)
     exact = uncertainty.class_information(probs)
-    np.testing.assert_allclose(found.mutual_information, exact, rtol=1e-6)
+    np.testing.assert_allclose(information, exact, rtol=1e-6)
     ends = np.quantile(probs, [0.1, 0.9], axis=0, method="hazen")
-    np.testing.assert_allclose(found.credible_interval(0.8), ends, rtol=1e-6)
-    np.testing.assert_allclose(
-        np.exp(found.log_prob(jnp.array([0, 2]))), probs.mean(0)[[0, 1], [0, 2]], rtol=1e-6
-    )
+    np.testing.assert_allclose(interval, ends, rtol=1e-6)
+    np.testing.assert_allclose(chosen, probs.mean(0)[[0, 1], [0, 2]], rtol=1e-6)
 
 
 def test_draws_of_particles():
-    found = by_particles("Normal")
-    quantiles = np.asarray(found.quantile(LEVELS))
+    def program(locations):
+        found = by_particles("Normal", locations)
+        return found.quantile(LEVELS), found.sample(20_000, KEY), found.sample(3, key=KEY)
+
+    quantiles, draws, few = map(np.asarray, compiled(program, uncertainty.LOCATIONS))
     law = uncertainty.CASES["Normal"].scipy(uncertainty.LOCATIONS)
     check_levels(np.stack([law.cdf(value).mean(0) for value in quantiles]))
-    check_draws(np.asarray(found.sample(20_000, KEY)), quantiles)
-    assert found.sample(3, key=KEY).shape == (3, 3)
+    check_draws(draws, quantiles)
+    assert few.shape == (3, 3)
 
 
 def test_components_of_a_vector():
-    root = jnp.array([[1.0, 0.0, 0.0], [0.5, 0.2, 0.0], [0.1, 0.3, 0.7]])
-    variance = jnp.array([0.3, 0.9, 0.05])
-    fn = distribution(
-        lambda f: dist.MultivariateNormal(f, scale_tril=root),
-        latent(event_dim=1, propagation=Propagation(covariance="full")),
-    )
-    found = Prediction("y", fn)
-    total = root @ root.T + jnp.diag(variance)
-    exact = 0.5 * (3 * math.log(2 * math.pi * math.e) + jnp.linalg.slogdet(total)[1])
-    np.testing.assert_allclose(found.entropy, exact)
-    noise = jnp.linalg.slogdet(root @ root.T)[1]
-    information = 0.5 * (jnp.linalg.slogdet(total)[1] - noise)
-    np.testing.assert_allclose(found.mutual_information, information)
+    root = np.array([[1.0, 0.0, 0.0], [0.5, 0.2, 0.0], [0.1, 0.3, 0.7]])
+
+    def program(root, mean, variance):
+        flow = Propagation(covariance="full")
+        f = latent("f", mean, variance, event_dim=1, propagation=flow)
+        fn = distribution(lambda f: dist.MultivariateNormal(f, scale_tril=root), f)
+        found = Prediction("y", fn)
+        return found.entropy, found.mutual_information
+
+    entropy, information = compiled(program, root, *MOMENTS)
+    total = root @ root.T + np.diag(uncertainty.VARIANCE)
+    exact = 0.5 * (3 * math.log(2 * math.pi * math.e) + np.linalg.slogdet(total)[1])
+    np.testing.assert_allclose(entropy, exact)
+    noise = np.linalg.slogdet(root @ root.T)[1]
+    np.testing.assert_allclose(information, 0.5 * (np.linalg.slogdet(total)[1] - noise))
 
 
 def test_events_and_extremes():
-    fn = distribution(lambda f: dist.Normal(f, 0.5), latent()).expand([2, 3]).to_event(1)
-    found, one = Prediction("y", fn), prediction("Normal")
-    np.testing.assert_allclose(found.entropy, np.full(2, one.entropy.sum()))
-    sure = Prediction("y", dist.Bernoulli(jnp.array([0.0, 1.0, 0.5])))
-    np.testing.assert_allclose(sure.entropy, [0.0, 0.0, math.log(2)], atol=1e-12)
-    np.testing.assert_allclose(sure.mutual_information, np.zeros(3), atol=1e-6)
-    np.testing.assert_array_equal(sure.variation_ratio, [0.0, 0.0, 0.5])
+    def program(mean, chances):
+        fn = distribution(lambda f: dist.Normal(f, 0.5), latent("f", mean))
+        whole = Prediction("y", fn.expand([2, 3]).to_event(1)).entropy
+        sure = Prediction("y", dist.Bernoulli(chances))
+        known = sure.entropy, sure.mutual_information, sure.variation_ratio
+        return whole, prediction("Normal", mean).entropy, known
+
+    chances = np.array([0.0, 1.0, 0.5])
+    whole, one, known = compiled(program, uncertainty.MEAN, chances)
+    entropy, information, ratio = known
+    np.testing.assert_allclose(whole, np.full(2, one.sum()))
+    np.testing.assert_allclose(entropy, [0.0, 0.0, math.log(2)], atol=1e-12)
+    np.testing.assert_allclose(information, np.zeros(3), atol=1e-6)
+    np.testing.assert_array_equal(ratio, [0.0, 0.0, 0.5])
     vectors = dist.MultivariateNormal(jnp.zeros((4, 2)), jnp.eye(2))
     with pytest.raises(UnsupportedMoments, match="mixture of MultivariateNormals"):
         _ = SampledPrediction("y", vectors).entropy

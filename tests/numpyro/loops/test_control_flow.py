@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -171,6 +173,8 @@ def test_derivatives_of_a_loop_equal_those_of_the_python_loop():
 def test_no_tracer_leaves_a_loop():
     looped, _ = layers(lambda: jnp.asarray(X), relu_layer)
     weights = uncertain(STEPS, WIDTH, WIDTH)
+    gc.collect()
+    gc.freeze()  # every trace is followed by a search among what lives: nothing of earlier tests
     with jax.checking_leaks():
         found = jax.jit(
             lambda mean: propagate(looped, Moments(mean, variance=weights.variance)).variance

@@ -160,7 +160,7 @@ def _of_other_rows(x):
 
 
 def test_means_and_deviations_of_other_groups_are_refused():
-    with pytest.raises(UnsupportedMoments, match="difference of two values that both depend"):
+    with pytest.raises(UnsupportedMoments, match="not recognised as a normalisation"):
         in_jax(_of_other_groups, "full", propagate_compiled)
     with pytest.raises(UnsupportedMoments, match="takes negative values"):
         in_jax(_of_other_rows, "full", propagate_compiled)

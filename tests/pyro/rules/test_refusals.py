@@ -142,7 +142,7 @@ REFUSALS = {
     ),
     "discrete site to be drawn": Refusal(
         loss(discrete, discrete_guide, sample_sites=["z"]),
-        "'z' cannot be drawn by reparameterisation",
+        "'z' of sample_sites cannot be drawn by reparameterisation",
         "TraceEnum_ELBO",
         ("z",),
     ),

@@ -1,0 +1,96 @@
+"""What is chosen of objectives and predictions, and what is said of choices that are none."""
+
+from __future__ import annotations
+
+import warnings
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as numpyro_dist
+import pytest
+
+from moment_calculus.objectives.data import Data
+from numpyro_moments.prediction.particles import needed
+from numpyro_moments.prediction.prediction import Prediction
+from numpyro_moments.prediction.sampled import SampledPrediction
+from tests.fitting.models import HOSTS, X, fresh
+from tests.propagation.losses import losses
+
+
+@pytest.fixture(params=HOSTS)
+def host(request):
+    return fresh(request.param)
+
+
+@pytest.mark.parametrize("objective", ["BBAlphaELBO", "RenyiELBO"])
+@pytest.mark.parametrize(
+    ("alpha", "kind"),
+    [("0.5", "'0.5'.* not a str"), (None, "not a NoneType"), ([0.5], "not a list")],
+)
+def test_alpha_is_a_number(host, objective, alpha, kind):
+    with pytest.raises(TypeError, match=rf"{objective}\(alpha=.*{kind}"):
+        getattr(host.package, objective)(alpha)
+
+
+@pytest.mark.parametrize("objective", ["BBAlphaELBO", "RenyiELBO"])
+def test_alpha_may_be_an_array_of_one_number(host, objective):
+    made = getattr(host.package, objective)
+    for one in (0.5, np.float32(0.5), host.array(0.5), host.array([0.5])):
+        assert made(one).alpha == 0.5
+    with pytest.raises(TypeError, match=r"alpha is one number, not a \w+ of shape \(2,\)"):
+        made(host.array([0.5, 0.6]))
+
+
+def warned(evaluate):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        evaluate()
+    return [str(warning.message) for warning in caught if "one datum" in str(warning.message)]
+
+
+def test_one_datum_is_warned_of_once():
+    """For each set of observed sites, however often it is evaluated."""
+    find = Data()
+    observed = ({"a": (), "b": ()}, {"a": (), "b": ()}, {"a": ()})
+    both, one = warned(lambda: [find(sites) for sites in observed])
+    assert "observed sites a, b in no plate" in both
+    assert "observed sites a in no plate" in one
+
+
+@pytest.mark.parametrize("host", ["pyro"], indirect=True)
+def test_an_objective_asks_for_the_data_more_than_once(host):
+    def model(x, y):
+        host.language.sample("obs", host.dist.Normal(x @ host.weight(), 1.0).to_event(1), obs=y)
+
+    energy = host.package.BBAlphaELBO(propagation="sampled", num_particles=2)
+    data, sites = (X[:4].astype(float), np.zeros(4)), {"weight": (np.zeros(3), np.ones(3))}
+    assert len(warned(lambda: losses(host, energy, model, sites, *data))) == 1
+
+
+def test_one_draw_of_a_bound_is_warned_of(host):
+    with pytest.warns(UserWarning, match="is the ELBO's.* num_particles >= 2"):
+        host.package.RenyiELBO(0.5, num_particles=1)
+
+
+def test_what_is_no_random_key_is_named():
+    package = fresh("numpyro").package
+    noisy = package.Moments(np.zeros(2), variance=np.ones(2))
+    numbers = {"rng_key=7 of type int .*random.key\\(7\\)": 7, "and shape \\(3,\\)": jnp.arange(3)}
+    for cause, key in numbers.items():
+        with pytest.raises(TypeError, match=cause):
+            package.propagate(jnp.tanh, noisy, propagation="sampled", rng_key=key)
+        with pytest.raises(TypeError, match="key"):
+            needed(key, is_mean=False)
+    for key in (jax.random.key(1), jax.random.PRNGKey(1), np.zeros(2, np.uint32)):
+        assert needed(key, is_mean=True) is key
+
+
+def test_draws_of_predictions_need_a_key():
+    prediction = Prediction("obs", numpyro_dist.Normal(jnp.zeros(2), 1.0))
+    for predicted in (
+        prediction,
+        SampledPrediction("obs", numpyro_dist.Normal(jnp.zeros((3, 2)), 1.0)),
+    ):
+        with pytest.raises(TypeError, match=r"key=0 of type int"):
+            predicted.sample(2, 0)

@@ -1,0 +1,114 @@
+"""Programs of Pyro that torch.vmap cannot run, of which one particle can be run."""
+
+from __future__ import annotations
+
+import copy
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from moment_calculus.refusals.errors import UnsupportedMoments
+from tests.fitting.models import fresh
+
+X, Y = torch.linspace(-1, 1, 12).reshape(4, 3), torch.zeros(4)
+
+
+@pytest.fixture
+def host():
+    return fresh("pyro")
+
+
+def read(f):
+    return f * 2 if f.sum().item() > 0 else f
+
+
+def branched(f):
+    return f * 2 if f.sum() > 0 else f
+
+
+def masked(f):
+    return f + f[f > 0].sum()
+
+
+def normalised(f):
+    return nn.BatchNorm1d(1)(f[:, None])[:, 0]
+
+
+def in_place(f):
+    total = torch.zeros(4)
+    total += f
+    return total
+
+
+CAUSES = {
+    read: r"\.item\(\)",
+    branched: "data-dependent control flow",
+    masked: "boolean mask",
+    normalised: "Batch norm",
+    in_place: "shape",
+}
+
+
+def model_of(host, function):
+    def model(x, y=None):
+        loc = function(x @ host.weight())
+        with host.language.plate("data", len(x)):
+            host.language.sample("obs", host.dist.Normal(loc, 1.0), obs=y)
+
+    return model
+
+
+@pytest.mark.parametrize("function", CAUSES)
+def test_what_vmap_refuses_has_a_cause_and_a_remedy(host, function):
+    model, guide, package = model_of(host, function), host.package.DVIGuide(), host.package
+    options = {"propagation": "sampled", "num_particles": 3}
+    elbo, bound = package.DeterministicELBO(**options), package.RenyiELBO(num_particles=3)
+    evaluations = [
+        lambda: elbo.loss(model, guide, X, Y),
+        lambda: bound.loss(model, guide, X, Y),
+        lambda: package.predict(model, guide, X, **options),
+    ]
+    for evaluate in evaluations:
+        with pytest.raises(
+            UnsupportedMoments, match=rf"3 particles .*{CAUSES[function]}"
+        ) as raised:
+            evaluate()
+        assert "num_particles=1" in raised.value.remedy
+        assert __file__ in raised.value.location
+    one = package.DeterministicELBO(propagation="sampled")
+    assert math.isfinite(one.loss(model, guide, X, Y))
+    with pytest.warns(UserWarning, match="num_particles=1"):
+        bound = package.RenyiELBO(num_particles=1)
+    assert math.isfinite(bound.loss(model, guide, X, Y))
+    assert package.predict(model, guide, X, propagation="mean")["obs"].mean.shape == (4,)
+
+
+def test_an_error_of_the_model_stays_what_it_is(host):
+    calls = []
+
+    def broken(f):
+        calls.append(f)
+        return f @ torch.ones(7) if len(calls) > 1 else f  # Pyro's own run is the first
+
+    elbo = host.package.DeterministicELBO(propagation="sampled", num_particles=3)
+    with pytest.raises(RuntimeError, match="size"):
+        elbo.loss(model_of(host, broken), host.package.DVIGuide(), X, Y)
+
+
+@pytest.mark.parametrize("objective", ["RenyiELBO", "DeterministicELBO"])
+def test_a_program_is_validated_once_for_each_structure(host, objective):
+    """By a run on samples, beside the one of all particles."""
+    runs, counts = [], []
+    model, guide = model_of(host, lambda f: runs.append(f) or f), host.package.DVIGuide()
+    options = {} if objective == "RenyiELBO" else {"propagation": "sampled"}
+    loss = getattr(host.package, objective)(num_particles=2, **options)
+    loss.loss(model, guide, X, Y)
+    for rows in (4, 3, 3):
+        runs.clear()
+        loss.loss(model, guide, X[:rows], Y[:rows])
+        counts.append(len(runs))
+    assert counts == [1, 2, 1]
+    assert len(loss.vectorised.validated.met) == 2
+    assert not copy.deepcopy(loss.vectorised.validated).met
