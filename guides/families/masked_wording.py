@@ -99,8 +99,8 @@ def no_density(site: str) -> UnsupportedMoments:
         f"the masked site '{site}' of MCDropoutGuide has no density: its masks are discrete, or "
         "shared by all weights of an input",
         sites=[site],
-        remedy="use DeterministicELBO() or BBAlphaELBO(), which take the divergence in closed form "
-        "but for a constant, in place of an objective by log densities",
+        remedy="use DeterministicELBO(), or BBAlphaELBO() with its default energy, which take the "
+        "divergence in closed form but for a constant, in place of an objective by log densities",
     )
 
 

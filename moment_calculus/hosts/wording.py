@@ -207,6 +207,21 @@ def not_reparameterised(
     )
 
 
+def point_without_density(name: str) -> UnsupportedMoments:
+    """A point estimate in the guide of an objective that needs its density.
+
+    Args:
+        name: the site.
+    """
+    return UnsupportedMoments(
+        f"site '{name}' of the guide is a point estimate (a Delta, as of AutoDelta): it has no "
+        "density, and there is no ratio of densities",
+        sites=[name],
+        remedy="give it a distribution in the guide (DVIGuide, AutoNormal), make it a param of the "
+        "model, or use DeterministicELBO(), or BBAlphaELBO() with its default energy",
+    )
+
+
 def not_in_guide(name: str) -> UnsupportedMoments:
     """A latent site of the model that the guide does not have.
 

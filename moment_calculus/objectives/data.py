@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,11 +10,6 @@ from typing import Any
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.special import namespace
 from moment_calculus.refusals.notices import warn_user
-
-OF_GLOBAL_SITES = (
-    "ratio of densities of global sites is one power; use BBAlphaELBO, whose power is that of each "
-    "datum, or all the data"
-)
 
 
 @dataclass(frozen=True)
@@ -23,14 +19,19 @@ class Plate:
     Args:
         name: of the plate.
         dim: its axis among those of the batch, negative.
-        scale: its full size divided by that of its subsample.
-        size: of its subsample.
+        size: its elements, those of its subsample if it has one.
+        full_size: all of its elements.
     """
 
     name: str
     dim: int
-    scale: float
     size: int
+    full_size: int
+
+    @property
+    def scale(self) -> float:
+        """How many elements of the full size each one stands for."""
+        return self.full_size / self.size
 
 
 @dataclass(frozen=True)
@@ -51,10 +52,7 @@ class DataPlates:
     @property
     def scale(self) -> float:
         """How many data of the full size each one stands for."""
-        scale = 1.0
-        for plate in self.plates:
-            scale *= plate.scale
-        return scale
+        return math.prod((plate.scale for plate in self.plates), start=1.0)
 
     @property
     def dims(self) -> tuple[int, ...]:
@@ -85,6 +83,25 @@ class DataPlates:
             scale: by which they are multiplied, that of its plates included; None for one.
         """
         return summed(terms * self.exponent(scale), self.dims)
+
+    def share(self, terms: Array, scale: Any, around: Sequence[Plate]) -> Array:
+        """Each datum's share of the log-density of a site: [data plates].
+
+        A site inside all the plates belongs to its datum. Any other is divided among all the data
+        of the full sizes that share it, and its axes of plates that are not around it are one.
+
+        Args:
+            terms: as of :meth:`each`.
+            scale: likewise.
+            around: the plates around the site.
+        """
+        names = {plate.name for plate in around}
+        own = DataPlates(tuple(plate for plate in self.plates if plate.name in names))
+        sharing = math.prod(plate.full_size for plate in self.plates if plate.name not in names)
+        each = own.each(terms, scale) / sharing
+        sizes = iter(each.shape)
+        shape = tuple(next(sizes) if plate.name in names else 1 for plate in self.plates)
+        return namespace(each).reshape(each, shape)
 
 
 def summed(terms: Array, dims: Sequence[int]) -> Array:
@@ -163,7 +180,8 @@ def refuse_subsamples(sites: Mapping[str, Sequence[Plate]], common: DataPlates) 
             if plate.scale != 1 and plate.name not in common.names:
                 raise ValueError(
                     f"RenyiELBO: plate '{plate.name}' around site '{name}' is subsampled, but not "
-                    f"around every site, and the {OF_GLOBAL_SITES}"
+                    "around every site, and the ratio of densities of global sites is one power; "
+                    "use BBAlphaELBO, whose power is that of each datum, or all the data"
                 )
 
 

@@ -25,9 +25,17 @@ quadrature for other univariate ones, without noise, of the Gaussian that matche
 of the parameters: powers see more of its tails than the ELBO does. Under dropout of three inputs
 by 0.3 the energy is 3 % off at α = 0.5 and α = 1, where the ELBO of the same linear model is exact.
 
+``energy="cavity"`` is the original, −(1/α) Σ_n log E_q[(p(y_n | θ) (p(θ) / q(θ))^(1/N))^α], N the
+full number of data, masked ones included; of each datum the default is the limit for α/N → 0. At
+α = 0 it is the ELBO by draws of all its terms. The ratio needs the density of the guide, so that
+the weights are drawn once for all rows. A latent site inside the plates of the data belongs wholly
+to its datum, one inside some of them in equal parts to the data that share it.
+
 Args:
     alpha: the power α, between 0 and 1.
     datum: name of the plate whose elements are the data.
+    energy: ``"reparameterised"``, or ``"cavity"`` for ``propagation="sampled"`` and a guide with a
+        density.
     num_particles: number of draws K, if anything is drawn.
     **options: ``propagation``, ``covariance``, ``rules``, ``categorical``, ``categorical_draws``,
         ``sample_sites`` and ``memory_limit`` as of :class:`DeterministicELBO`, others passed to
@@ -35,14 +43,17 @@ Args:
 
 Raises:
     TypeError: if ``alpha`` is no number.
-    ValueError: if ``alpha`` is not between 0 and 1, an option is out of range, or (when evaluated)
-        nothing is observed or ``datum`` is no plate around every observed site.
-    UnsupportedMoments: when evaluated, if the model or the guide leaves what is supported.
+    ValueError: if ``alpha`` is not between 0 and 1, an option is out of range or has no meaning for
+        ``energy="cavity"``, or (when evaluated) nothing is observed or ``datum`` is no plate around
+        every observed site.
+    UnsupportedMoments: when evaluated, if the model or the guide leaves what is supported; for
+        ``energy="cavity"``, if a site of the guide has no density (dropout, a Delta), or its draws
+        no gradient (discrete ones).
 
 Warns:
     UserWarning: for one sampled particle, or if all observations are one datum.
 
-Source: Li and Gal 2017, eq. 7.
+Source: Li and Gal 2017, eq. 7, and eq. 3 for the original (Hernández-Lobato et al. 2016).
 """
 
 RENYI = """
@@ -62,7 +73,8 @@ Raises:
     TypeError: if ``alpha`` is no number.
     ValueError: if ``alpha`` is negative or 1, ``propagation`` is another one, or (when evaluated) a
         plate is subsampled that is not around every site: use :class:`BBAlphaELBO`.
-    UnsupportedMoments: when evaluated, if the guide has no density, as that of dropout.
+    UnsupportedMoments: when evaluated, if a site of the guide has no density (dropout, a Delta), or
+        its draws no gradient (discrete ones).
 
 Warns:
     UserWarning: for one particle.

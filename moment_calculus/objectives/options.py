@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Collection
 from numbers import Real
 from typing import Any
 
 from moment_calculus.numerics.rulebook import check_choice
 
 PROPAGATIONS = ("analytic", "sampled", "mean")
+ENERGIES = ("reparameterised", "cavity")
+_OF_MOMENTS = ("covariance", "rules", "categorical", "categorical_draws", "memory_limit")
 
 
 def check_alpha(alpha: Any, objective: str) -> float:
@@ -82,19 +85,49 @@ def check_drawn(propagation: str, objective: str) -> None:
         )
 
 
-def warn_collapse(alpha: float, num_particles: int, propagation: str) -> None:
+def check_energy(energy: str, propagation: str, given: Collection[str]) -> None:
+    """Check which of the black-box α energies is meant, and that the options go with it.
+
+    Args:
+        energy: its name.
+        propagation: how randomness is to flow.
+        given: names of the other options that the user gave.
+
+    Raises:
+        ValueError: if it is unknown, or another option has no meaning for it.
+    """
+    check_choice("energy", energy, ENERGIES)
+    if energy != "cavity":
+        return
+    check_choice("propagation", propagation, PROPAGATIONS)
+    if propagation != "sampled":
+        raise ValueError(
+            f"BBAlphaELBO(energy='cavity', propagation={propagation!r}): the ratio of densities "
+            "p(θ) / q(θ) is taken at draws of the weights, and has no closed form; pass "
+            "propagation='sampled' and num_particles >= 2, or leave energy out"
+        )
+    if named := [name for name in _OF_MOMENTS if name in given]:
+        raise ValueError(
+            f"BBAlphaELBO(energy='cavity') takes log-densities at draws, without moments: "
+            f"{', '.join(named)} would have no effect; leave out what moments need, or energy"
+        )
+
+
+def warn_collapse(alpha: float, num_particles: int, propagation: str, energy: str) -> None:
     """Warn of a sampled power mean of one particle, which is that particle.
 
     Args:
         alpha: the power.
         num_particles: number of draws.
         propagation: how randomness flows.
+        energy: which of the energies.
     """
     if propagation == "sampled" and num_particles < 2 and alpha:
+        instead = ', or propagation="analytic"' if energy == "reparameterised" else ""
         warnings.warn(
             f"BBAlphaELBO(alpha={alpha}, num_particles={num_particles}) is variational inference, "
-            "whatever alpha: the mean over one particle is that particle; use num_particles >= 2, "
-            'or propagation="analytic"',
+            "whatever alpha: the mean over one particle is that particle; use num_particles >= 2"
+            f"{instead}",
             UserWarning,
             stacklevel=3,
         )

@@ -76,17 +76,10 @@ class Objective(ELBO):
             What ``consume`` returns, with an axis of the particles before the others; the new
             values of the mutable sites, those of the last particle.
         """
-        bind(program.guide, program.model)
-        if self.num_particles == 1:
-            found = self._particle(program, consume, data, key)
-            return jax.tree.map(lambda part: part[None], found[0]), found[1] or None
-        shared, key = jax.random.split(key)
-        once = partial(self._particle, program.sharing(shared), consume, data)
-        found, states = self.vectorize_particles_fn(once, jax.random.split(key, self.num_particles))
-        return found, jax.tree.map(lambda state: state[-1], states) or None
+        return vectorised(self, key, program, partial(self._particle, consume=consume, data=data))
 
     def _particle(
-        self, program: Program, consume: Callable[[Traces], Any], data: Any, key: Any
+        self, program: Program, key: Any, *, consume: Callable[[Traces], Any], data: Any
     ) -> tuple[Any, dict[str, Any]]:
         trace_key, draw_key = jax.random.split(key)
 
@@ -128,6 +121,35 @@ class Program(NamedTuple):
         """
         seeded = partial(handlers.seed, rng_seed=key, hide_types=_OTHERS)
         return self._replace(model=seeded(self.model), guide=seeded(self.guide))
+
+
+def vectorised(
+    objective: ELBO,
+    key: Any,
+    program: Program,
+    particle: Callable[[Program, Any], tuple[Any, dict[str, Any]]],
+) -> tuple[Any, dict[str, Any] | None]:
+    """What is made of each particle, which all have the same subsamples.
+
+    Args:
+        objective: says how many particles there are, and how they are vectorised.
+        key: for what is drawn.
+        program: model and guide; a guide without a model is bound to that one.
+        particle: makes arrays of a program and a key, and the new values of the mutable sites.
+
+    Returns:
+        The arrays, with an axis of the particles before the others; the new values of the mutable
+        sites, those of the last particle.
+    """
+    bind(program.guide, program.model)
+    if objective.num_particles == 1:
+        found, state = particle(program, key)
+        return jax.tree.map(lambda part: part[None], found), state or None
+    shared, key = jax.random.split(key)
+    once = partial(particle, program.sharing(shared))
+    keys = jax.random.split(key, objective.num_particles)
+    found, states = objective.vectorize_particles_fn(once, keys)
+    return found, jax.tree.map(lambda state: state[-1], states) or None
 
 
 _OTHERS = ["sample", "prng_key", "control_flow"]  # all that are drawn but subsamples

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -11,10 +12,11 @@ import jax.numpy as jnp
 from moment_calculus.hosts.docstrings import documented
 from moment_calculus.objectives.data import Data, DataPlates
 from moment_calculus.objectives.docstrings import BB_ALPHA
-from moment_calculus.objectives.options import check_alpha, warn_collapse
+from moment_calculus.objectives.options import check_alpha, check_energy, warn_collapse
 from moment_calculus.objectives.powers import log_mean_power
 from numpyro_moments.likelihoods import tempered_jointly
-from numpyro_moments.objectives.base import Objective, Program
+from numpyro_moments.objectives.base import Objective, Program, vectorised
+from numpyro_moments.objectives.densities import at_draws, log_ratio
 from numpyro_moments.objectives.elbo import latent_terms
 from numpyro_moments.sites.traces import Traces, observed_plates
 
@@ -34,13 +36,15 @@ class BBAlphaELBO(Objective):
         alpha: float = 0.5,
         *,
         datum: str | None = None,
+        energy: str = "reparameterised",
         num_particles: int = 1,
         **options: Any,
     ) -> None:
         alpha = check_alpha(alpha, type(self).__name__)
+        check_energy(energy, options.get("propagation", "analytic"), options)
         super().__init__(num_particles=num_particles, **options)
-        warn_collapse(alpha, num_particles, self.flow)
-        self.alpha, self.data = alpha, Data(datum)
+        warn_collapse(alpha, num_particles, self.flow, energy)
+        self.alpha, self.data, self.energy = alpha, Data(datum), energy
         if not self.draws:
             self.num_particles = 1  # they would all be the same
 
@@ -67,7 +71,11 @@ class BBAlphaELBO(Objective):
             Dictionary with ``"loss"``, and ``"mutable_state"`` (None if there is none).
         """
         program = Program(model, guide, args, kwargs, param_map)
-        found, mutable = self.particles(rng_key, program, self._terms, self.data)
+        if self.energy == "cavity":
+            particle = partial(at_draws, consume=self._cavity)
+            found, mutable = vectorised(self, rng_key, program, particle)
+        else:
+            found, mutable = self.particles(rng_key, program, self._terms, self.data)
         data, latent, scale = found
         gain = jnp.sum(log_mean_power(data, self.alpha)) * scale[0]
         return {"loss": -gain - jnp.mean(latent), "mutable_state": mutable}
@@ -79,6 +87,11 @@ class BBAlphaELBO(Objective):
         data = self._analytic(sites, plates) if self.flow == "analytic" else _drawn(sites, plates)
         latent = sum(latent_terms(traces).values(), start=jnp.zeros(()))
         return data, latent, jnp.asarray(plates.scale)
+
+    def _cavity(self, traces: Traces) -> tuple[Any, Any, Any]:
+        """The log-density of each datum with its share of the latent sites, which leaves none."""
+        plates = self.data(observed_plates(traces.model))
+        return log_ratio(traces, plates), jnp.zeros(()), jnp.asarray(plates.scale)
 
     def _analytic(self, sites: dict[str, dict], plates: DataPlates) -> jax.Array:
         """The energy of each datum, its expectation in closed form."""

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-import numpyro.infer
+import jax
+import jax.numpy as jnp
+from numpyro.infer.elbo import ELBO
 
 from moment_calculus.hosts.docstrings import documented
 from moment_calculus.numerics.rulebook import check_draws
-from moment_calculus.objectives.data import OF_GLOBAL_SITES
+from moment_calculus.objectives.data import common_plates, refuse_subsamples
 from moment_calculus.objectives.docstrings import RENYI
 from moment_calculus.objectives.options import check_drawn, check_order, warn_single
-from numpyro_moments.sites.binding import bind
+from moment_calculus.objectives.powers import log_mean_power
+from numpyro_moments.objectives.base import Program, vectorised
+from numpyro_moments.objectives.densities import at_draws, log_ratio
+from numpyro_moments.sites.traces import Traces
 
 
 @documented("NumPyro", objective=RENYI)
-class RenyiELBO(numpyro.infer.RenyiELBO):
+class RenyiELBO(ELBO):
     """Rényi bound (1/(1 − α)) log E_q[(p(y, θ) / q(θ))^(1 − α)] of the log evidence.
 
     {objective}
@@ -37,31 +43,42 @@ class RenyiELBO(numpyro.infer.RenyiELBO):
         check_drawn(propagation, type(self).__name__)
         check_draws((), num_particles)
         warn_single(alpha, num_particles)
-        super().__init__(alpha=alpha, num_particles=num_particles, **options)
+        super().__init__(num_particles=num_particles, **options)
+        self.alpha = alpha
 
-    def loss(
+    def loss_with_mutable_state(
         self,
         rng_key: Any,
-        param_map: dict,
+        param_map: dict[str, Any],
         model: Callable,
         guide: Callable,
         *args: Any,
         **kwargs: Any,
     ) -> Any:
-        """The negative bound.
+        """The negative bound, and the new values of the mutable sites.
 
         Args:
             rng_key: for what is drawn.
-            param_map: values of the ``param`` sites by name.
+            param_map: values of the ``param`` and ``mutable`` sites by name.
             model: NumPyro model.
             guide: NumPyro guide; one without a model is bound to ``model``.
             *args: passed to both.
             **kwargs: passed to both.
+
+        Returns:
+            Dictionary with ``"loss"``, and ``"mutable_state"`` (None if there is none).
         """
-        bind(guide, model)
-        try:
-            return super().loss(rng_key, param_map, model, guide, *args, **kwargs)
-        except ValueError as error:
-            if "only supports subsampling" not in str(error):
-                raise
-            raise ValueError(f"{error} The {OF_GLOBAL_SITES}") from None
+        program = Program(model, guide, args, kwargs, param_map)
+        particle = partial(at_draws, consume=_ratio)
+        (ratios, scale), mutable = vectorised(self, rng_key, program, particle)
+        bound = jnp.sum(log_mean_power(ratios, 1 - self.alpha)) * scale[0]
+        return {"loss": -bound, "mutable_state": mutable}
+
+
+def _ratio(traces: Traces) -> tuple[jax.Array, jax.Array]:
+    """log p − log q for each element of the plates around all sites, and what it stands for."""
+    sites = {**traces.guide, **traces.model}.items()
+    around = {name: site["plates"] for name, site in sites if site["type"] == "sample"}
+    plates = common_plates(around)
+    refuse_subsamples(around, plates)
+    return log_ratio(traces, plates), jnp.asarray(plates.scale)

@@ -34,5 +34,5 @@ def plates_of(site: dict, sizes: Mapping[str, int]) -> tuple[Plate, ...]:
     plates = []
     for frame in site.get("cond_indep_stack", ()):
         full = frame.full_size if isinstance(frame, Part) else sizes.get(frame.name, frame.size)
-        plates.append(Plate(frame.name, frame.dim, full / frame.size, frame.size))
+        plates.append(Plate(frame.name, frame.dim, frame.size, full))
     return tuple(plates)

@@ -10,10 +10,11 @@ from pyro.poutine import Trace
 from moment_calculus.hosts.docstrings import documented
 from moment_calculus.objectives.data import Data, DataPlates
 from moment_calculus.objectives.docstrings import BB_ALPHA
-from moment_calculus.objectives.options import check_alpha, warn_collapse
+from moment_calculus.objectives.options import check_alpha, check_energy, warn_collapse
 from moment_calculus.objectives.powers import log_mean_power
 from pyro_moments.likelihoods import tempered_jointly
 from pyro_moments.objectives.base import Objective
+from pyro_moments.objectives.densities import AtDraws, log_ratio
 from pyro_moments.objectives.elbo import latent_sum
 from pyro_moments.objectives.particles import Program
 from pyro_moments.sites.drawn import data_log_prob
@@ -35,19 +36,24 @@ class BBAlphaELBO(Objective):
         alpha: float = 0.5,
         *,
         datum: str | None = None,
+        energy: str = "reparameterised",
         num_particles: int = 1,
         **options: Any,
     ) -> None:
         alpha = check_alpha(alpha, type(self).__name__)
+        check_energy(energy, options.get("propagation", "analytic"), options)
         super().__init__(num_particles=num_particles, **options)
-        warn_collapse(alpha, num_particles, self.flow)
-        self.alpha, self.data = alpha, Data(datum)
+        warn_collapse(alpha, num_particles, self.flow, energy)
+        self.alpha, self.data, self.energy = alpha, Data(datum), energy
         if not self.draws:
             self.num_particles = 1  # they would all be the same
+        if energy == "cavity":
+            self.vectorised = AtDraws()
 
     def _eager(self, model: Any, guide: Any, *args: Any, **kwargs: Any) -> Any:
         program = Program(model, guide, args, kwargs, self._plates)
-        data, latent, scale = self.particles(program, self._terms)
+        consume = self._cavity if self.energy == "cavity" else self._terms
+        data, latent, scale = self.particles(program, consume)
         return -log_mean_power(data, self.alpha).sum() * scale[0] - latent.mean()
 
     def _plates(self, model: Trace) -> DataPlates:
@@ -59,6 +65,12 @@ class BBAlphaELBO(Objective):
         plates, sites = self._plates(model), _observed(model)
         data = self._analytic(sites, plates) if self.flow == "analytic" else _drawn(sites, plates)
         return data, latent_sum(model, guide), torch.as_tensor(plates.scale)
+
+    def _cavity(self, model: Trace, guide: Trace) -> tuple[torch.Tensor, ...]:
+        """The log-density of each datum with its share of the latent sites, which leaves none."""
+        plates = self._plates(model)
+        ratio = log_ratio(model, guide, plates)
+        return ratio, torch.zeros(()), torch.as_tensor(plates.scale)
 
     def _analytic(self, sites: dict[str, Any], plates: DataPlates) -> torch.Tensor:
         """The energy of each datum, its expectation in closed form."""

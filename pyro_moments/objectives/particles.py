@@ -18,6 +18,7 @@ from pyro_moments.particles.noise import vectorised
 from pyro_moments.particles.particle import Particle
 from pyro_moments.particles.site import Together
 from pyro_moments.sites.drawn import drawn_traces
+from pyro_moments.sites.traces import make_parameters
 
 Consume = Callable[[Trace, Trace], Any]
 
@@ -57,7 +58,7 @@ class Validated:
         self.met: dict[Any, Any] = {}  # with what keeps their ids alive
 
     def __reduce__(self) -> tuple:
-        return Validated, ()
+        return type(self), ()
 
     def __call__(self, program: Program) -> tuple:
         """The structure of a program, which is validated.
@@ -67,9 +68,28 @@ class Validated:
         """
         structure = _structure(program)
         if structure not in self.met:
-            validate(program)
+            self.validate(program)
             self.met[structure] = program[:2]
         return structure
+
+    def validate(self, program: Program) -> None:
+        """Run a program on samples, as Pyro does, with its checks.
+
+        Args:
+            program: model and guide.
+        """
+        guide, (args, kwargs) = program.guide, program[2:4]
+        unwrapped = poutine.unwrap(guide)
+        if isinstance(unwrapped, poutine.messenger.Messenger):  # it runs the model itself
+            make_parameters(unwrapped, args, kwargs)
+            return
+        with torch.no_grad(), poutine.block():
+            guide_trace = poutine.trace(guide).get_trace(*args, **kwargs)
+            replayed = poutine.replay(program.model, trace=guide_trace)
+            model_trace = poutine.trace(replayed).get_trace(*args, **kwargs)
+            if is_validation_enabled():
+                check_model_guide_match(model_trace, guide_trace)
+                model_trace.compute_log_prob()
 
 
 class Vectorised:
@@ -124,21 +144,3 @@ def _structure(program: Program) -> tuple:
     )
     training = (getattr(part, "training", None) for part in (program.model, program.guide))
     return id(program.model), id(program.guide), str(tree), kinds, *training
-
-
-def validate(program: Program) -> None:
-    """Run a program on samples, as Pyro does, with its checks.
-
-    Args:
-        program: model and guide.
-    """
-    guide, (args, kwargs) = program.guide, program[2:4]
-    if isinstance(poutine.unwrap(guide), poutine.messenger.Messenger):
-        return  # it runs the model itself
-    with torch.no_grad(), poutine.block():
-        guide_trace = poutine.trace(guide).get_trace(*args, **kwargs)
-        replayed = poutine.replay(program.model, trace=guide_trace)
-        model_trace = poutine.trace(replayed).get_trace(*args, **kwargs)
-        if is_validation_enabled():
-            check_model_guide_match(model_trace, guide_trace)
-            model_trace.compute_log_prob()

@@ -113,7 +113,7 @@ def plates_of(site: Any) -> tuple[Plate, ...]:
         site: node of a trace.
     """
     return tuple(
-        Plate(frame.name, frame.dim, (frame.full_size or frame.size) / frame.size, frame.size)
+        Plate(frame.name, frame.dim, frame.size, frame.full_size or frame.size)
         for frame in site["cond_indep_stack"]
         if frame.vectorized
     )

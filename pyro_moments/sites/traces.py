@@ -84,7 +84,7 @@ def run(
     unwrapped: Any = poutine.unwrap(guide)
     interleaved = isinstance(unwrapped, poutine.messenger.Messenger)
     if interleaved:
-        _make_parameters(unwrapped, args, kwargs)
+        make_parameters(unwrapped, args, kwargs)
     with diagnosed(model, args, kwargs), messenger:
         if interleaved:
             program = partial(guide, *args, **kwargs)  # it runs the model itself
@@ -99,8 +99,14 @@ def run(
     return prune_subsample_sites(model_trace), prune_subsample_sites(guide_trace)
 
 
-def _make_parameters(guide: Any, args: tuple, kwargs: dict) -> None:
-    """Run a guide messenger once on samples: it initialises its parameters from the priors."""
+def make_parameters(guide: Any, args: tuple, kwargs: dict) -> None:
+    """Run a guide messenger once on samples: it initialises its parameters from the priors.
+
+    Args:
+        guide: the messenger.
+        args: arguments.
+        kwargs: likewise, by name.
+    """
     if isinstance(guide, torch.nn.Module) and next(guide.parameters(), None) is None:
         with poutine.block():
             guide(*args, **kwargs)

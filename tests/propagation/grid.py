@@ -13,7 +13,13 @@ import numpyro.infer.autoguide
 import pyro.infer.autoguide
 import torch
 
-from tests.propagation.oracle import divergence_of_vector, energy, expected, renyi_bound
+from tests.propagation.oracle import (
+    cavity_energy,
+    divergence_of_vector,
+    energy,
+    expected,
+    renyi_bound,
+)
 from tests.response.models import mean_field
 
 TABLE = SimpleNamespace(**runpy.run_path(str(Path(__file__).parents[2] / "docs" / "grid.py")))
@@ -155,6 +161,8 @@ def objective_of(host, name, flow, particles):
         options = options | {"alpha": ALPHA}
     if flow == "sampled":
         options = options | {"num_particles": particles}
+    if name == TABLE.CAVITY:
+        return host.package.BBAlphaELBO(energy="cavity", **options)
     return getattr(host.package, name)(**options)
 
 
@@ -163,8 +171,8 @@ def exact(guide, flow, objective):
     if guide == "MCDropoutGuide":
         return _exact_by_masks(flow, objective)
     mean, covariance = _moments(guide)
-    if objective == "RenyiELBO":
-        return -renyi_bound(ALPHA, DESIGN, Y, NOISE, mean, covariance)
+    if (of := {"RenyiELBO": renyi_bound, TABLE.CAVITY: cavity_energy}.get(objective)) is not None:
+        return -of(ALPHA, DESIGN, Y, NOISE, mean, covariance)
     divergence = divergence_of_vector(mean, covariance)
     if flow == "mean":
         covariance = 0 * covariance

@@ -55,17 +55,43 @@ def bernoulli_energy(alpha, y, mean, variance):
 
 
 def renyi_bound(alpha, x, y, noise, loc, covariance):
-    """(1/(1 − α)) log ∫ p(y, w)^(1 − α) q(w)^α dw of a regression with q = N(loc, covariance).
+    """(1/(1 − α)) log ∫ p(y, w)^(1 − α) q(w)^α dw of a regression with q = N(loc, covariance)."""
+    return log_integral(1 - alpha, 1 - alpha, x, y, noise, loc, covariance) / (1 - alpha)
 
-    The integrand is the exponential of a quadratic form of w.
-    """
+
+def cavity_energy(alpha, x, y, noise, loc, covariance):
+    """(1/α) Σ_n log ∫ (p(y_n | w) (p(w) / q(w))^(1/N))^α q(w) dw, of the same."""
+    posterior = noise, loc, covariance
+    rows = (log_integral(alpha, alpha / len(y), x[[n]], y[[n]], *posterior) for n in range(len(y)))
+    return sum(rows) / alpha
+
+
+def log_integral(a, b, x, y, noise, loc, covariance):
+    """Log ∫ p(y | w)^a p(w)^b q(w)^(1 − b) dw: the integrand is exp of a quadratic form of w."""
     loc, inverse, size = np.asarray(loc), np.linalg.inv(covariance), x.shape[1]
-    precision = (1 - alpha) * (x.T @ x / noise**2 + np.eye(size)) + alpha * inverse
-    linear = (1 - alpha) * x.T @ y / noise**2 + alpha * inverse @ loc
-    log_p = len(y) * np.log(2 * np.pi * noise**2) + y @ y / noise**2 + size * np.log(2 * np.pi)
+    precision = a * x.T @ x / noise**2 + b * np.eye(size) + (1 - b) * inverse
+    linear = a * x.T @ y / noise**2 + (1 - b) * inverse @ loc
+    log_data = len(y) * np.log(2 * np.pi * noise**2) + y @ y / noise**2
     log_q = np.linalg.slogdet(2 * np.pi * np.asarray(covariance))[1] + loc @ inverse @ loc
-    constant = -0.5 * ((1 - alpha) * log_p + alpha * log_q)
-    assert np.linalg.eigvalsh(precision).min() > 0, "the bound is infinite"
+    constant = -0.5 * (a * log_data + b * size * np.log(2 * np.pi) + (1 - b) * log_q)
+    assert np.linalg.eigvalsh(precision).min() > 0, "the integral is infinite"
     integral = size * np.log(2 * np.pi) - np.linalg.slogdet(precision)[1]
     integral += linear @ np.linalg.solve(precision, linear)
-    return (constant + 0.5 * integral) / (1 - alpha)
+    return constant + 0.5 * integral
+
+
+def cavity_by_quadrature(alpha, size, row, noise, loc, scale):
+    """(1/α) log E_q[(N(y; xθ, noise²)^weight (N(θ; 0, 1) / q(θ))^(1/size))^α], q = N(loc, scale²).
+
+    A row is x, y and its weight; for α = 0 the limit.
+    """
+    x, y, weight = row
+
+    def power(z):
+        theta = loc + scale * z
+        ratio = norm.logpdf(theta) - norm.logpdf(theta, loc, scale)
+        log_term = weight * norm.logpdf(y, x * theta, noise) + ratio / size
+        return norm.pdf(z) * (np.exp(alpha * log_term) if alpha else log_term)
+
+    mean = quad(power, -12, 12, epsabs=1e-14, epsrel=1e-10)[0]
+    return np.log(mean) / alpha if alpha else mean

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-import numpyro.infer
-import pyro
+import numpyro.infer.autoguide
+import pyro.infer.autoguide
 import pytest
 
 from moment_calculus.refusals.errors import UnsupportedMoments
@@ -20,6 +20,7 @@ PRECISION = X.T @ X / NOISE**2 + np.eye(INPUTS)
 LOC = np.linalg.solve(PRECISION, X.T @ Y / NOISE**2) + 0.1
 SCALE = np.diagonal(PRECISION) ** -0.5
 SITES = {"weight": (LOC, SCALE)}
+SUBSAMPLED = "plate 'data' around site 'obs' is subsampled, but not around every.*BBAlphaELBO"
 ORDERS = pytest.mark.parametrize("alpha", [0.0, 0.5, 2.0])
 
 
@@ -115,8 +116,15 @@ def test_elements_of_the_plate_around_all_are_bounded_one_by_one(host):
 
 def test_subsamples_with_global_sites_are_refused_with_a_remedy(host):
     model = regression(host, ROWS, BATCH)
-    with pytest.raises(ValueError, match=r"subsampl.*BBAlphaELBO"):
+    with pytest.raises(ValueError, match=SUBSAMPLED):
         losses(host, host.package.RenyiELBO(0.5), model, SITES, X[:BATCH], Y[:BATCH])
+
+
+def test_the_mini_batches_of_fit_are_subsamples(host):
+    """Of a plain plate, too, which ``fit`` scales: the factor is no power of the user's."""
+    renyi = host.package.RenyiELBO(0.5)
+    with pytest.raises(ValueError, match=SUBSAMPLED):
+        host.fit(host.regression, host.x, host.y, objective=renyi, batch_size=32, steps=1)
 
 
 def test_guides_without_density_are_refused(host):
@@ -125,6 +133,22 @@ def test_guides_without_density_are_refused(host):
     with pytest.raises(UnsupportedMoments, match="density") as raised:
         losses(host, host.package.RenyiELBO(0.5), regression(host), SITES, X, Y, guide=guide)
     assert "BBAlphaELBO" in raised.value.remedy
+
+
+def test_what_has_no_density_or_no_gradient_of_its_draws_is_refused(host):
+    """A point in the guide; a discrete site."""
+    automatic = (numpyro if host.name == "numpyro" else pyro).infer.autoguide
+
+    def discrete(*data):
+        host.language.sample("z", host.dist.Bernoulli(0.5))
+
+    guides = {
+        "'weight' .* point estimate": (regression(host), automatic.AutoDelta(regression(host))),
+        "'z' is discrete .*Bernoulli": (discrete, discrete),
+    }
+    for cause, (model, guide) in guides.items():
+        with pytest.raises(UnsupportedMoments, match=cause):
+            losses(host, host.package.RenyiELBO(0.5), model, SITES, X, Y, guide=guide)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,99 @@
+"""Log-densities of guide and model at draws of all latent sites, each drawn once for all rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyro.distributions as dist
+import torch
+from pyro import poutine
+from pyro.distributions.util import scale_and_mask
+from pyro.ops.provenance import ProvenanceTensor, detach_provenance, get_provenance
+from pyro.poutine import Trace
+from pyro.poutine.messenger import Messenger
+from pyro.poutine.util import site_is_subsample
+
+from guides.families.masked_wording import no_density
+from moment_calculus.hosts.wording import not_reparameterised, point_without_density
+from moment_calculus.objectives.data import DataPlates
+from pyro_moments.objectives.particles import Consume, Program, Validated, Vectorised
+from pyro_moments.particles.noise import vectorised
+from pyro_moments.sites.drawn import HostDraws, unwatched
+from pyro_moments.sites.masked import dropped_weight
+from pyro_moments.sites.messenger import model_site
+from pyro_moments.sites.observed import is_sample, plates_of
+from pyro_moments.sites.posteriors import without_wrappers
+from pyro_moments.sites.traces import run
+
+
+class AtDraws(Vectorised):
+    """Runs programs with latent sites that the host draws, and refuses those without a density."""
+
+    def __init__(self) -> None:
+        super().__init__(is_mean=False)
+        self.validated = _WithDensity()
+
+    def _run(self, program: Program, consume: Consume, count: int, together: frozenset[str]) -> Any:
+        def particle(seed: int) -> Any:
+            return consume(*run(HostDraws(seed), *program[:4], unwatched))
+
+        return vectorised(particle, count)
+
+
+class _WithDensity(Validated):
+    """Refuses guides of which the density, or the gradient of a draw, is not known."""
+
+    def validate(self, program: Program) -> None:
+        super().validate(program)
+        with torch.no_grad(), poutine.block(), _Origins():
+            program.guide(*program.args, **program.kwargs)
+
+
+class _Origins(Messenger):
+    """Follows what is made of draws: a Delta of them has their density, any other has none."""
+
+    def _pyro_sample(self, msg: Any) -> None:
+        if _is_drawn(msg):
+            _check(model_site(msg), msg["fn"])
+
+    def _pyro_post_sample(self, msg: Any) -> None:
+        if _is_drawn(msg):
+            origins = get_provenance(msg["value"]) | {msg["name"]}
+            msg["value"] = ProvenanceTensor(detach_provenance(msg["value"]), origins)
+
+
+def _is_drawn(msg: Any) -> bool:
+    return not msg["is_observed"] and not site_is_subsample(msg)
+
+
+def _check(name: str, fn: Any) -> None:
+    if (dropped := dropped_weight(fn)) is not None:
+        raise no_density(dropped.design.site)
+    inner = without_wrappers(fn)
+    if isinstance(inner, dist.Delta):
+        if not get_provenance(inner.v):
+            raise point_without_density(name)
+    elif not fn.has_rsample:
+        raise not_reparameterised(name, inner, host="Pyro", by_name=False)
+
+
+def log_ratio(model: Trace, guide: Trace, plates: DataPlates) -> torch.Tensor:
+    """log p − log q of all sites, each datum's share of it: [data plates].
+
+    Args:
+        model: its trace.
+        guide: likewise.
+        plates: of the data.
+    """
+    ours, theirs = (_shares(trace, plates) for trace in (model, guide))
+    return ours - theirs
+
+
+def _shares(trace: Trace, plates: DataPlates) -> torch.Tensor:
+    sites = [site for site in trace.nodes.values() if is_sample(site)]
+    shares = (plates.share(_log_prob(site), site["scale"], plates_of(site)) for site in sites)
+    return sum(shares, start=torch.zeros(()))
+
+
+def _log_prob(site: Any) -> torch.Tensor:
+    return scale_and_mask(site["fn"].log_prob(site["value"]), 1.0, site["mask"])
