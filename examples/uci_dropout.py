@@ -9,9 +9,10 @@ of a learnt scale, dropout of the inputs of both layers, 10 masks a step and 100
 covariances, whose prediction is one Normal.
 
 The paper does not say which probabilities it dropped with. Here every objective takes the one whose
-predictions of a tenth of the training rows are best, on the first splits. --full takes batches of 32
-for 500 epochs (protein 100) at a rate of 0.001, as the authors' code. Without it the rate rises to
-0.01 and falls again, in 6000 to 20 000 updates, or 10 000 of 64 rows for sets of 2000 rows and more.
+predictions of a tenth of the training rows are best, on the first splits. --full takes batches of
+32 rows for 500 epochs (protein 100) at a rate of 0.001, as the authors' code. Without it the rate
+rises to 0.01 and falls again, in at most 20 000 updates, or 10 000 of 64 rows for sets of 2000 rows
+and more.
 
 Writes a JSON file, to which later sets are added, and a picture of the gains over α = 0 on the same
 splits.
