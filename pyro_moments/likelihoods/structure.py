@@ -144,6 +144,9 @@ class _Exchange(_Copy):
         """As it was."""
 
 
+_ROOT = "_unbroadcasted_scale_tril"  # which need not have the axes of the batch
+
+
 def tensors_of(part: Any) -> list[torch.Tensor]:
     """All tensors inside a distribution, one after the other.
 
@@ -181,13 +184,18 @@ class _Particles(_Copy):
         return self._certain(tensor)
 
     def _certain(self, tensor: torch.Tensor) -> torch.Tensor:
-        found = self.tensors[id(tensor)]
-        missing = len(self.batch) - min(self.own, found.dim() - 1)
+        return self._placed(tensor, min(self.own, tensor.dim()))
+
+    def _placed(self, tensor: torch.Tensor, of_batch: int) -> torch.Tensor:
+        """A tensor of which the first axes, so many, are of the batch."""
+        found, missing = self.tensors[id(tensor)], len(self.batch) - of_batch
         return found.reshape(found.shape[:1] + (1,) * missing + found.shape[1:])
 
     def _distribution(self, fn: Distribution) -> Distribution:
         outer, self.own = self.own, len(fn.batch_shape)
         new = super()._distribution(fn)
+        if isinstance(root := vars(fn).get(_ROOT), torch.Tensor):
+            vars(new)[_ROOT] = self._placed(root, root.dim() - 2)
         self.own = outer
         return new
 

@@ -53,6 +53,33 @@ _LIKE: dict[Callable, Callable] = {
 }
 
 
+class ArraysApart(OutOfPlace):
+    """Gives every particle arrays of its own, which it may fill in place with what it has drawn.
+
+    Args:
+        zero: of each particle.
+    """
+
+    def __init__(self, zero: torch.Tensor) -> None:
+        super().__init__()
+        self.zero = zero
+
+    def __torch_function__(
+        self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None
+    ) -> Any:
+        """Call the function; what makes an array makes one of each particle."""
+        found = super().__torch_function__(func, types, args, kwargs)
+        return found + self.zero.to(found) if func in _MAKES else found
+
+
+_MAKES = {
+    *(torch.zeros, torch.ones, torch.empty, torch.full),
+    *(torch.zeros_like, torch.ones_like, torch.empty_like, torch.full_like),
+    *(torch.Tensor.new_zeros, torch.Tensor.new_ones, torch.Tensor.new_empty),
+    *(torch.Tensor.new_full, torch.Tensor.clone),
+}
+
+
 def vectorised(particle: Callable[[int], Any], count: int) -> Any:
     """What particles give, on a leading axis; one is run as it is, without vmap.
 
@@ -65,19 +92,27 @@ def vectorised(particle: Callable[[int], Any], count: int) -> Any:
     """
     seed = int(torch.randint(2**31, ()))
 
-    def once(_: torch.Tensor | None = None) -> Any:
-        with OutOfPlace():
+    def once(mode: OutOfPlace) -> Any:
+        with mode:
             return particle(seed)
 
     with full_precision(), pyro.validation_enabled(False):
         if count == 1:
-            return pytree.tree_map(lambda part: part[None], once())
+            return pytree.tree_map(lambda part: part[None], once(OutOfPlace()))
         try:
-            return torch.vmap(once, randomness="different")(torch.arange(count))
+            return _mapped(lambda _: once(OutOfPlace()), count)
         except RuntimeError as error:
+            refused = error
+        try:  # after, not before: what is decided by the values of such arrays, vmap cannot run
+            return _mapped(lambda zero: once(ArraysApart(zero)), count)
+        except RuntimeError:
             with torch.no_grad():
-                once()  # whose error is the model's own
-            raise _not_vectorised(error, count) from error
+                once(OutOfPlace())  # whose error is the model's own
+            raise _not_vectorised(refused, count) from refused
+
+
+def _mapped(particle: Callable[[torch.Tensor], Any], count: int) -> Any:
+    return torch.vmap(particle, randomness="different")(torch.zeros(count))
 
 
 def _not_vectorised(error: RuntimeError, count: int) -> UnsupportedMoments:

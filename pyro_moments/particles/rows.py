@@ -87,16 +87,24 @@ def _entropy(*operands: Any, reduction: str = "mean", **_: Any) -> int | None:
     return _only(operands) if reduction == "none" else None
 
 
-@_rule(*named("softmax", "log_softmax", "cumsum", "cumprod", "logcumsumexp", "flip"))
+@_rule(*named("softmax", "log_softmax", "cumsum", "cumprod", "logcumsumexp"))
 def _along(input: Any, dim: Any = None, *_: Any, **__: Any) -> int | None:
     if not isinstance(input, Placed) or dim is None:
         return None
     return None if input.axis in _negative(dim, input.dim()) else input.axis
 
 
-@_rule(
-    *named("sum", "mean", "prod", "logsumexp", "amax", "amin", "var", "std", "all", "any", "argmax")
-)
+@_rule(*named("flip"))
+def _flipped(input: Any, *dims: Any) -> int | None:
+    return _along(input, dims[0] if len(dims) == 1 else dims) if dims else None
+
+
+@_rule(*named("var", "std"))
+def _spread(input: Any, dim: Any = None, *, keepdim: bool = False, **_: Any) -> int | None:
+    return _reduced(input, dim, keepdim=keepdim)
+
+
+@_rule(*named("sum", "mean", "prod", "logsumexp", "amax", "amin", "all", "any", "argmax"))
 def _reduced(
     input: Any, dim: Any = None, *rest: Any, keepdim: bool = False, **_: Any
 ) -> int | None:

@@ -205,8 +205,7 @@ def _by_rows(func: Callable, args: tuple, kwargs: dict) -> Any:
     sites = rows_in((args, kwargs))
     if not sites:
         return func(*args, **kwargs)
-    rule = RULES.get(func)
-    axis = None if rule is None else rule(*_placed(args), **_placed(kwargs))
+    axis = _axis(func, _placed(args), _placed(kwargs))
     if axis is None:
         raise Together(sites)
     result = func(*plain(args), **plain(kwargs))
@@ -217,6 +216,17 @@ def _by_rows(func: Callable, args: tuple, kwargs: dict) -> Any:
             for operand, part in pairs
         )
     return Rows(result, axis, sites)
+
+
+def _axis(func: Callable, args: tuple, kwargs: dict) -> int | None:
+    """Where the rows of a result are; None if they may be mixed."""
+    rule = RULES.get(func)
+    if rule is None:
+        return None
+    try:
+        return rule(*args, **kwargs)
+    except TypeError:  # a signature that the rule does not know
+        return None
 
 
 def rows_in(argument: Any) -> frozenset[str]:

@@ -46,6 +46,8 @@ MIXED = {
     "sorted": lambda h: torch.sort(h).values,
     "summed up": lambda h: h.cumsum(0),
     "a matrix of rows": lambda h: torch.ones(ROWS, ROWS) @ h,
+    "flipped": lambda h: h[:, None].expand(-1, 2).flip(1, 0)[:, 0],
+    "in deviations": lambda h: h / h[None].std(1, True),
     "a number": lambda h: h * (1 if h.sum().item() > 0 else 2),
     "in place": lambda h: h.add_(1.0),
     "other rows": lambda h: h[torch.arange(ROWS).flip(0)],

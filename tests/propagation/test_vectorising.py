@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -12,6 +13,7 @@ from torch import nn
 from moment_calculus.refusals.errors import UnsupportedMoments
 from tests.fitting.models import fresh
 
+TOTAL, NORM = torch.zeros(4), nn.BatchNorm1d(1)
 X, Y = torch.linspace(-1, 1, 12).reshape(4, 3), torch.zeros(4)
 
 
@@ -33,13 +35,12 @@ def masked(f):
 
 
 def normalised(f):
-    return nn.BatchNorm1d(1)(f[:, None])[:, 0]
+    return NORM(f[:, None])[:, 0]
 
 
 def in_place(f):
-    total = torch.zeros(4)
-    total += f
-    return total
+    TOTAL.add_(f)
+    return TOTAL
 
 
 CAUSES = {
@@ -83,6 +84,31 @@ def test_what_vmap_refuses_has_a_cause_and_a_remedy(host, function):
         bound = package.RenyiELBO(num_particles=1)
     assert math.isfinite(bound.loss(model, guide, X, Y))
     assert package.predict(model, guide, X, propagation="mean")["obs"].mean.shape == (4,)
+
+
+def test_particles_fill_arrays_of_their_own(host):
+    """What a model makes and changes in place, or a distribution of the host."""
+
+    def filled(f):
+        total, parts = torch.zeros(4), torch.empty(4)
+        total += f
+        for row in range(4):
+            parts[row] = f[row] ** 2
+        return total + parts
+
+    def ordered(x, y=None):
+        f = filled(x @ host.weight())
+        with host.language.plate("data", len(x)):
+            cuts = torch.tensor([-1.0, 1.0])
+            host.language.sample("obs", host.dist.OrderedLogistic(f, cuts), obs=y)
+
+    y, guide = torch.tensor([0, 1, 2, 1]), host.package.DVIGuide()
+    elbo = host.package.DeterministicELBO(propagation="sampled", num_particles=2000)
+    found = [elbo.loss(ordered, guide, X, y) for _ in range(10)]
+    one = host.package.DeterministicELBO(propagation="sampled")
+    single = [one.loss(ordered, guide, X, y) for _ in range(300)]
+    error = np.std(single) / len(single) ** 0.5
+    assert abs(np.mean(found) - np.mean(single)) < 4 * error
 
 
 def test_an_error_of_the_model_stays_what_it_is(host):

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import pyro
 import pyro.distributions as dist
 import pytest
 import scipy.stats
 import torch
 
-from pyro_moments import Prediction, SampledPrediction, UnsupportedMoments
+from pyro_moments import DVIGuide, Prediction, SampledPrediction, UnsupportedMoments, predict
 from tests.checks import uncertainty
 from tests.checks.predictions import LEVELS, check_draws, check_levels
 from tests.pyro.likelihoods.test_likelihoods import latent
@@ -126,3 +127,21 @@ def test_what_is_no_mixture_is_refused():
             SampledPrediction("y", fn)
     with pytest.raises(ValueError, match="positive integer"):
         prediction("Normal").sample(0)
+
+
+def test_a_covariance_that_all_rows_share():
+    """Of as many particles as rows: those of a particle are not taken for those of a row."""
+
+    def model(x, y=None):
+        scale = pyro.sample("scale", dist.LogNormal(0.0, 1.0))
+        with pyro.plate("data", len(x)):
+            noise = dist.MultivariateNormal(x, scale_tril=scale * torch.eye(2))
+            return pyro.sample("obs", noise, obs=y)
+
+    x, guide = torch.randn(5, 2), DVIGuide(model, init_scale=1.0)
+    guide(x, x)
+    for particles in (5, 3):
+        found = predict(model, guide, x, propagation="sampled", num_particles=particles)["obs"]
+        variances = found.aleatoric_variance
+        torch.testing.assert_close(variances, variances[:1, :1].expand(5, 2))
+        assert torch.isfinite(found.log_prob(x)).all()
