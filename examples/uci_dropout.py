@@ -154,7 +154,7 @@ def picture(results: dict[str, dict]) -> plt.Figure:
     axes.set_xticks(range(len(results)), results)
     axes.set_ylabel("gain over α = 0 in standard errors")
     axes.set_yscale("symlog", linthresh=1)
-    axes.legend()
+    figure.legend(loc="outside lower center", ncols=len(methods))
     return figure
 
 
