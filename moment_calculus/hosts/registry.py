@@ -153,4 +153,7 @@ class LikelihoodTables:
             return rule(fn)
         if fn.event_dim:
             raise no_predictive_moments(name, fn, self.predictives, host=self.host)
-        return self.univariate(fn)
+        try:
+            return self.univariate(fn)
+        except NotImplementedError:  # the host knows no mean of it
+            raise no_predictive_moments(name, fn, self.predictives, host=self.host) from None

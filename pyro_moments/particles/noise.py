@@ -123,8 +123,8 @@ def _not_vectorised(error: RuntimeError, count: int) -> UnsupportedMoments:
         f"the {count} particles are run at once, by torch.vmap, which cannot run this line of the "
         f"model: {reason}",
         remedy="let no value of a tensor decide what is run or how large it is (torch.where in "
-        "place of .item(), if, and x[mask]), change nothing in place, put BatchNorm into "
-        "evaluation (.eval()); or use num_particles=1, which runs the model as it is, or "
-        "propagation='analytic'",
+        "place of .item(), if, and x[mask]), fill in place only what the model makes, put "
+        "BatchNorm into evaluation (.eval()); or use num_particles=1, which runs the model as it "
+        "is, or propagation='analytic'",
         location=raising_line(error),
     )

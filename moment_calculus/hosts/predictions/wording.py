@@ -21,7 +21,8 @@ def no_predictive_moments(
     """
     return UnsupportedMoments(
         f"site '{name}': no predictive moments for {type(fn).__name__}; there are some "
-        f"for {', '.join(kind.__name__ for kind in known)}, and for every univariate distribution",
+        f"for {', '.join(kind.__name__ for kind in known)}, and for every univariate "
+        "distribution of which the host knows the mean",
         remedy=predictive_remedy(host),
     )
 

@@ -185,3 +185,18 @@ def test_a_confined_parameter_that_was_matched_by_a_gaussian_is_refused(fn):
         DeterministicELBO().loss(model, guide, torch.ones(3))
     with pytest.raises(UnsupportedMoments, match="is a Gaussian value"):
         predict(model, guide)
+
+
+@pytest.mark.parametrize("options", [{}, {"propagation": "sampled", "num_particles": 2}])
+def test_a_distribution_without_a_mean_is_refused(options):
+    def model(x, y=None):
+        weight = pyro.sample("weight", dist.Normal(0.0, 1.0))
+        with pyro.plate("data", 3):
+            shift = dist.transforms.AffineTransform(1.0, 2.0)
+            shifted = dist.TransformedDistribution(dist.Normal(x * weight, 1.0), [shift])
+            pyro.sample("obs", shifted, obs=y)
+
+    x, guide = torch.ones(3), DVIGuide(model)
+    guide(x, x)
+    with pytest.raises(UnsupportedMoments, match="no predictive moments for Transformed"):
+        predict(model, guide, x, **options)
