@@ -28,7 +28,7 @@ class Observed(NamedTuple):
         The rows may be those of a plate's subsample, or all of them. Without a plate the axes of
         the site are as good.
         """
-        axes = [{plate.size, round(plate.size * plate.scale)} for plate in self.plates]
+        axes = [{plate.size, plate.full_size} for plate in self.plates]
         axes = axes or [{size} for size in self.shape]
         chosen = set(product(*({None, *sizes} for sizes in axes))) - {(None,) * len(axes)}
         return {math.prod(n or 1 for n in sizes) for sizes in chosen} or {1}
