@@ -10,6 +10,7 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 from dropout import Net, init_scale
+from dropout_numpyro import bayesian_linear
 
 from numpyro_moments import BBAlphaELBO, DeterministicELBO, MCDropoutGuide, fit, predict
 
@@ -25,13 +26,6 @@ def network(hidden: int) -> Callable:
             return numpyro.sample("obs", dist.Categorical(logits=logits), obs=y)
 
     return model
-
-
-def bayesian_linear(name: str, x: jax.Array, outputs: int) -> jax.Array:
-    shape = [outputs, x.shape[-1]]
-    weight = numpyro.sample(f"{name}.weight", dist.Normal(0, 1).expand(shape).to_event(2))
-    bias = numpyro.sample(f"{name}.bias", dist.Normal(0, 1).expand([outputs]).to_event(1))
-    return x @ weight.T + bias
 
 
 def he_normal(site: dict | None = None) -> jax.Array | Callable | None:

@@ -9,8 +9,9 @@ import pyro
 import pyro.distributions as dist
 import torch
 from dropout import Net, init_scale
-from pyro.nn import PyroModule, PyroSample
-from torch import Tensor, nn
+from dropout_pyro import bayesian_linear
+from pyro.nn import PyroModule
+from torch import Tensor
 
 from pyro_moments import BBAlphaELBO, DeterministicELBO, MCDropoutGuide, fit, predict
 
@@ -31,13 +32,6 @@ class Network(PyroModule):
         logits = self.output(x)
         with pyro.plate("data", len(x)):
             return pyro.sample("obs", dist.Categorical(logits=logits), obs=y)
-
-
-def bayesian_linear(inputs: int, outputs: int) -> PyroModule:
-    layer = PyroModule[nn.Linear](inputs, outputs)
-    layer.weight = PyroSample(dist.Normal(0.0, 1.0).expand([outputs, inputs]).to_event(2))
-    layer.bias = PyroSample(dist.Normal(0.0, 1.0).expand([outputs]).to_event(1))
-    return layer
 
 
 def he_normal(site: dict) -> Tensor:

@@ -25,7 +25,6 @@ import argparse
 import bisect
 import importlib
 import json
-import multiprocessing
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -33,7 +32,7 @@ import numpy as np
 from dropout import METHODS, Setting
 from regression import Split, scores, standardise
 from tqdm import tqdm
-from uci_regression import HIDDEN, load, summarise
+from uci_regression import HIDDEN, load, run_all, summarise
 
 SETS = ("boston", "concrete", "energy", "kin8nm", "naval", "power", "protein", "wine", "yacht")
 BUDGETS = ((6_000, 32, 0.01), (20_000, 32, 0.01), (10_000, 64, 0.01))  # below 800, 2000 rows, more
@@ -76,11 +75,11 @@ def run_method(options: argparse.Namespace, name: str, method: str) -> dict:
     number = min(options.splits, len(load(options.data, name)["test_mask"]))
     chosen = range(min(options.validated, number))
     trials = [(options, name, method, split, p, True) for p in RATES for split in chosen]
-    held_out = [result[0] for result in run_all(trials, options.workers, f"{name} {method} p")]
+    held_out = [result[0] for result in shown(trials, options.workers, f"{name} {method} p")]
     means = np.reshape(held_out, [len(RATES), -1]).mean(1)
     p = RATES[int(np.nanargmax(means))]
     jobs = [(options, name, method, split, p, False) for split in range(number)]
-    parts = zip(*run_all(jobs, options.workers, f"{name} {method}"), strict=True)
+    parts = zip(*shown(jobs, options.workers, f"{name} {method}"), strict=True)
     log_likelihoods, errors, seconds = map(list, parts)
     found = {
         "p": p,
@@ -94,12 +93,9 @@ def run_method(options: argparse.Namespace, name: str, method: str) -> dict:
     return found
 
 
-def run_all(jobs: list[tuple], workers: int, label: str) -> list[tuple[float, float, float]]:
-    bar = {"total": len(jobs), "desc": label, "leave": False}
-    if workers == 1:
-        return list(tqdm(map(run, jobs), **bar))
-    with multiprocessing.get_context("spawn").Pool(workers) as pool:
-        return list(tqdm(pool.imap(run, jobs), **bar))
+def shown(jobs: list[tuple], workers: int, label: str) -> list[tuple[float, float, float]]:
+    """What each job gives, with a progress bar."""
+    return list(tqdm(run_all(run, jobs, workers), total=len(jobs), desc=label, leave=False))
 
 
 def run(job: tuple) -> tuple[float, float, float]:

@@ -21,8 +21,9 @@ import importlib
 import json
 import multiprocessing
 import statistics
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from regression import Schedule, Split, scores, standardise
@@ -39,7 +40,7 @@ def main(arguments: list[str] | None = None) -> None:
     last = len(mask) if options.splits is None else options.first_split + options.splits
     splits = range(options.first_split, min(last, len(mask)))
     jobs = [(options, split) for split in splits]
-    bar = tqdm(run_all(jobs, options.workers), total=len(jobs), desc=options.set, unit="split")
+    bar = tqdm(run_all(run, jobs, options.workers), total=len(jobs), desc=options.set, unit="split")
     results = []
     for split, log_likelihood, rmse in bar:
         tqdm.write(f"split {split:2d}  log-likelihood {log_likelihood:8.4f}  RMSE {rmse:.5g}")
@@ -78,12 +79,13 @@ def load(data: Path, name: str) -> dict[str, np.ndarray]:
         return dict(arrays)
 
 
-def run_all(jobs: list[tuple], workers: int) -> Iterator[tuple[int, float, float]]:
+def run_all(run: Callable, jobs: list[tuple], workers: int) -> Iterator[Any]:
+    """What each job gives, in their order, of one process or several."""
     if workers == 1:
         yield from map(run, jobs)
         return
     with multiprocessing.get_context("spawn").Pool(workers) as pool:
-        yield from pool.imap_unordered(run, jobs)
+        yield from pool.imap(run, jobs)
 
 
 def run(job: tuple[argparse.Namespace, int]) -> tuple[int, float, float]:
