@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from moment_calculus.optimisation.outcome import Fit
@@ -43,6 +43,22 @@ def streamed_priors(sites: Mapping[str, Any], fit: Fit) -> dict[str, Any]:
 
 def _plates(site: Any) -> set[str]:
     return {frame.name for frame in site["cond_indep_stack"]}
+
+
+def subsampled(
+    stack: Sequence[Any], plate: str, rows: int, part: Callable[[Any], Any]
+) -> tuple[list[Any], float]:
+    """The frames around a site with a plate as the subsample of a larger one; the factor to it.
+
+    Args:
+        stack: frames of the host around the site.
+        plate: name of the plate.
+        rows: full size of the plate.
+        part: makes the frame that knows the full size, of the plate's.
+    """
+    (frame,) = (frame for frame in stack if frame.name == plate)
+    frames = [part(frame) if other is frame else other for other in stack]
+    return frames, rows / frame.size
 
 
 class PlateScaling:

@@ -23,8 +23,8 @@ Sampled, E_q is a mean over the particles, inside the logarithm: biased, towards
 O(1/K), and one particle is the ELBO. Analytic, it is a closed form for Normal observations and a
 quadrature for other univariate ones, without noise, of the Gaussian that matches what is observed
 of the parameters: powers see more of its tails than the ELBO does. Under dropout of three inputs
-by 0.3 it was 3 to 8 % off in two linear models, of which the ELBO is exact: a sum of few masked
-inputs is not Gaussian.
+by 0.3 the energy was 3 to 8 % off in two linear models, of which the ELBO is exact: a sum of few
+masked inputs is not Gaussian.
 
 ``energy="cavity"`` is the original, −(1/α) Σ_n log E_q[(p(y_n | θ) (p(θ) / q(θ))^(1/N))^α], N the
 full number of data, masked ones included; of each datum the default is the limit for α/N → 0. At

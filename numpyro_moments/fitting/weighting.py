@@ -7,7 +7,7 @@ from typing import Any
 
 from numpyro.primitives import Messenger
 
-from moment_calculus.hosts.mini_batches import PlateScaling
+from moment_calculus.hosts.mini_batches import PlateScaling, subsampled
 from numpyro_moments.sites.plates import Part
 
 
@@ -51,12 +51,12 @@ def scale_plate(msg: Any, plate: str, rows: Any) -> None:
         plate: name of the plate.
         rows: full size of the plate.
     """
-    stack = msg["cond_indep_stack"]
-    place = [frame.name for frame in stack].index(plate)
-    frame = stack[place]
-    scale_by(msg, rows / frame.size)
-    part = Part(frame.name, frame.dim, frame.size, rows)
-    msg["cond_indep_stack"] = [*stack[:place], part, *stack[place + 1 :]]
+
+    def part(frame: Any) -> Part:
+        return Part(frame.name, frame.dim, frame.size, rows)
+
+    msg["cond_indep_stack"], factor = subsampled(msg["cond_indep_stack"], plate, rows, part)
+    scale_by(msg, factor)
 
 
 def scale_by(msg: Any, factor: Any) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from operator import methodcaller
 from typing import Any
 
 import torch
 from pyro.poutine.messenger import Messenger
 from pyro.poutine.util import site_is_subsample
 
-from moment_calculus.hosts.mini_batches import PlateScaling
+from moment_calculus.hosts.mini_batches import PlateScaling, subsampled
 
 
 class Weighting(Messenger):
@@ -47,8 +48,6 @@ def scale_plate(msg: Any, plate: str, rows: Any) -> None:
         plate: name of the plate.
         rows: full size of the plate.
     """
-    stack = msg["cond_indep_stack"]
-    place = [frame.name for frame in stack].index(plate)
-    msg["scale"] = msg["scale"] * (rows / stack[place].size)
-    part = stack[place]._replace(full_size=rows)
-    msg["cond_indep_stack"] = (*stack[:place], part, *stack[place + 1 :])
+    part = methodcaller("_replace", full_size=rows)
+    frames, factor = subsampled(msg["cond_indep_stack"], plate, rows, part)
+    msg["scale"], msg["cond_indep_stack"] = msg["scale"] * factor, tuple(frames)

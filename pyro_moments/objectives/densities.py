@@ -17,7 +17,7 @@ from guides.families.masked_wording import no_density
 from moment_calculus.hosts.wording import not_reparameterised, point_without_density
 from moment_calculus.objectives.data import DataPlates
 from pyro_moments.objectives.particles import Consume, Program, Validated, Vectorised
-from pyro_moments.particles.noise import vectorised
+from pyro_moments.particles.noise import AtOnce
 from pyro_moments.sites.drawn import HostDraws, unwatched
 from pyro_moments.sites.masked import dropped_weight
 from pyro_moments.sites.messenger import model_site
@@ -33,11 +33,18 @@ class AtDraws(Vectorised):
         super().__init__(is_mean=False)
         self.validated = _WithDensity()
 
-    def _run(self, program: Program, consume: Consume, count: int, together: frozenset[str]) -> Any:
+    def _run(
+        self,
+        program: Program,
+        consume: Consume,
+        count: int,
+        together: frozenset[str],
+        at_once: AtOnce,
+    ) -> Any:
         def particle(seed: int) -> Any:
             return consume(*run(HostDraws(seed), *program[:4], unwatched))
 
-        return vectorised(particle, count)
+        return at_once(particle, count)
 
 
 class _WithDensity(Validated):

@@ -14,7 +14,7 @@ from torch.utils import _pytree as pytree
 
 from moment_calculus.objectives.data import DataPlates
 from pyro_moments.evaluation.precision import full_precision
-from pyro_moments.particles.noise import vectorised
+from pyro_moments.particles.noise import AtOnce
 from pyro_moments.particles.particle import Particle
 from pyro_moments.particles.site import Together
 from pyro_moments.sites.drawn import drawn_traces
@@ -96,7 +96,8 @@ class Vectorised:
     """Runs programs with draws of their latent sites.
 
     At the first call for each structure a program is validated. Which sites have to be drawn once
-    for all rows is found in every run, and remembered, so that no program is run twice each time.
+    for all rows, and whether particles fill arrays, is found in every run, and remembered, so that
+    no program is run twice each time.
 
     Args:
         is_mean: whether the means of the sites stand for draws.
@@ -105,10 +106,11 @@ class Vectorised:
     def __init__(self, is_mean: bool) -> None:
         self.is_mean, self.validated = is_mean, Validated()
         self.together: dict[Any, frozenset[str]] = {}
+        self.at_once: dict[Any, AtOnce] = {}
 
     def __getstate__(self) -> dict:
         """Copy and pickle without what was found out of programs, which have other ids then."""
-        return self.__dict__ | {"together": {}}
+        return self.__dict__ | {"together": {}, "at_once": {}}
 
     def __call__(self, program: Program, consume: Consume, count: int) -> Any:
         """What is made of the traces of each particle, on a leading axis.
@@ -119,20 +121,28 @@ class Vectorised:
             count: number of particles.
         """
         structure = self.validated(program)
+        at_once = self.at_once.setdefault(structure, AtOnce())
         while True:
             together = self.together.setdefault(structure, frozenset())
             try:
-                return self._run(program, consume, count, together)
+                return self._run(program, consume, count, together, at_once)
             except Together as found:
                 self.together[structure] = together | found.sites
 
-    def _run(self, program: Program, consume: Consume, count: int, together: frozenset[str]) -> Any:
+    def _run(
+        self,
+        program: Program,
+        consume: Consume,
+        count: int,
+        together: frozenset[str],
+        at_once: AtOnce,
+    ) -> Any:
         if count == 1:
             with full_precision():
                 seed = int(torch.randint(2**31, ())) if self.is_mean else None
                 found = consume(*program.run(Particle(together, self.is_mean), seed))
             return pytree.tree_map(lambda part: part[None], found)
-        return vectorised(lambda seed: consume(*program.run(Particle(together), seed)), count)
+        return at_once(lambda seed: consume(*program.run(Particle(together), seed)), count)
 
 
 def _structure(program: Program) -> tuple:

@@ -80,35 +80,51 @@ _MAKES = {
 }
 
 
-def vectorised(particle: Callable[[int], Any], count: int) -> Any:
-    """What particles give, on a leading axis; one is run as it is, without vmap.
+class AtOnce:
+    """Runs particles at once, by vmap; remembers whether they have to have arrays of their own."""
 
-    Args:
-        particle: makes a pytree of tensors, from the seed of the subsamples that all share.
-        count: number of particles.
+    def __init__(self) -> None:
+        self.apart = False
 
-    Raises:
-        UnsupportedMoments: if one particle can be run, but not several at once.
-    """
-    seed = int(torch.randint(2**31, ()))
+    def __call__(self, particle: Callable[[int], Any], count: int) -> Any:
+        """What particles give, on a leading axis; one is run as it is, without vmap.
 
-    def once(mode: OutOfPlace) -> Any:
-        with mode:
-            return particle(seed)
+        Args:
+            particle: makes a pytree of tensors, from the seed of the subsamples that all share.
+            count: number of particles.
 
-    with full_precision(), pyro.validation_enabled(False):
-        if count == 1:
-            return pytree.tree_map(lambda part: part[None], once(OutOfPlace()))
+        Raises:
+            UnsupportedMoments: if one particle can be run, but not several at once.
+        """
+        seed = int(torch.randint(2**31, ()))
+
+        def once(mode: OutOfPlace) -> Any:
+            with mode:
+                return particle(seed)
+
+        with full_precision(), pyro.validation_enabled(False):
+            if count == 1:
+                return pytree.tree_map(lambda part: part[None], once(OutOfPlace()))
+            try:
+                return self._mapped(once, count)
+            except RuntimeError as error:
+                with torch.no_grad():
+                    once(OutOfPlace())  # whose error is the model's own
+                raise _not_vectorised(error, count) from error
+
+    def _mapped(self, once: Callable[[OutOfPlace], Any], count: int) -> Any:
+        if self.apart:
+            return _mapped(lambda zero: once(ArraysApart(zero)), count)
         try:
             return _mapped(lambda _: once(OutOfPlace()), count)
         except RuntimeError as error:
             refused = error
         try:  # after, not before: what is decided by the values of such arrays, vmap cannot run
-            return _mapped(lambda zero: once(ArraysApart(zero)), count)
+            found = _mapped(lambda zero: once(ArraysApart(zero)), count)
         except RuntimeError:
-            with torch.no_grad():
-                once(OutOfPlace())  # whose error is the model's own
-            raise _not_vectorised(refused, count) from refused
+            raise refused from None
+        self.apart = True
+        return found
 
 
 def _mapped(particle: Callable[[torch.Tensor], Any], count: int) -> Any:

@@ -11,7 +11,7 @@ from pyro.poutine.messenger import Messenger
 
 from moment_calculus.hosts.moments import moments_over
 from pyro_moments.likelihoods.structure import of_particles, tensors_of
-from pyro_moments.particles.noise import vectorised
+from pyro_moments.particles.noise import AtOnce
 from pyro_moments.particles.particle import Particle
 from pyro_moments.particles.undrawn import drawn
 from pyro_moments.prediction.sampled import SampledPrediction
@@ -51,7 +51,7 @@ def predicted_by_particles(
             for name, site in sites.items()
         }
 
-    found = vectorised(particle, count)
+    found = AtOnce()(particle, count)
     return {
         name: moments_over(parts[0], full=False)
         if kinds[name] is None

@@ -111,6 +111,24 @@ def test_particles_fill_arrays_of_their_own(host):
     assert abs(np.mean(found) - np.mean(single)) < 4 * error
 
 
+def test_programs_that_fill_arrays_are_run_once_each_time(host):
+    runs = []
+
+    def filled(f):
+        runs.append(f)
+        total = torch.zeros(4)
+        total += f
+        return total
+
+    guide = host.package.DVIGuide()
+    model = model_of(host, filled)
+    elbo = host.package.DeterministicELBO(propagation="sampled", num_particles=3)
+    elbo.loss(model, guide, X, Y)
+    runs.clear()
+    elbo.loss(model, guide, X, Y)
+    assert len(runs) == 1
+
+
 def test_an_error_of_the_model_stays_what_it_is(host):
     calls = []
 
