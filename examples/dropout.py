@@ -53,7 +53,7 @@ class Setting:
 
     Args:
         method: what it minimises.
-        p: probability to drop an input of any layer.
+        p: probability to drop a hidden unit.
         hidden: number of hidden units.
         steps: number of updates.
         batch_size: rows of each.
@@ -68,6 +68,11 @@ class Setting:
     batch_size: int
     learning_rate: float
     seed: int
+
+    @property
+    def rates(self) -> dict[str, float]:
+        """Probabilities by site."""
+        return {"hidden.weight": 0.0, "output.weight": self.p}
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ def bayesian_linear(name: str, x: jax.Array, outputs: int) -> jax.Array:
 def train_and_predict(split: Split, setting: Setting) -> tuple[np.ndarray, np.ndarray, float]:
     """Log density and mean of the test rows, and seconds of a step."""
     model = homoscedastic_network(setting.hidden)
-    guide = MCDropoutGuide(model, p=setting.p, init_loc_fn=init_with_spread_kinks)
+    guide = MCDropoutGuide(model, p=setting.rates, init_loc_fn=init_with_spread_kinks)
     found = fit(
         model,
         guide,

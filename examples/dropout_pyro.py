@@ -48,7 +48,7 @@ def train_and_predict(split: Split, setting: Setting) -> tuple[np.ndarray, np.nd
     pyro.enable_validation(False)
     pyro.set_rng_seed(setting.seed)
     model = HomoscedasticNetwork(split.x_train.shape[1], setting.hidden)
-    guide = MCDropoutGuide(model, p=setting.p, init_loc_fn=init_with_spread_kinks)
+    guide = MCDropoutGuide(model, p=setting.rates, init_loc_fn=init_with_spread_kinks)
     rate = setting.learning_rate
     found = fit(
         model,

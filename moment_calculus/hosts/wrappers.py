@@ -13,7 +13,7 @@ def unwrapped(fn: Any, wrappers: tuple[type, ...]) -> tuple[Any, int]:
         wrappers: the host's classes of distributions that are another one with more axes.
     """
     inner, summed = fn, 0
-    while any(isinstance(inner, kind) for kind in wrappers):
+    while isinstance(inner, wrappers):
         summed += getattr(inner, "reinterpreted_batch_ndims", 0)
         inner = inner.base_dist
     return inner, summed

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import math
+import operator
 from typing import Any
 
 import torch
 from pyro.infer.util import is_validation_enabled, torch_item
 from pyro.poutine import Trace
+from torch.utils import _pytree as pytree
 
 from moment_calculus.hosts.docstrings import OBJECTIVE_OPTIONS, SITE_TERMS, documented
 from pyro_moments.diagnosis import explain_infinite_loss
 from pyro_moments.objectives.base import Objective
-from pyro_moments.objectives.particles import Program
+from pyro_moments.objectives.particles import Consume, Program
 from pyro_moments.sites.latent import auxiliary_term, latent_term
 from pyro_moments.sites.observed import is_latent, is_observation, observed_term
 
@@ -60,34 +63,36 @@ class DeterministicELBO(Objective):
     """
 
     def _eager(self, model: Any, guide: Any, *args: Any, **kwargs: Any) -> Any:
-        terms = self._site_terms(model, guide, args, kwargs)
-        total: Any = 0.0
-        for term in terms.values():
-            total = total + term
-        return -total
+        return -self._mean(elbo, Program(model, guide, args, kwargs))
 
-    def _site_terms(self, model: Any, guide: Any, args: tuple, kwargs: dict) -> dict[str, Any]:
-        def consume(model_trace: Trace, guide_trace: Trace) -> dict[str, torch.Tensor]:
+    def _mean(self, consume: Consume, program: Program) -> Any:
+        """The mean over particles of what is made of their traces."""
+
+        def consume_last(model_trace: Trace, guide_trace: Trace) -> Any:
             last.append(model_trace)
-            return elbo_terms(model_trace, guide_trace)
+            return consume(model_trace, guide_trace)
 
         last: list[Trace] = []
-        program = Program(model, guide, args, kwargs)
-        found = self.particles(program, consume)
-        terms = {name: term.mean(0) for name, term in found.items()}
-        if is_validation_enabled() and not all(map(_is_finite, terms.values())):
-            explain_infinite_loss(last[-1].nodes, model, args, kwargs)
-        return terms
+        found = self.particles(program, consume_last)
+        means = pytree.tree_map(lambda part: part.mean(0), found)
+        if is_validation_enabled() and not all(map(_is_finite, pytree.tree_leaves(means))):
+            explain_infinite_loss(last[-1].nodes, program.model, program.args, program.kwargs)
+        return means
 
     def site_terms(self, model: Any, guide: Any, *args: Any, **kwargs: Any) -> dict[str, float]:
         """What each site contributes to the ELBO; arguments as in :meth:`differentiable_loss`."""
         with torch.no_grad():
-            terms = self._site_terms(model, guide, args, kwargs)
+            terms = self._mean(elbo_terms, Program(model, guide, args, kwargs))
             return {name: torch_item(term) for name, term in terms.items()}
 
 
 def _is_finite(term: torch.Tensor) -> bool:
     return math.isfinite(torch_item(term))
+
+
+def elbo(model_trace: Trace, guide_trace: Trace) -> torch.Tensor:
+    """The ELBO as a scalar; arguments as of :func:`elbo_terms`."""
+    return total(elbo_terms(model_trace, guide_trace))
 
 
 def elbo_terms(model_trace: Trace, guide_trace: Trace) -> dict[str, Any]:
@@ -125,5 +130,9 @@ def latent_terms(model_trace: Trace, guide_trace: Trace) -> dict[str, Any]:
 
 def latent_sum(model_trace: Trace, guide_trace: Trace) -> torch.Tensor:
     """What all latent sites contribute; arguments as of :func:`latent_terms`."""
-    terms = latent_terms(model_trace, guide_trace).values()
-    return torch.stack(list(terms)).sum() if terms else torch.zeros(())
+    return total(latent_terms(model_trace, guide_trace))
+
+
+def total(terms: dict[str, Any]) -> torch.Tensor:
+    """The sum of what sites contribute, by name; zero of none."""
+    return functools.reduce(operator.add, terms.values()) if terms else torch.zeros(())
