@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 
-def unwrapped(fn: Any, wrappers: tuple[type, ...]) -> tuple[Any, int]:
+def unwrapped(fn: Any, wrappers: tuple[Any, ...]) -> tuple[Any, int]:
     """The distribution inside wrappers, and how many axes these sum over.
 
     Args:
