@@ -53,7 +53,7 @@ class Setting:
 
     Args:
         method: what it minimises.
-        p: probability to drop a hidden unit.
+        rates: probabilities to drop inputs, by site.
         hidden: number of hidden units.
         steps: number of updates.
         batch_size: rows of each.
@@ -62,17 +62,12 @@ class Setting:
     """
 
     method: Method
-    p: float
+    rates: dict[str, float]
     hidden: int
     steps: int
     batch_size: int
     learning_rate: float
     seed: int
-
-    @property
-    def rates(self) -> dict[str, float]:
-        """Probabilities by site."""
-        return {"hidden.weight": 0.0, "output.weight": self.p}
 
 
 @dataclass(frozen=True)

@@ -103,8 +103,10 @@ def _times_vector(x: Any, vector: Any) -> Value:
     if len(x.shape) == 1 and dependent:
         products = multiply(x, vector).gaussian()
         return _times_vector(products, namespace(products.mean).ones_like(products.mean))
-    if _is_input(vector) and (not isinstance(x, Gaussian) or x.independent):
+    if _is_input(vector) and isinstance(x, Gaussian) and x.independent:
         return linear(vector, x)
+    if _is_input(vector) and not isinstance(x, Gaussian):
+        return _scalar_products(x, vector)
     weight = reshape(vector, (1, *vector.shape))
     check_shapes(x, weight, None)
     if is_joint(weight):
@@ -120,7 +122,10 @@ def _scalar_products(x: Any, vector: Gaussian) -> Gaussian:
     x = features_of(x) if isinstance(x, Gaussian) else x
     vector = features_of(vector)
     mean_x = x.mean if isinstance(x, Gaussian) else x
-    variance = squared_products(mean_x, vector.variance)
+    if vector.has_covariance:
+        variance = namespace(mean_x).sum((mean_x @ vector.covariance) * mean_x, axis=-1)
+    else:
+        variance = squared_products(mean_x, vector.variance)
     mixes = not vector.propagation.full
     step = LinearMap((vector,), None, vector, mean_x[..., None, :], mixes)
     if isinstance(x, Gaussian):  # products that share x and the vector are dependent in both
