@@ -9,11 +9,12 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
-from moment_calculus.numerics.arrays import Array, contract, diagonal_matrix
+from moment_calculus.numerics.arrays import Array, contract
 from moment_calculus.numerics.matrices import affine, affine_squared, squared
 from moment_calculus.numerics.special import namespace
 from moment_calculus.operations.dropout.masked import MaskedWeight
 from moment_calculus.operations.elementwise.arithmetic import add, is_value
+from moment_calculus.operations.linear.chains import Noise, links_of
 from moment_calculus.operations.linear.joint_weights import as_plain_map, is_joint
 from moment_calculus.operations.linear.weights import check_dependence, check_shapes
 from moment_calculus.operations.shapes.flattened import flattened
@@ -25,7 +26,6 @@ from moment_calculus.operations.shapes.moves import (
 from moment_calculus.operations.shapes.reshaping import reshape
 from moment_calculus.values import Gaussian, Spread, Step, Ties, Value
 from moment_calculus.values.ancestry import ancestors
-from moment_calculus.values.spread import none_or_all
 from moment_calculus.values.vectors import as_vector
 
 
@@ -35,10 +35,15 @@ def linear(inputs: Any, weight: Any, bias: Any = None) -> Value:
     E[y] = M μ + c and Cov[y] = M C Mᵀ + diag(S (diag C + μ∘μ) + t) for independent weights
     N(M, S) and biases N(c, t). In diagonal mode only diag C enters.
 
+    Weights along a chain (:mod:`moment_calculus.operations.linear.chains`) add
+    2 Σ k (C_{j,j+1} + μ_j μ_{j+1}) to the variance, for the covariances k of neighbours, and where
+    the chain goes on in the next row a covariance of these two outputs. In diagonal mode the latter
+    and C_{j,j+1} are left out.
+
     Args:
         inputs: x [..., in], value or array.
-        weight: [out, in], value or array; a random weight has independent components, or masks of
-            its inputs. A batch of weights [..., out, in] maps inputs [..., n, in], element by
+        weight: [out, in], value or array; a random weight has independent components, or those of
+            a chain, or masks of its inputs. A batch of weights [..., out, in] maps inputs [..., n, in], element by
             element.
         bias: [out], value or array, or None.
 
@@ -55,10 +60,11 @@ def linear(inputs: Any, weight: Any, bias: Any = None) -> Value:
         return _of_masked_weight(_matched(inputs), weight, _matched(bias))
     x, w, b = _matched(inputs), _matched(weight), _matched(bias)
     check_shapes(x, w, b)
-    if is_joint(w):
+    links = links_of(w)
+    if links is None and is_joint(w):
         product = _of_joint_weight(x, w)
         return product if b is None else add(product, b)
-    check_dependence(x, w, b)
+    check_dependence(x, w, b, linked=links is not None)
     if isinstance(b, Gaussian) and not _is_plain_bias(b, w):
         return add(linear(x, w), b)
     if isinstance(x, Gaussian) and isinstance(w, Gaussian):
@@ -145,20 +151,30 @@ def _mean(operand: Any) -> Array:
 def _certain_input(x: Array, w: Any, b: Any, mean: Array) -> Gaussian:
     """Rows of the weight are independent, so the outputs are: no covariance is needed."""
     weights = _random(w, b)
-    variance = _noise(squared(x), w, b)
+    noise, flow = _noise(x, squared(x), w, b), weights[0].propagation
+    joint = (lambda: noise.added_to(None)) if noise.beside else None
+    one_row = math.prod(mean.shape[:-1]) == 1
+    alone = Ties.NONE if joint is None else Ties.FEATURES
     return Gaussian(
         mean,
-        Spread(namespace(mean).broadcast_to(variance, tuple(mean.shape))),
+        Spread(
+            namespace(mean).broadcast_to(noise.variance, tuple(mean.shape)),
+            joint if flow.full else None,
+            joint,
+        ),
         LinearMap(weights, b),
-        ties=none_or_all(math.prod(mean.shape[:-1]) == 1),
-        propagation=weights[0].propagation,
+        ties=alone if one_row else Ties.ALL,
+        propagation=flow,
     )
 
 
-def _noise(second_moment: Array, w: Any, b: Any) -> Array | None:
+def _noise(x: Any, second_moment: Array, w: Any, b: Any) -> Noise:
     """S (v + μ∘μ) + t: what the variances of the weights and biases add to the outputs'."""
     shift = b.variance if isinstance(b, Gaussian) else None
-    return affine(second_moment, w.variance, shift) if isinstance(w, Gaussian) else shift
+    if not isinstance(w, Gaussian):
+        return Noise(shift)
+    noise = Noise(affine(second_moment, w.variance, shift))
+    return noise.linked(links_of(w) or (), x)
 
 
 def _random(*operands: Any) -> tuple[Gaussian, ...]:
@@ -168,14 +184,13 @@ def _random(*operands: Any) -> tuple[Gaussian, ...]:
 def _random_input(x: Gaussian, w: Any, b: Any, mean: Array) -> Gaussian:
     x = features_of(x)
     mean_w, full = _mean(w), x.propagation.full
-    noise = _noise(x.variance + squared(x.mean), w, b)
+    noise = _noise(x, x.variance + squared(x.mean), w, b)
     each = mean_w[..., None, :, :] if len(mean_w.shape) > 2 and len(x.shape) > 1 else mean_w
 
     def joint() -> Array:
-        covariance = mapped_covariance(x, each)
-        return covariance if noise is None else covariance + diagonal_matrix(noise)
+        return noise.added_to(mapped_covariance(x, each))
 
-    variance = None if full and x.has_covariance else _variance(x, mean_w, each, noise)
+    variance = None if full and x.has_covariance else _variance(x, mean_w, each, noise.variance)
     return Gaussian(
         mean,
         Spread(variance, joint if full else None, joint),

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.matrices import squared_products
 from moment_calculus.numerics.special import namespace
 from moment_calculus.operations.dropout.masked import MaskedWeight
 from moment_calculus.operations.dropout.noise import is_data
 from moment_calculus.operations.elementwise.arithmetic import multiply
+from moment_calculus.operations.linear.chains import Noise, links_of
 from moment_calculus.operations.linear.joint_weights import is_joint
 from moment_calculus.operations.linear.maps import (
     LinearMap,
@@ -43,9 +45,9 @@ def matmul(left: Any, right: Any) -> Value:
         return _times_vector(x, y)
     if len(x.shape) == 1:
         return _times_vector(swap_last(y), x)
-    if is_joint(y) and _maps_jointly(x):
+    if links_of(y) is not None or (is_joint(y) and _maps_jointly(x)):
         return linear(x, swap_last(y))
-    if is_joint(x) and _is_input(y):
+    if links_of(x) is not None or (is_joint(x) and _is_input(y)):
         return swap_last(linear(swap_last(y), x))
     if _is_input(x) and _is_input(y):
         raise UnsupportedMoments(
@@ -99,7 +101,10 @@ def _times_vector(x: Any, vector: Any) -> Value:
         return reshape(linear(reshape(vector, (1, *vector.shape)), x), x.shape[:1])
     if not isinstance(vector, Gaussian):
         return reshape(linear(x, vector[None, :]), x.shape[:-1])
-    dependent = _is_input(vector) or (isinstance(x, Gaussian) and share_sites(x, vector))
+    shared = isinstance(x, Gaussian) and share_sites(x, vector)
+    if not shared and links_of(reshape(vector, (1, *vector.shape))) is not None:
+        return _scalar_products(x, vector)
+    dependent = _is_input(vector) or shared
     if len(x.shape) == 1 and dependent:
         products = multiply(x, vector).gaussian()
         return _times_vector(products, namespace(products.mean).ones_like(products.mean))
@@ -122,10 +127,7 @@ def _scalar_products(x: Any, vector: Gaussian) -> Gaussian:
     x = features_of(x) if isinstance(x, Gaussian) else x
     vector = features_of(vector)
     mean_x = x.mean if isinstance(x, Gaussian) else x
-    if vector.has_covariance:
-        variance = namespace(mean_x).sum((mean_x @ vector.covariance) * mean_x, axis=-1)
-    else:
-        variance = squared_products(mean_x, vector.variance)
+    variance = _of_products(mean_x, x, vector)
     mixes = not vector.propagation.full
     step = LinearMap((vector,), None, vector, mean_x[..., None, :], mixes)
     if isinstance(x, Gaussian):  # products that share x and the vector are dependent in both
@@ -134,3 +136,12 @@ def _scalar_products(x: Any, vector: Gaussian) -> Gaussian:
         variance = variance + mapped_covariance(x, row)[..., 0, 0] + x.variance @ vector.variance
     mean = mean_x @ vector.mean
     return Gaussian(mean, Spread(variance), step, axis=None, propagation=vector.propagation)
+
+
+def _of_products(mean_x: Array, x: Any, vector: Gaussian) -> Array:
+    """What the variances of a vector, and the covariances along it, add to scalar products."""
+    links = links_of(reshape(vector, (1, *vector.shape)))
+    if vector.has_covariance and links is None:
+        return namespace(mean_x).sum((mean_x @ vector.covariance) * mean_x, axis=-1)
+    noise = Noise(squared_products(mean_x, vector.variance)[..., None])
+    return noise.linked(links or (), x).variance[..., 0]

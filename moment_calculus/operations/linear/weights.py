@@ -72,20 +72,22 @@ def check_shapes(inputs: Any, weight: Any, bias: Any) -> None:
         )
 
 
-def check_dependence(inputs: Any, weight: Any, bias: Any) -> None:
+def check_dependence(inputs: Any, weight: Any, bias: Any, *, linked: bool = False) -> None:
     """Refuse operands of a linear map that depend on each other, or a weight that is tied.
 
     Args:
         inputs: value or array.
         weight: value or array.
         bias: value, array or None.
+        linked: whether it is known how the components of the weight are tied.
 
     Raises:
         UnsupportedMoments: if they do.
     """
     random = _random(inputs, weight, bias)
     refuse_shared("the inputs, the weight and the bias of a linear map", random)
-    refuse_tied("the weight of a linear map", weight, "map")
+    if not linked:
+        refuse_tied("the weight of a linear map", weight, "map")
 
 
 def _random(*operands: Any) -> list[Gaussian]:

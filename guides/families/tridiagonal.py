@@ -1,0 +1,171 @@
+"""Chains of Normals in which neighbours are correlated: tridiagonal covariances, in O(n).
+
+A chain is w_j = m_j + a_j u_j for signed scales a_j and a standard chain u: variances one,
+correlation ρ of neighbours, none of others. Its correlation matrix R has the lower factor L with
+b_j on the diagonal and ρ/b_j below it,
+
+    b_j² = λ₊ (1 − q^{j+1})/(1 − q^j),   λ₊ = 1/(1 + q),   q = s²,   ρ = s/(1 + s²),
+
+which the root s in (−1, 1) of ρ in (−½, ½) gives without a recursion. R is positive definite for
+every n where |ρ| < ½; of n elements it is up to |ρ| < 1/(2 cos(π/(n + 1))).
+
+Source: Posch and Pilz 2020 (scales τ m_j, whose neighbours' correlation is ρ sign(m_j m_{j−1})).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from moment_calculus.numerics.arrays import Array, device
+from moment_calculus.numerics.special import namespace
+
+BLOCK = 64  # elements that one product of a recursion takes
+
+
+def root(correlation: Array) -> Array:
+    """The s in (−1, 1) for which ρ = s/(1 + s²).
+
+    Args:
+        correlation: ρ, within (−½, ½).
+    """
+    xp = namespace(correlation)
+    eps = float(xp.finfo(correlation.dtype).eps)
+    rest = xp.clip(1 - 4 * correlation * correlation, min=4 * eps)  # |s| stays below one
+    return 2 * correlation / (1 + xp.sqrt(rest))
+
+
+def bound(size: int) -> float:
+    """The |ρ| at which a chain is no longer positive definite.
+
+    Args:
+        size: number n of its elements.
+    """
+    return 1 / (2 * math.cos(math.pi / (size + 1))) if size > 1 else math.inf
+
+
+def sample(loc: Array, scale: Array, correlation: Array, noise: Array) -> Array:
+    """Reparameterised draws.
+
+    Args:
+        loc: means m, [..., n].
+        scale: signed scales a, likewise.
+        correlation: ρ, without axes.
+        noise: standard normal, [..., n].
+    """
+    return loc + scale * _standard(noise, correlation)
+
+
+def _standard(noise: Array, correlation: Array) -> Array:
+    """L z."""
+    xp, (scales, below) = namespace(noise), factor(noise.shape[-1], correlation)
+    shifted = below * noise[..., :-1]
+    first = xp.zeros_like(noise[..., :1])
+    return scales * noise + xp.concat([first, shifted], axis=-1)
+
+
+def factor(size: int, correlation: Array) -> tuple[Array, Array]:
+    """The lower factor of the correlation matrix: its diagonal, and what is below that.
+
+    Args:
+        size: n.
+        correlation: ρ, without axes.
+
+    Returns:
+        b [n] and ρ/b [n − 1].
+    """
+    weights = _weights(size + 1, correlation)
+    s = root(correlation)
+    diagonal = namespace(weights).sqrt(weights[1:] / weights[:-1] / (1 + s * s))
+    return diagonal, correlation / diagonal[:-1]
+
+
+def _weights(size: int, correlation: Array) -> Array:
+    """g_j = (1 − q^j)/(1 − q) for j = 1 … n."""
+    xp, powers = namespace(correlation), _log_square(correlation)
+    places = xp.arange(1, size + 1, dtype=correlation.dtype, device=device(correlation))
+    return xp.expm1(places * powers) / xp.expm1(powers)
+
+
+def _log_square(correlation: Array) -> Array:
+    """log q, finite."""
+    xp, s = namespace(correlation), root(correlation)
+    return xp.log(xp.clip(s * s, min=float(xp.finfo(s.dtype).tiny)))
+
+
+def log_determinant(size: int, correlation: Array) -> Array:
+    """log |R| of the correlation matrix, zero or less.
+
+    Args:
+        size: n.
+        correlation: ρ, without axes.
+    """
+    xp, powers = namespace(correlation), _log_square(correlation)
+    s = root(correlation)
+    weight = xp.expm1((size + 1) * powers) / xp.expm1(powers)
+    return xp.log(weight) - size * xp.log1p(s * s)
+
+
+def log_density(value: Array, loc: Array, scale: Array, correlation: Array) -> Array:
+    """Log-density of each chain.
+
+    Args:
+        value: [..., n].
+        loc: means m, likewise.
+        scale: signed scales a, likewise.
+        correlation: ρ, without axes.
+    """
+    xp, size = namespace(loc), loc.shape[-1]
+    whitened = _whitened((value - loc) / scale, correlation)
+    terms = whitened * whitened + xp.log(scale * scale)
+    constant = size * math.log(2 * math.pi) + log_determinant(size, correlation)
+    return -0.5 * (xp.sum(terms, axis=-1) + constant)
+
+
+def _whitened(standard: Array, correlation: Array) -> Array:
+    """L⁻¹ u: with h_j = g_j u_j − s h_{j−1} it is h_j/(g_j b_j)."""
+    size = standard.shape[-1]
+    weights = _weights(size, correlation)
+    carried = recursion(weights * standard, -root(correlation))
+    return carried / (weights * factor(size, correlation)[0])
+
+
+def recursion(inputs: Array, gain: Array) -> Array:
+    """h_j = x_j + c h_{j−1} with h_0 = 0, in O(n): products within blocks, then over the blocks.
+
+    Args:
+        inputs: x, [..., n].
+        gain: c, without axes, at most one in size.
+    """
+    xp, size = namespace(inputs), inputs.shape[-1]
+    if size <= BLOCK:
+        return inputs @ _powers(size, gain).mT
+    count = -(-size // BLOCK)
+    lead, spare = tuple(inputs.shape[:-1]), count * BLOCK - size
+    zeros = xp.zeros((*lead, spare), dtype=inputs.dtype, device=device(inputs))
+    blocks = xp.reshape(xp.concat([inputs, zeros], axis=-1), (*lead, count, BLOCK))
+    within = blocks @ _powers(BLOCK, gain).mT
+    ends = recursion(within[..., -1], gain**BLOCK)
+    before = xp.concat([xp.zeros_like(ends[..., :1]), ends[..., :-1]], axis=-1)
+    places = xp.arange(1, BLOCK + 1, dtype=inputs.dtype, device=device(inputs))
+    found = within + before[..., None] * xp.pow(gain, places)
+    return xp.reshape(found, (*lead, count * BLOCK))[..., :size]
+
+
+def _powers(size: int, gain: Array) -> Array:
+    """c^{i−j} for i ≥ j, else zero: [n, n]."""
+    xp = namespace(gain)
+    places = xp.arange(size, dtype=gain.dtype, device=device(gain))
+    distance = places[:, None] - places
+    powers = xp.pow(gain, xp.clip(distance, min=0.0))
+    return xp.where(distance >= 0, powers, xp.zeros_like(powers))
+
+
+def neighbours(scale: Array, correlation: Any) -> Array:
+    """Covariance of each element with the next one: [..., n − 1].
+
+    Args:
+        scale: signed scales a, [..., n].
+        correlation: ρ.
+    """
+    return correlation * scale[..., :-1] * scale[..., 1:]

@@ -1,0 +1,230 @@
+"""Weights of which neighbours are correlated, in the order of a chain through the matrix.
+
+The covariance of a chain is tridiagonal. A matrix that is made of one has *links*: for an offset
+(a, b) the covariances of the weights (i, j) and (i + a, j + b). Row by row these are (0, 1), and
+(1, −(n − 1)) from the last weight of a row to the first one of the next.
+
+Source: Posch and Pilz 2020, for the posterior.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from moment_calculus.numerics.arrays import Array, device, diagonal_matrix, positive_part
+from moment_calculus.numerics.rulebook import Propagation
+from moment_calculus.numerics.special import namespace
+from moment_calculus.operations.elementwise.unary import leaf
+from moment_calculus.operations.shapes.moves import Converted, Permuted
+from moment_calculus.operations.shapes.reshaped import Reshaped
+from moment_calculus.values import Gaussian, Spread, Ties
+from moment_calculus.values.gaussian import Root
+from moment_calculus.values.lags import remaining, shifted
+from moment_calculus.values.support import whole
+
+
+class Link(NamedTuple):
+    """Covariances of the weights of a matrix with those an offset away.
+
+    Args:
+        offset: along both axes; the first is not negative.
+        covariances: for all places where both exist.
+    """
+
+    offset: tuple[int, int]
+    covariances: Array
+
+    @classmethod
+    def of(cls, offset: Sequence[int], covariances: Array) -> Link:
+        """The link, seen from the weight with the smaller first index: the pairs are the same."""
+        first, second = offset
+        return cls((-first, -second) if first < 0 else (first, second), covariances)
+
+    def contracted(self, x: Any) -> Array:
+        """Σ_j k_ij E[x_j x_{j + b}]: what the link adds to the covariance of outputs i and i + a.
+
+        Args:
+            x: inputs [..., in], an array or a value with its features on the trailing axis.
+
+        Returns:
+            [..., out − a].
+        """
+        return _second_moments(x, self.offset[1]) @ self.covariances.mT
+
+
+@dataclass(frozen=True, eq=False)
+class Chain(Root):
+    """A latent vector with a tridiagonal covariance.
+
+    Args:
+        between: covariance of each element with the next one, [..., n − 1].
+    """
+
+    between: Array = None
+
+    def lag(self, value: Gaussian, offset: tuple[int, ...]) -> Array:
+        """Of neighbours; zero of others."""
+        *batch, step = offset
+        if abs(step) == 1 and not any(batch):
+            return self.between
+        like = self.between
+        return namespace(like).zeros(
+            remaining(value.shape, offset), dtype=like.dtype, device=device(like)
+        )
+
+
+def chain(
+    name: str, mean: Array, variance: Array, between: Array, propagation: Propagation
+) -> Gaussian:
+    """The value of a latent vector with a tridiagonal covariance, which is formed if needed.
+
+    Args:
+        name: the site.
+        mean: [..., n].
+        variance: likewise.
+        between: covariance of each element with the next one, [..., n − 1].
+        propagation: how randomness flows from it.
+    """
+    if mean.shape[-1] < 2:
+        return leaf(name, mean, variance, propagation, event_dim=1)
+
+    def covariance() -> Array:
+        above = beside(between, 1)
+        return diagonal_matrix(variance) + above + above.mT
+
+    return Gaussian(
+        mean,
+        Spread(variance, covariance if propagation.full else None, covariance),
+        Chain(between=between),
+        support=whole([name]),
+        ties=Ties.FEATURES,
+        propagation=propagation,
+    )
+
+
+def beside(line: Array, offset: int) -> Array:
+    """Square matrices with a line above their diagonal: [..., n − a] to [..., n, n].
+
+    Args:
+        line: the elements (i, i + a).
+        offset: a, positive.
+    """
+    xp, square = namespace(line), diagonal_matrix(line)
+    lead, size = tuple(line.shape[:-1]), line.shape[-1]
+    made = {"dtype": line.dtype, "device": device(line)}
+    tall = xp.concat([square, xp.zeros((*lead, offset, size), **made)], axis=-2)
+    return xp.concat([xp.zeros((*lead, size + offset, offset), **made), tall], axis=-1)
+
+
+def links_of(weight: Any) -> tuple[Link, ...] | None:
+    """The links of a matrix that is made of a chain by reshapes, permutations and affine maps.
+
+    Args:
+        weight: value or array.
+
+    Returns:
+        None for other values, of which more elements may be dependent, or none.
+    """
+    if not isinstance(weight, Gaussian) or weight.independent or len(weight.shape) != 2:
+        return None
+    arrays = weight.memo.arrays
+    if links_of not in arrays:
+        arrays[links_of] = _links(weight)
+    return arrays[links_of]
+
+
+def _links(weight: Gaussian) -> tuple[Link, ...] | None:
+    step = weight.step
+    if isinstance(step, Reshaped):
+        return _of_rows(step.source, weight.shape)
+    if not (isinstance(step, Permuted | Converted) or step.affine is not None):
+        return None
+    found = links_of(step.inputs[0])
+    return None if found is None else tuple(_followed(link, weight) for link in found)
+
+
+def _of_rows(vector: Gaussian, shape: tuple[int, ...]) -> tuple[Link, ...] | None:
+    """A chain put into the rows of a matrix."""
+    if not isinstance(vector.step, Chain) or len(vector.shape) != 1:
+        return None
+    between, (rows, columns) = vector.step.between, shape
+    xp = namespace(between)
+    end = xp.zeros((1,), dtype=between.dtype, device=device(between))
+    grid = xp.reshape(xp.concat([between, end]), shape)
+    along, across = grid[:, :-1], grid[:-1, -1:]
+    links = Link((0, 1), along), Link((1, 1 - columns), across)
+    return tuple(link for link in links if math.prod(link.covariances.shape))
+
+
+def _followed(link: Link, weight: Gaussian) -> Link:
+    """A link of what a matrix was made from as one of the matrix."""
+    step, (offset, covariances) = weight.step, link
+    if isinstance(step, Permuted):
+        return Link.of([offset[place] for place in step.order], step.move(covariances))
+    if isinstance(step, Converted):
+        return Link(offset, step.convert(covariances))
+    assert step.affine is not None
+    scale = step.affine[1]
+    if isinstance(scale, int | float):
+        return Link(offset, covariances * (scale * scale))
+    left, right = shifted(namespace(scale).broadcast_to(scale, weight.shape), offset)
+    return Link(offset, covariances * left * right)
+
+
+class Noise(NamedTuple):
+    """What random weights and biases add to the covariance of the outputs of a map.
+
+    Args:
+        variance: to each output, [..., out]; None for nothing.
+        beside: to outputs that are a apart, [..., out − a], by a.
+    """
+
+    variance: Array | None
+    beside: tuple[tuple[int, Array], ...] = ()
+
+    def linked(self, links: Sequence[Link], x: Any) -> Noise:
+        """With what the links of the weight add.
+
+        Args:
+            links: of the weight.
+            x: inputs [..., in], an array or a value with its features on the trailing axis.
+        """
+        variance, lines = self.variance, list(self.beside)
+        for link in links:
+            part, apart = link.contracted(x), link.offset[0]
+            if apart:
+                lines.append((apart, part))
+            else:
+                variance = positive_part(variance + 2 * part)  # it rounds near ρ = −½
+        return Noise(variance, tuple(lines))
+
+    def added_to(self, covariance: Array | None) -> Array:
+        """The covariance of the outputs.
+
+        Args:
+            covariance: of what comes through the map, [..., out, out]; None for nothing.
+        """
+        parts = [] if covariance is None else [covariance]
+        if self.variance is not None:
+            parts.append(diagonal_matrix(self.variance))
+        for apart, line in self.beside:
+            above = beside(line, apart)
+            parts.append(above + above.mT)
+        return sum(parts[1:], parts[0])
+
+
+def _second_moments(x: Any, offset: int) -> Array:
+    """E[x_j x_{j + b}] for all j for which both exist."""
+    mean = x.mean if isinstance(x, Gaussian) else x
+    left, right = shifted(mean, (*(0 for _ in mean.shape[:-1]), offset))
+    products = left * right
+    if not isinstance(x, Gaussian):
+        return products
+    if not offset:
+        return products + x.variance
+    if not x.has_covariance:
+        return products
+    return products + namespace(mean).linalg.diagonal(x.covariance, offset=offset)
