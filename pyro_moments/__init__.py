@@ -11,6 +11,7 @@ except ImportError as error:
 from guides.pyro.empirical_bayes import EmpiricalBayesNormal
 from guides.pyro.mc_dropout import MCDropoutGuide
 from guides.pyro.mean_field import DVIGuide
+from guides.pyro.tridiagonal import TridiagonalGuide
 from moment_calculus.hosts.moments import Moments
 from moment_calculus.optimisation.outcome import Fit
 from moment_calculus.optimisation.training import Progress
@@ -58,6 +59,7 @@ __all__ = [
     "RenyiELBO",
     "SampledPrediction",
     "StoredFileError",
+    "TridiagonalGuide",
     "UnsupportedMoments",
     "expected_log_prob",
     "fit",

@@ -15,10 +15,15 @@ Source: Posch and Pilz 2020 (scales τ m_j, whose neighbours' correlation is ρ 
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 from moment_calculus.numerics.arrays import Array, device
+from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.numerics.special import namespace
+from moment_calculus.operations.linear.chains import chain
+from moment_calculus.operations.shapes.moves import move_axis
+from moment_calculus.operations.shapes.reshaping import reshape
+from moment_calculus.values import Gaussian
 
 BLOCK = 64  # elements that one product of a recursion takes
 
@@ -169,3 +174,67 @@ def neighbours(scale: Array, correlation: Any) -> Array:
         correlation: ρ.
     """
     return correlation * scale[..., :-1] * scale[..., 1:]
+
+
+class Order(NamedTuple):
+    """How a chain goes through a site: its trailing event axes, that of the inputs fastest.
+
+    Args:
+        shape: of an event.
+        axis: of the inputs, negative; the others keep their order before it.
+    """
+
+    shape: tuple[int, ...]
+    axis: int = -1
+
+    @property
+    def size(self) -> int:
+        """Number of elements of an event."""
+        return math.prod(self.shape)
+
+    def chain(self, array: Array) -> Array:
+        """An array [..., *event] in the order of the chain, [..., n]."""
+        lead = tuple(array.shape[: len(array.shape) - len(self.shape)])
+        return namespace(array).reshape(_moved(array, self.axis, -1), (*lead, self.size))
+
+    def event(self, chain: Array) -> Array:
+        """The inverse of :meth:`chain`."""
+        shape = (*chain.shape[:-1], *self.ordered)
+        return _moved(namespace(chain).reshape(chain, shape), -1, self.axis)
+
+    @property
+    def ordered(self) -> tuple[int, ...]:
+        """The shape of an event whose inputs are last."""
+        places = list(self.shape)
+        places.append(places.pop(self.axis))
+        return tuple(places)
+
+
+def _moved(array: Array, source: int, target: int) -> Array:
+    """One axis moved to another place; moveaxis of torch has no rule under its vmap."""
+    if source == target:
+        return array
+    rank = len(array.shape)
+    order = [place for place in range(rank) if place != rank + source]
+    order.insert(rank + target, rank + source)
+    return namespace(array).permute_dims(array, tuple(order))
+
+
+def site(
+    name: str, loc: Array, scale: Array, correlation: Array, propagation: Propagation, order: Order
+) -> Gaussian:
+    """The live value of a latent site whose posterior is a chain.
+
+    Args:
+        name: the site.
+        loc: means, [..., *event].
+        scale: signed scales, likewise.
+        correlation: ρ, without axes.
+        propagation: how randomness flows from the site.
+        order: of the chain.
+    """
+    means, scales = order.chain(loc), order.chain(scale)
+    vector = chain(name, means, scales * scales, neighbours(scales, correlation), propagation)
+    rank = len(loc.shape)
+    lead = tuple(loc.shape[: rank - len(order.shape)])
+    return move_axis(reshape(vector, (*lead, *order.ordered)), rank - 1, rank + order.axis)

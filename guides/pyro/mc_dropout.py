@@ -102,7 +102,7 @@ class MCDropoutGuide(DVIGuide):
         if self._has_scale(site):
             return super()._parts(site)
         learnt = site in self._rates and self.options.learn_p
-        return ("locs", "probs") if learnt else ("locs",)
+        return (f"locs.{site}", f"probs.{site}") if learnt else (f"locs.{site}",)
 
     def _posterior(
         self, site: LatentSite, loc: torch.Tensor, scale: Any = None

@@ -202,13 +202,13 @@ class DVIGuide(AutoGuide):
             return self._loc_and_scale(site)
         ends = {f".{name}": value for name, value in params.items()}
         return tuple(
-            next(value for name, value in ends.items() if name.endswith(f".{part}.{site}"))
+            next(value for name, value in ends.items() if name.endswith(f".{part}"))
             for part in self._parts(site)
         )
 
     def _parts(self, site: str) -> tuple[str, ...]:
-        """The modules that have parameters of a site."""
-        return "locs", "scales"
+        """The parameters of a site, each after the module that has it."""
+        return f"locs.{site}", f"scales.{site}"
 
     def _posterior(
         self, site: LatentSite, loc: torch.Tensor, scale: torch.Tensor
@@ -218,7 +218,7 @@ class DVIGuide(AutoGuide):
             return base
         return OnSupport(base, biject_to(site.support).with_cache()).of(site.support)
 
-    def _loc_and_scale(self, name: str) -> tuple[torch.Tensor, torch.Tensor]:
+    def _loc_and_scale(self, name: str) -> tuple[torch.Tensor, ...]:
         return parameter(self.locs, name), parameter(self.scales, name)
 
     @torch.no_grad()
@@ -263,12 +263,17 @@ class DVIGuide(AutoGuide):
         return {site.name: self._quantiles(site, quantiles) for site in self._known_sites()}
 
     def _quantiles(self, site: LatentSite, quantiles: Sequence[float]) -> torch.Tensor:
-        loc, scale = self._loc_and_scale(site.name)
+        loc, scale = self._marginal(site.name)
         levels = torch.as_tensor(quantiles, dtype=loc.dtype, device=loc.device)
         levels = levels.reshape((-1,) + (1,) * loc.dim())
         transform = biject_to(site.support)
         levels = torch.where(sign(transform) < 0, 1 - levels, levels)
         return transform(dist.Normal(loc, scale).icdf(levels))
+
+    def _marginal(self, site: str) -> tuple[torch.Tensor, torch.Tensor]:
+        """Locations and standard deviations of a site's components."""
+        loc, scale = self._loc_and_scale(site)
+        return loc, scale
 
     def _known_sites(self) -> tuple[LatentSite, ...]:
         if self._sites is None:

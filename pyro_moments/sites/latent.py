@@ -9,6 +9,7 @@ import torch
 from pyro.distributions.util import scale_and_mask, sum_rightmost
 from pyro.poutine import Trace
 
+from guides.pyro.tridiagonal_normal import TridiagonalNormal
 from moment_calculus.hosts.wording import not_in_guide
 from moment_calculus.likelihoods import divergences
 from moment_calculus.refusals.errors import UnsupportedMoments
@@ -18,7 +19,7 @@ from pyro_moments.likelihoods import evaluate
 from pyro_moments.likelihoods.structure import has_moments
 from pyro_moments.sites.latent_vector import LatentVector
 from pyro_moments.sites.masked import dropped_weight, masked_parts
-from pyro_moments.sites.posteriors import entropy
+from pyro_moments.sites.posteriors import entropy, half_log_determinant, without_wrappers
 from pyro_moments.sites.transformed import gaussian_base
 
 
@@ -103,13 +104,17 @@ def _gaussian_kl(site: Any, guide_site: Any) -> torch.Tensor | None:
     """KL to a certain Normal prior, of the batch shape; None for any other site."""
     moments = site["value"].value if isinstance(site["value"], MomentTensor) else None
     prior, transforms = gaussian_base(site["fn"])
-    if not _is_leaf(moments) or prior is None or transforms or has_moments(prior):
+    chain = without_wrappers(guide_site["fn"])
+    if prior is None or transforms or has_moments(prior):
+        return None
+    chained = isinstance(moments, Gaussian) and isinstance(chain, TridiagonalNormal)
+    if not (chained or _is_leaf(moments)):
         return None
     if isinstance(guide_site["fn"], dist.Delta):
         return None
     prior_variance = prior.scale * prior.scale
     kl = divergences.gaussian_kl(moments.mean, moments.variance, prior.loc, prior_variance)
-    return sum_rightmost(kl, site["fn"].event_dim)
+    return sum_rightmost(kl, site["fn"].event_dim) - half_log_determinant(chain)
 
 
 def _is_leaf(moments: Any) -> TypeGuard[Gaussian]:

@@ -8,6 +8,7 @@ import torch
 from pyro.distributions.util import sum_rightmost
 
 from guides.families import mean_field
+from guides.pyro.tridiagonal_normal import TridiagonalNormal
 from moment_calculus.hosts.docstrings import POSTERIOR_ERRORS, documented
 from moment_calculus.hosts.wording import (
     dependent_posterior,
@@ -23,7 +24,13 @@ from moment_calculus.values import Gaussian, Spread, Value
 from moment_calculus.values.support import whole
 from pyro_moments.evaluation.tensor import MomentTensor, unwrap
 from pyro_moments.sites.masked import dropped_weight, masked_value
-from pyro_moments.sites.transformed import WRAPPERS, expected_log_slope, gaussian_base, transformed
+from pyro_moments.sites.transformed import (
+    NORMALS,
+    WRAPPERS,
+    expected_log_slope,
+    gaussian_base,
+    transformed,
+)
 
 _FULL_RANK = (
     torch.distributions.MultivariateNormal,
@@ -40,8 +47,8 @@ def posterior_value(name: str, fn: Any, propagation: Propagation, remedy: str = 
     Args:
         name: the site.
         fn: its distribution in the guide: a Normal with components that are independent given its
-            location, an elementwise transform of one, (with full covariance) a multivariate
-            Normal, or a weight of which the inputs are dropped.
+            location, or a chain; an elementwise transform of one; (with full covariance) a
+            multivariate Normal; or a weight of which the inputs are dropped.
         propagation: how randomness flows from the site.
         remedy: what to do where the posterior is none of these; by default to sample the site.
 
@@ -49,7 +56,9 @@ def posterior_value(name: str, fn: Any, propagation: Propagation, remedy: str = 
     """
     if (dropped := dropped_weight(fn)) is not None:
         return masked_value(name, dropped, propagation)
-    base, transforms = gaussian_base(fn)
+    base, transforms = gaussian_base(fn, (*NORMALS, TridiagonalNormal))
+    if isinstance(base, TridiagonalNormal):
+        return transformed(base.value(name, propagation), transforms)
     if base is not None:
         return transformed(_normal(name, fn, base, propagation), transforms)
     inner = without_wrappers(fn)
@@ -60,8 +69,8 @@ def posterior_value(name: str, fn: Any, propagation: Propagation, remedy: str = 
 
 def entropy(value: Value, fn: Any) -> torch.Tensor:
     """−E_q[log q] of a site with such a value given those before it, of its batch shape."""
-    normal, transforms = gaussian_base(fn)
-    if normal is None:
+    normal, transforms = gaussian_base(fn, (*NORMALS, TridiagonalNormal))
+    if normal is None or not (transforms or type(normal) in NORMALS):
         return fn.entropy()
     shape = fn.batch_shape + fn.event_shape
     result = divergences.gaussian_entropy((normal.scale * normal.scale).expand(shape))
@@ -71,7 +80,16 @@ def entropy(value: Value, fn: Any) -> torch.Tensor:
             mean, variance = (part.expand(shape) for part in _marginal(normal))
             slope = expected_log_slope(transforms, mean, variance)
         result = result + slope
-    return sum_rightmost(result, fn.event_dim)
+    return sum_rightmost(result, fn.event_dim) + half_log_determinant(normal)
+
+
+def half_log_determinant(fn: Any) -> Any:
+    """½ log |R| of the correlation matrix of an event; zero of independent components.
+
+    Args:
+        fn: a Normal or a chain.
+    """
+    return 0.5 * fn.log_determinant() if isinstance(fn, TridiagonalNormal) else 0.0
 
 
 def _marginal(normal: Any) -> tuple[torch.Tensor, torch.Tensor]:

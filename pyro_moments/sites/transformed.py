@@ -23,7 +23,7 @@ from moment_calculus.functions.table import Activation, Integrated, activation
 from moment_calculus.operations.elementwise.arithmetic import apply, scale_shift
 from moment_calculus.values import Gaussian, Value
 
-_NORMALS = (torch.distributions.Normal, dist.Normal)
+NORMALS = (torch.distributions.Normal, dist.Normal)
 _RECOGNISED = {
     ExpTransform: "exp",
     SigmoidTransform: "sigmoid",
@@ -33,20 +33,19 @@ _RECOGNISED = {
 WRAPPERS = (torch.distributions.Independent, ExpandedDistribution)
 
 
-def gaussian_base(
-    fn: Any,
-) -> tuple[torch.distributions.Normal | None, list[Transform]]:
+def gaussian_base(fn: Any, kinds: tuple[type, ...] = NORMALS) -> tuple[Any, list[Transform]]:
     """The Normal behind a distribution with independent components, and its transforms.
 
     Args:
         fn: a distribution; expansions and independent dimensions are looked through.
+        kinds: the classes of Normals that are looked for.
 
     Returns:
         The Normal, or None if there is none or a transform mixes components or is not one to one;
         the transforms, the first to apply first, without identities.
     """
     transforms: list[Transform] = []
-    while type(fn) not in _NORMALS:
+    while type(fn) not in kinds:
         if isinstance(fn, torch.distributions.TransformedDistribution):
             transforms = [p for t in fn.transforms for p in _parts(t)] + transforms
         elif not isinstance(fn, WRAPPERS):

@@ -150,7 +150,7 @@ def _of_rows(vector: Gaussian, shape: tuple[int, ...]) -> tuple[Link, ...] | Non
     """A chain put into the rows of a matrix."""
     if not isinstance(vector.step, Chain) or len(vector.shape) != 1:
         return None
-    between, (rows, columns) = vector.step.between, shape
+    between, columns = vector.step.between, shape[-1]
     xp = namespace(between)
     end = xp.zeros((1,), dtype=between.dtype, device=device(between))
     grid = xp.reshape(xp.concat([between, end]), shape)

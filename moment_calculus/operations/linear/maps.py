@@ -43,8 +43,8 @@ def linear(inputs: Any, weight: Any, bias: Any = None) -> Value:
     Args:
         inputs: x [..., in], value or array.
         weight: [out, in], value or array; a random weight has independent components, or those of
-            a chain, or masks of its inputs. A batch of weights [..., out, in] maps inputs [..., n, in], element by
-            element.
+            a chain, or masks of its inputs. A batch of weights [..., out, in] maps inputs
+            [..., n, in], element by element.
         bias: [out], value or array, or None.
 
     Returns:

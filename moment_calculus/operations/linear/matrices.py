@@ -10,7 +10,7 @@ from moment_calculus.numerics.special import namespace
 from moment_calculus.operations.dropout.masked import MaskedWeight
 from moment_calculus.operations.dropout.noise import is_data
 from moment_calculus.operations.elementwise.arithmetic import multiply
-from moment_calculus.operations.linear.chains import Noise, links_of
+from moment_calculus.operations.linear.chains import Link, Noise, links_of
 from moment_calculus.operations.linear.joint_weights import is_joint
 from moment_calculus.operations.linear.maps import (
     LinearMap,
@@ -97,21 +97,28 @@ def _is_input(operand: Any) -> bool:
 
 def _times_vector(x: Any, vector: Any) -> Value:
     """x [..., k] times a vector [k]."""
+    if links_of(x) is not None:
+        return linear(vector, x)
     if is_joint(x) and _maps_jointly(vector):
         return reshape(linear(reshape(vector, (1, *vector.shape)), x), x.shape[:1])
     if not isinstance(vector, Gaussian):
         return reshape(linear(x, vector[None, :]), x.shape[:-1])
     shared = isinstance(x, Gaussian) and share_sites(x, vector)
-    if not shared and links_of(reshape(vector, (1, *vector.shape))) is not None:
+    if not shared and _row_links(vector) is not None:
         return _scalar_products(x, vector)
     dependent = _is_input(vector) or shared
     if len(x.shape) == 1 and dependent:
         products = multiply(x, vector).gaussian()
         return _times_vector(products, namespace(products.mean).ones_like(products.mean))
-    if _is_input(vector) and isinstance(x, Gaussian) and x.independent:
-        return linear(vector, x)
     if _is_input(vector) and not isinstance(x, Gaussian):
         return _scalar_products(x, vector)
+    if _is_input(vector) and x.independent:
+        return linear(vector, x)
+    return _by_weights(x, vector)
+
+
+def _by_weights(x: Any, vector: Any) -> Value:
+    """x [..., k] times a latent vector [k]."""
     weight = reshape(vector, (1, *vector.shape))
     check_shapes(x, weight, None)
     if is_joint(weight):
@@ -138,9 +145,14 @@ def _scalar_products(x: Any, vector: Gaussian) -> Gaussian:
     return Gaussian(mean, Spread(variance), step, axis=None, propagation=vector.propagation)
 
 
+def _row_links(vector: Gaussian) -> tuple[Link, ...] | None:
+    """The links of a vector as a matrix of one row."""
+    return None if vector.independent else links_of(reshape(vector, (1, *vector.shape)))
+
+
 def _of_products(mean_x: Array, x: Any, vector: Gaussian) -> Array:
     """What the variances of a vector, and the covariances along it, add to scalar products."""
-    links = links_of(reshape(vector, (1, *vector.shape)))
+    links = _row_links(vector)
     if vector.has_covariance and links is None:
         return namespace(mean_x).sum((mean_x @ vector.covariance) * mean_x, axis=-1)
     noise = Noise(squared_products(mean_x, vector.variance)[..., None])

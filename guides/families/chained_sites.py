@@ -1,0 +1,195 @@
+"""What users choose of a tridiagonal guide: which sites share τ and ρ, and how they are spread."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from guides.families.initialization import checked_scale
+from guides.families.tridiagonal import bound
+from moment_calculus.numerics.arrays import Array
+from moment_calculus.numerics.rulebook import check_choice
+from moment_calculus.numerics.special import constants, namespace
+from moment_calculus.refusals.errors import UnsupportedMoments
+
+SCALES = ("proportional", "free")
+INSIGNIFICANT = 1e-3  # a mean below it is replaced at the start
+SMALL = 0.01  # by a number up to it
+LEAST = 1e-6  # the mean whose multiple a proportional scale is at least
+GOLDEN = 0.6180339887498949
+
+Groups = Mapping[str, Sequence[str]] | Iterable[Sequence[str]]
+
+TRIDIAGONAL_OPTIONS = """
+groups: which sites have the same τ and ρ: lists of names, or a mapping of names to them; by default
+    each site is a group, so that the weights and the biases of each layer are two.
+scales: ``"proportional"``, the source paper's: standard deviations τ |m| with one τ for a group,
+    and the covariance ρ τ² m_j m_{j−1} of neighbours, whose correlation is ρ sign(m_j m_{j−1});
+    or ``"free"``, one standard deviation for each component, and the correlation ρ.
+init_scale: initial τ, or initial standard deviations where they are free.
+correlation: initial ρ, in (−1/2, 1/2).
+learn_correlation: whether ρ is a parameter; ``correlation=0`` that is none is the paper's baseline
+    of independent components.
+init_loc_fn: initial locations, a function of a site.
+create_plates: optional function that makes the plates, as in {host}'s guides.
+"""
+
+TRIDIAGONAL_ERRORS = """
+Each site is a chain through the event axes of its unconstrained value, element by element, the axis
+fastest along which the model contracts it: row by row of a weight [out, in] as of torch's layers,
+and the same order of the same weights [in, out] as of flax's. Different sites, and elements of
+plates, are independent. Draws, log-densities and divergences take O(n); ρ = ½ tanh(r) is a
+correlation for chains of every length.
+
+Sites that are one number have a free standard deviation, as under ``DVIGuide``, and so have those
+of a bounded support, where m = 0 is no special place. A proportional scale degenerates at m = 0: at
+the start means below 1e-3 are replaced by fixed small numbers up to 0.01, and |m| counts as 1e-6 at
+least (the source paper replaces them by random ones).
+
+Linear maps take the covariances of neighbours into account, also that of the last weight of a row
+with the first of the next, which makes two outputs dependent; under ``covariance="diagonal"`` only
+what belongs to one output is kept. Under ``propagation="sampled"`` a site is drawn once for each
+particle.
+
+Raises:
+    ValueError: if an option is unknown, ``init_scale`` not positive, ``correlation`` not in
+        (−1/2, 1/2), or ``groups`` has a site twice.
+    RuntimeError: when called without having met a model.
+    UnsupportedMoments: when called, if ``groups`` leaves a site out or names one that is no chain.
+
+Source: Posch and Pilz 2020, for ``scales="proportional"``.
+
+Example:
+    >>> guide = TridiagonalGuide(correlation=0.3)
+"""
+
+
+class Group(NamedTuple):
+    """Sites that share a scale and a correlation.
+
+    Args:
+        sites: their names.
+        size: number of components of all of them.
+        tau: their scale τ; None where scales are free.
+        rho: correlation ρ of neighbours.
+    """
+
+    sites: tuple[str, ...]
+    size: int
+    tau: float | None
+    rho: float
+
+
+class Options:
+    """What users choose of a tridiagonal guide.
+
+    Args:
+        groups: which sites share parameters.
+        scales: one of :data:`SCALES`.
+        init_scale: initial τ or standard deviations.
+        correlation: initial ρ.
+        learn_correlation: whether it is a parameter.
+
+    Raises:
+        ValueError: if a name is unknown or a number out of range.
+    """
+
+    def __init__(
+        self,
+        groups: Groups | None,
+        scales: str,
+        init_scale: float,
+        correlation: float,
+        learn_correlation: bool,
+    ) -> None:
+        check_choice("scales", scales, SCALES)
+        if not abs(correlation) < 0.5:
+            raise ValueError(
+                f"correlation={correlation} of neighbours in a chain has to be in (-1/2, 1/2): a "
+                "chain of n elements is positive definite below 1/(2 cos(π/(n + 1))), which is "
+                f"{bound(3):.3f} for 3, {bound(10):.3f} for 10 and 1/2 for all n"
+            )
+        self.groups = None if groups is None else _named(groups)
+        self.scales, self.init_scale = scales, checked_scale(init_scale)
+        self.correlation, self.learn_correlation = correlation, learn_correlation
+
+    def fixed(self) -> dict[str, Any]:
+        """What belongs to the posterior and is no parameter, for files."""
+        rho = {} if self.learn_correlation else {"correlation": float(self.correlation)}
+        groups = {name: list(sites) for name, sites in (self.groups or {}).items()}
+        return {"scales": self.scales, "groups": groups, **rho}
+
+    def group_of(self, chains: Sequence[str], latent: Iterable[str]) -> dict[str, str]:
+        """The group of each site that is a chain.
+
+        Args:
+            chains: the latent sites of more than one element.
+            latent: all latent sites.
+
+        Raises:
+            UnsupportedMoments: if the user's groups leave one out, or name another one.
+        """
+        if self.groups is None:
+            return {name: name for name in chains}
+        found = {site: group for group, sites in self.groups.items() for site in sites}
+        if missing := [name for name in chains if name not in found]:
+            raise _left_out(missing)
+        if others := [name for name in found if name not in chains]:
+            raise _no_chain(others, chains, latent)
+        return found
+
+
+def _named(groups: Groups) -> dict[str, tuple[str, ...]]:
+    named = groups.items() if isinstance(groups, Mapping) else (("+".join(g), g) for g in groups)
+    found = {str(name): (s,) if isinstance(s, str) else tuple(s) for name, s in named}
+    counts = Counter(site for sites in found.values() for site in sites)
+    if twice := sorted(site for site, count in counts.items() if count > 1):
+        raise ValueError(f"groups has {', '.join(map(repr, twice))} twice: a site has one group")
+    return found
+
+
+def _left_out(missing: Sequence[str]) -> UnsupportedMoments:
+    return UnsupportedMoments(
+        f"groups of TridiagonalGuide leaves {', '.join(map(repr, missing))} out",
+        sites=missing,
+        remedy="put every latent site of more than one element in one of the groups",
+    )
+
+
+def _no_chain(
+    others: Sequence[str], chains: Sequence[str], latent: Iterable[str]
+) -> UnsupportedMoments:
+    known = [name for name in others if name in set(latent)]
+    why = "is one number" if known == list(others) else "is no latent site of the model"
+    return UnsupportedMoments(
+        f"groups of TridiagonalGuide names {', '.join(map(repr, others))}, which {why}",
+        sites=known,
+        remedy=f"name sites of more than one element: {', '.join(chains) or 'the model has none'}",
+    )
+
+
+def started(loc: Array) -> Array:
+    """Initial locations of which none is insignificant.
+
+    Args:
+        loc: of any shape.
+    """
+    places = 1 + np.arange(math.prod(loc.shape)).reshape(tuple(loc.shape))
+    small = SMALL * (2 * (places * GOLDEN % 1) - 1)  # evenly spread, and none is zero
+    return namespace(loc).where(abs(loc) < INSIGNIFICANT, constants(small, loc), loc)
+
+
+def proportional(loc: Array, tau: Array) -> Array:
+    """Signed scales τ m.
+
+    Args:
+        loc: m.
+        tau: τ.
+    """
+    xp = namespace(loc)
+    least = xp.where(loc < 0, -LEAST * xp.ones_like(loc), LEAST * xp.ones_like(loc))
+    return tau * xp.where(abs(loc) < LEAST, least, loc)

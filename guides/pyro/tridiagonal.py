@@ -1,0 +1,166 @@
+"""Tridiagonal Gaussian guides: sites whose neighbouring elements are correlated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from pyro.distributions import constraints
+from pyro.infer.autoguide.utils import deep_setattr
+from pyro.nn import PyroModule, PyroParam
+from torch.distributions import biject_to
+
+from guides.families import chained_sites
+from guides.families.chained_sites import (
+    TRIDIAGONAL_ERRORS,
+    TRIDIAGONAL_OPTIONS,
+    Group,
+    Groups,
+    Options,
+)
+from guides.families.latent_site import LatentSite
+from guides.families.tridiagonal import Order
+from guides.pyro.contractions import weights_of
+from guides.pyro.initialization import init_to_network
+from guides.pyro.mean_field import DVIGuide
+from guides.pyro.parameters import parameter
+from guides.pyro.supports import OnSupport, is_real
+from guides.pyro.tridiagonal_normal import TridiagonalNormal
+from moment_calculus.hosts.docstrings import documented
+
+
+@documented("Pyro", errors=TRIDIAGONAL_ERRORS, options=TRIDIAGONAL_OPTIONS)
+class TridiagonalGuide(DVIGuide):
+    """Gaussian guide in which neighbouring elements of a site are correlated, in O(n).
+
+    Args:
+        model: the Pyro model; by default that of the first evaluation.
+        {options}
+
+    {errors}
+    """
+
+    def __init__(
+        self,
+        model: Callable | None = None,
+        *,
+        groups: Groups | None = None,
+        scales: str = "proportional",
+        init_scale: float = 0.1,
+        correlation: float = 0.0,
+        learn_correlation: bool = True,
+        init_loc_fn: Callable = init_to_network,
+        create_plates: Callable | None = None,
+    ) -> None:
+        self.options = Options(groups, scales, init_scale, correlation, learn_correlation)
+        super().__init__(
+            model, init_loc_fn=init_loc_fn, init_scale=init_scale, create_plates=create_plates
+        )
+        self._groups: dict[str, str] = {}
+        self._orders: dict[str, Order] = {}
+        self._proportional: frozenset[str] = frozenset()
+
+    def fixed_settings(self) -> dict[str, Any]:
+        """What belongs to the posterior and is no parameter; a file has to have the same."""
+        return self.options.fixed()
+
+    def _look_at(self, model: Callable, sites: dict[str, dict], args: tuple, kwargs: dict) -> None:
+        axes = weights_of(model, sites, args, kwargs).axes
+        self._orders = {name: _order(site, axes.get(name, -1)) for name, site in sites.items()}
+        chains = [name for name, order in self._orders.items() if order.size > 1]
+        self._groups = self.options.group_of(chains, sites)
+        real = (name for name in chains if is_real(sites[name]["fn"].support))
+        self._proportional = frozenset(real if self.options.scales == "proportional" else ())
+        self.taus, self.correlations = PyroModule(), PyroModule()
+        for name, group in reversed(self._groups.items()):
+            self._add_group(group, sites[name]["value"].detach(), name in self._proportional)
+
+    def _add_group(self, group: str, like: torch.Tensor, proportional: bool) -> None:
+        options, positive = self.options, constraints.softplus_positive
+        if proportional:
+            tau = PyroParam(like.new_tensor(options.init_scale), positive, 0)
+            deep_setattr(self.taus, group, tau)
+        if options.learn_correlation:
+            within = constraints.interval(-0.5, 0.5)
+            rho = PyroParam(like.new_tensor(options.correlation), within, 0)
+            deep_setattr(self.correlations, group, rho)
+
+    def _add_spread(self, name: str, loc: torch.Tensor, event_dim: int) -> None:
+        """The scales of a site, where its group has none."""
+        if name not in self._proportional:
+            super()._add_spread(name, loc, event_dim)
+            return
+        start = PyroParam(chained_sites.started(loc), constraints.real, event_dim)
+        deep_setattr(self.locs, name, start)
+
+    def _parts(self, site: str) -> tuple[str, ...]:
+        group = self._groups.get(site)
+        spread = f"taus.{group}" if site in self._proportional else f"scales.{site}"
+        learnt = group is not None and self.options.learn_correlation
+        return (f"locs.{site}", spread, *((f"correlations.{group}",) if learnt else ()))
+
+    def _loc_and_scale(self, name: str) -> tuple[torch.Tensor, ...]:
+        """Location, the scale of the site or of its group, and the correlation if it is learnt."""
+        parts = (part.split(".", 1) for part in self._parts(name))
+        return tuple(parameter(getattr(self, module), path) for module, path in parts)
+
+    def _posterior(self, site: LatentSite, loc: torch.Tensor, *rest: Any) -> Any:
+        if site.name not in self._groups:
+            return super()._posterior(site, loc, *rest)
+        scale, rho = self._spread(site.name, loc, *rest)
+        base = TridiagonalNormal(loc, scale, rho, self._orders[site.name])
+        if is_real(site.support):
+            return base
+        return OnSupport(base, biject_to(site.support).with_cache()).of(site.support)
+
+    def _spread(
+        self, site: str, loc: torch.Tensor, spread: torch.Tensor, correlation: Any = None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Signed scales and the correlation of a chain."""
+        if site in self._proportional:
+            spread = chained_sites.proportional(loc, spread)
+        fixed = correlation is None
+        return spread, loc.new_tensor(self.options.correlation) if fixed else correlation
+
+    @torch.no_grad()
+    def summary(self) -> dict[str, Group]:
+        """Scale τ, correlation ρ, sites and number of elements of every group."""
+        self._known_sites()
+        members: dict[str, list[str]] = {}
+        for site, group in self._groups.items():
+            members.setdefault(group, []).append(site)
+        return {group: self._summary(group, tuple(sites)) for group, sites in members.items()}
+
+    def _summary(self, group: str, sites: tuple[str, ...]) -> Group:
+        learnt = self.options.learn_correlation
+        rho = float(parameter(self.correlations, group)) if learnt else self.options.correlation
+        has_tau = any(site in self._proportional for site in sites)
+        tau = float(parameter(self.taus, group)) if has_tau else None
+        return Group(sites, sum(parameter(self.locs, site).numel() for site in sites), tau, rho)
+
+    @torch.no_grad()
+    def sample_posterior(self, num_samples: int = 1) -> dict[str, torch.Tensor]:
+        """Draw from the posterior.
+
+        Args:
+            num_samples: number of draws.
+
+        Returns:
+            Tensors [num_samples, ...] by site name, on the sites' supports.
+        """
+        posteriors = self.get_posterior().items()
+        return {name: posterior.rsample((num_samples,)) for name, posterior in posteriors}
+
+    def _marginal(self, site: str) -> tuple[torch.Tensor, torch.Tensor]:
+        loc, *rest = self._loc_and_scale(site)
+        return loc, self._spread(site, loc, *rest)[0].abs() if site in self._groups else rest[0]
+
+
+def _order(site: dict, axis: int) -> Order:
+    """How a chain goes through a site whose inputs are on an axis."""
+    fn, value = site["fn"], site["value"]
+    shape = biject_to(fn.support).inverse_shape(value.shape)
+    event_dim = fn.event_dim + len(shape) - value.dim()
+    event = tuple(shape[len(shape) - event_dim :])
+    return Order(event, axis if -axis <= event_dim else -1)

@@ -1,0 +1,103 @@
+"""The posterior of a site of which the elements are a chain."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from pyro.distributions import TorchDistribution, constraints
+
+from guides.families import tridiagonal
+from moment_calculus.likelihoods.divergences import gaussian_entropy
+from moment_calculus.numerics.rulebook import Propagation
+from moment_calculus.values import Gaussian
+
+
+class TridiagonalNormal(TorchDistribution):
+    """A Normal whose neighbours in a chain through each event have the correlation ρ, in O(n).
+
+    Args:
+        loc: means, [*batch, *event].
+        scale: signed scales a, of the same shape: the covariance of neighbours is ρ a_j a_{j+1}.
+        correlation: ρ, without axes, in (−½, ½).
+        order: of the chain through an event.
+
+    Source: Posch and Pilz 2020.
+    """
+
+    arg_constraints: dict = {}  # noqa: RUF012 (torch's own convention)
+    has_rsample = True
+
+    def __init__(
+        self,
+        loc: torch.Tensor,
+        scale: torch.Tensor,
+        correlation: torch.Tensor,
+        order: tridiagonal.Order,
+    ) -> None:
+        self.loc, self.scale = torch.broadcast_tensors(loc, scale)
+        self.correlation, self.order = correlation, order
+        split = self.loc.dim() - len(order.shape)
+        super().__init__(self.loc.shape[:split], self.loc.shape[split:], validate_args=False)
+
+    @constraints.dependent_property(is_discrete=False)
+    def support(self) -> Any:
+        """All real arrays of the event shape."""
+        return constraints.independent(constraints.real, self.event_dim)
+
+    @property
+    def mean(self) -> torch.Tensor:
+        """Of every element."""
+        return self.loc
+
+    @property
+    def variance(self) -> torch.Tensor:
+        """Of every element."""
+        return self.scale * self.scale
+
+    def expand(self, batch_shape: Any, _instance: Any = None) -> TridiagonalNormal:
+        """The same with another batch shape."""
+        shape = torch.Size(batch_shape) + self.event_shape
+        parts = (part.expand(shape) for part in (self.loc, self.scale))
+        return TridiagonalNormal(*parts, self.correlation, self.order)
+
+    def _chains(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        return self.order.chain(self.loc), self.order.chain(self.scale), self.correlation
+
+    def rsample(self, sample_shape: Any = ()) -> torch.Tensor:
+        """Reparameterised draws.
+
+        Args:
+            sample_shape: shape of the set of draws.
+        """
+        loc, *rest = self._chains()
+        shape = torch.Size(sample_shape) + loc.shape
+        noise = torch.randn(shape, dtype=loc.dtype, device=loc.device)
+        return self.order.event(tridiagonal.sample(loc, *rest, noise))
+
+    def log_prob(self, value: torch.Tensor) -> torch.Tensor:
+        """Log-density, of the batch shape.
+
+        Args:
+            value: [..., *event].
+        """
+        return tridiagonal.log_density(self.order.chain(value), *self._chains())
+
+    def log_determinant(self) -> torch.Tensor:
+        """log |R| of the correlation matrix of one event."""
+        return tridiagonal.log_determinant(self.order.size, self.correlation)
+
+    def value(self, name: str, propagation: Propagation) -> Gaussian:
+        """The live value of a site with this posterior.
+
+        Args:
+            name: the site.
+            propagation: how randomness flows from it.
+        """
+        parts = self.loc, self.scale, self.correlation
+        return tridiagonal.site(name, *parts, propagation, self.order)
+
+    def entropy(self) -> torch.Tensor:
+        """Of the batch shape."""
+        alone = gaussian_entropy(self.order.chain(self.variance)).sum(-1)
+        return alone + 0.5 * self.log_determinant()
