@@ -11,6 +11,7 @@ except ImportError as error:
 from guides.numpyro.empirical_bayes import EmpiricalBayesNormal
 from guides.numpyro.mc_dropout import MCDropoutGuide
 from guides.numpyro.mean_field import DVIGuide
+from guides.numpyro.tridiagonal import TridiagonalGuide
 from moment_calculus.hosts.moments import Moments
 from moment_calculus.optimisation.outcome import Fit
 from moment_calculus.optimisation.training import Progress
@@ -55,6 +56,7 @@ __all__ = [
     "RenyiELBO",
     "SampledPrediction",
     "StoredFileError",
+    "TridiagonalGuide",
     "UnsupportedMoments",
     "expected_log_prob",
     "fit",

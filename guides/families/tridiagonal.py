@@ -15,7 +15,8 @@ Source: Posch and Pilz 2020 (scales τ m_j, whose neighbours' correlation is ρ 
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 from moment_calculus.numerics.arrays import Array, device
 from moment_calculus.numerics.rulebook import Propagation
@@ -176,7 +177,8 @@ def neighbours(scale: Array, correlation: Any) -> Array:
     return correlation * scale[..., :-1] * scale[..., 1:]
 
 
-class Order(NamedTuple):
+@dataclass(frozen=True)
+class Order:
     """How a chain goes through a site: its trailing event axes, that of the inputs fastest.
 
     Args:

@@ -110,7 +110,16 @@ def posterior(site: LatentSite, loc: jax.Array, scale: jax.Array) -> dist.Distri
         loc: locations, of the site's unconstrained shape.
         scale: standard deviations, of the same shape.
     """
-    base = dist.Normal(loc, scale).to_event(site.event_dim)
+    return on_support(dist.Normal(loc, scale).to_event(site.event_dim), site)
+
+
+def on_support(base: dist.Distribution, site: LatentSite) -> dist.Distribution:
+    """A distribution on all real arrays, transformed to a site's support.
+
+    Args:
+        base: of the site's unconstrained value.
+        site: the latent site.
+    """
     if is_real(site.support):
         return base
     return dist.TransformedDistribution(base, biject_to(site.support))

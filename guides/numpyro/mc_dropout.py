@@ -120,33 +120,6 @@ class MCDropoutGuide(DVIGuide):
         event_dim = site.event_dim + jnp.ndim(value) - jnp.ndim(loc)
         return dist.Delta(value, event_dim=event_dim)
 
-    def sample_posterior(
-        self,
-        rng_key: jax.Array,
-        params: dict[str, jax.Array],
-        *args: Any,
-        sample_shape: tuple[int, ...] = (),
-        **kwargs: Any,
-    ) -> dict[str, jax.Array]:
-        """Draw from the posterior; one mask for each draw, which all rows share.
-
-        Args:
-            rng_key: random key.
-            params: parameters, as ``svi.get_params`` gives them.
-            *args: ignored, as in NumPyro's guides.
-            sample_shape: shape of the set of draws.
-            **kwargs: ignored.
-
-        Returns:
-            Arrays [*sample_shape, ...] by site name, on the sites' supports.
-        """
-        posteriors = self.get_posterior(params)
-        keys = jax.random.split(rng_key, len(posteriors))
-        return {
-            name: posterior.sample(key, tuple(sample_shape))
-            for (name, posterior), key in zip(posteriors.items(), keys, strict=True)
-        }
-
     def median(self, params: dict[str, jax.Array]) -> dict[str, jax.Array]:
         """Posterior medians by site name; of masked sites the mean M, a network without dropout.
 

@@ -15,7 +15,6 @@ from numpyro import handlers
 from numpyro.distributions import biject_to
 from numpyro.infer.autoguide import AutoGuide
 
-from guides.families import mean_field
 from guides.families.initialization import checked_scale
 from guides.families.latent_site import LatentSite
 from guides.numpyro.initialization import init_to_network
@@ -98,8 +97,8 @@ class DVIGuide(AutoGuide):
             with ExitStack() as stack:
                 for plate in site.plates:
                     stack.enter_context(plates[plate])
-                loc, scale = self._declare(site, lambda name: run().location(name))
-                result[site.name] = numpyro.sample(site.name, self._posterior(site, loc, scale))
+                parameters = self._declare(site, lambda name: run().location(name))
+                result[site.name] = numpyro.sample(site.name, self._posterior(site, *parameters))
         return result
 
     def _starts(self) -> bool:
@@ -153,9 +152,7 @@ class DVIGuide(AutoGuide):
             self._sites = sites
         return sites
 
-    def _declare(
-        self, site: LatentSite, initial: Callable[[str], jax.Array]
-    ) -> tuple[jax.Array, jax.Array]:
+    def _declare(self, site: LatentSite, initial: Callable[[str], jax.Array]) -> tuple[Any, ...]:
         """Location and scale; the model runs for initial ones only if no handler has others."""
         loc = numpyro.param(
             self._parameter_name(site, "loc"),
@@ -179,23 +176,30 @@ class DVIGuide(AutoGuide):
     def _name(self, site: str, role: str) -> str:
         return f"{site}_{self.prefix}_{role}"
 
-    def _parameters(
-        self, params: dict[str, jax.Array]
-    ) -> list[tuple[LatentSite, jax.Array, jax.Array]]:
-        """Every latent site with its location and scale."""
+    def _known_sites(self) -> tuple[LatentSite, ...]:
         if self._sites is None:
             raise RuntimeError(
                 f"{self._kind} does not know the model's latent sites yet: call svi.init or "
                 "svi.run first"
             )
+        return self._sites
+
+    def _parameters(self, params: dict[str, jax.Array]) -> list[tuple]:
+        """Every latent site with its location, and its further parameters: its scale."""
         return [
             (
                 site,
                 params[self._parameter_name(site, "loc")],
                 params[self._parameter_name(site, "scale")],
             )
-            for site in self._sites
+            for site in self._known_sites()
         ]
+
+    def _marginals(
+        self, params: dict[str, jax.Array]
+    ) -> list[tuple[LatentSite, jax.Array, jax.Array]]:
+        """Every latent site with locations and standard deviations of its components."""
+        return self._parameters(params)
 
     def get_posterior(self, params: dict[str, jax.Array]) -> dict[str, dist.Distribution]:
         """Posterior of every latent site.
@@ -229,14 +233,12 @@ class DVIGuide(AutoGuide):
             Arrays [*sample_shape, ...] by site name, on the sites' supports. The model's
             deterministic sites come from NumPyro's ``Predictive`` with these draws.
         """
-        parameters = self._parameters(params)
-        draws = {}
-        for (site, loc, scale), key in zip(
-            parameters, jax.random.split(rng_key, len(parameters)), strict=True
-        ):
-            noise = jax.random.normal(key, tuple(sample_shape) + jnp.shape(loc), loc.dtype)
-            draws[site.name] = biject_to(site.support)(mean_field.sample(loc, scale, noise))
-        return draws
+        posteriors = self.get_posterior(params)
+        keys = jax.random.split(rng_key, len(posteriors))
+        return {
+            name: posterior.sample(key, tuple(sample_shape))
+            for (name, posterior), key in zip(posteriors.items(), keys, strict=True)
+        }
 
     def median(self, params: dict[str, jax.Array]) -> dict[str, jax.Array]:
         """Posterior medians by site name.
@@ -245,7 +247,7 @@ class DVIGuide(AutoGuide):
             params: parameters, as ``svi.get_params`` gives them.
         """
         return {
-            site.name: biject_to(site.support)(loc) for site, loc, _ in self._parameters(params)
+            site.name: biject_to(site.support)(loc) for site, loc, *_ in self._parameters(params)
         }
 
     def quantiles(
@@ -261,7 +263,7 @@ class DVIGuide(AutoGuide):
             Arrays [len(quantiles), ...] by site name, on the sites' supports.
         """
         result = {}
-        for site, loc, scale in self._parameters(params):
+        for site, loc, scale in self._marginals(params):
             transform = biject_to(site.support)
             levels = jnp.asarray(quantiles, loc.dtype).reshape((-1,) + (1,) * jnp.ndim(loc))
             levels = jnp.where(sign(site.support) < 0, 1 - levels, levels)

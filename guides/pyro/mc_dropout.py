@@ -87,7 +87,7 @@ class MCDropoutGuide(DVIGuide):
             rate = PyroParam(_like(loc, self._rates[name]), constraints.unit_interval, 0)
             deep_setattr(self.probs, name, rate)
 
-    def _loc_and_scale(self, name: str) -> tuple[torch.Tensor, Any]:
+    def _loc_and_scale(self, name: str) -> tuple[Any, ...]:
         """Location, and the probability of a masked site or the scale of another one."""
         loc = parameter(self.locs, name)
         if name not in self._rates:
@@ -116,19 +116,6 @@ class MCDropoutGuide(DVIGuide):
             return super()._posterior(site, loc, scale)
         value = biject_to(site.support)(loc)
         return dist.Delta(value, event_dim=site.event_dim + value.dim() - loc.dim())
-
-    @torch.no_grad()
-    def sample_posterior(self, num_samples: int = 1) -> dict[str, torch.Tensor]:
-        """Draw from the posterior; one mask for each draw, which all rows share.
-
-        Args:
-            num_samples: number of draws.
-
-        Returns:
-            Tensors [num_samples, ...] by site name, on the sites' supports.
-        """
-        posteriors = self.get_posterior().items()
-        return {name: posterior.rsample((num_samples,)) for name, posterior in posteriors}
 
     def median(self, *args: Any, **kwargs: Any) -> dict[str, torch.Tensor]:
         """Posterior medians by site name; of masked sites the mean M, a network without dropout.

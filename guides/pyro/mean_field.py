@@ -18,7 +18,6 @@ from pyro.nn import PyroModule, PyroParam
 from pyro.ops.tensor_utils import periodic_repeat
 from torch.distributions import biject_to
 
-from guides.families import mean_field
 from guides.families.initialization import checked_scale
 from guides.families.latent_site import LatentSite
 from guides.pyro.initialization import init_to_network
@@ -218,7 +217,7 @@ class DVIGuide(AutoGuide):
             return base
         return OnSupport(base, biject_to(site.support).with_cache()).of(site.support)
 
-    def _loc_and_scale(self, name: str) -> tuple[torch.Tensor, ...]:
+    def _loc_and_scale(self, name: str) -> tuple[Any, ...]:
         return parameter(self.locs, name), parameter(self.scales, name)
 
     @torch.no_grad()
@@ -231,12 +230,8 @@ class DVIGuide(AutoGuide):
         Returns:
             Tensors [num_samples, ...] by site name, on the sites' supports.
         """
-        draws = {}
-        for site in self._known_sites():
-            loc, scale = self._loc_and_scale(site.name)
-            noise = torch.randn(num_samples, *loc.shape, dtype=loc.dtype, device=loc.device)
-            draws[site.name] = biject_to(site.support)(mean_field.sample(loc, scale, noise))
-        return draws
+        posteriors = self.get_posterior().items()
+        return {name: posterior.rsample((num_samples,)) for name, posterior in posteriors}
 
     @torch.no_grad()
     def median(self, *args: Any, **kwargs: Any) -> dict[str, torch.Tensor]:

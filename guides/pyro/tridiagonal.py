@@ -139,19 +139,6 @@ class TridiagonalGuide(DVIGuide):
         tau = float(parameter(self.taus, group)) if has_tau else None
         return Group(sites, sum(parameter(self.locs, site).numel() for site in sites), tau, rho)
 
-    @torch.no_grad()
-    def sample_posterior(self, num_samples: int = 1) -> dict[str, torch.Tensor]:
-        """Draw from the posterior.
-
-        Args:
-            num_samples: number of draws.
-
-        Returns:
-            Tensors [num_samples, ...] by site name, on the sites' supports.
-        """
-        posteriors = self.get_posterior().items()
-        return {name: posterior.rsample((num_samples,)) for name, posterior in posteriors}
-
     def _marginal(self, site: str) -> tuple[torch.Tensor, torch.Tensor]:
         loc, *rest = self._loc_and_scale(site)
         return loc, self._spread(site, loc, *rest)[0].abs() if site in self._groups else rest[0]

@@ -58,8 +58,8 @@ class TridiagonalNormal(TorchDistribution):
     def expand(self, batch_shape: Any, _instance: Any = None) -> TridiagonalNormal:
         """The same with another batch shape."""
         shape = torch.Size(batch_shape) + self.event_shape
-        parts = (part.expand(shape) for part in (self.loc, self.scale))
-        return TridiagonalNormal(*parts, self.correlation, self.order)
+        loc, scale = self.loc.expand(shape), self.scale.expand(shape)
+        return TridiagonalNormal(loc, scale, self.correlation, self.order)
 
     def _chains(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         return self.order.chain(self.loc), self.order.chain(self.scale), self.correlation
@@ -70,10 +70,10 @@ class TridiagonalNormal(TorchDistribution):
         Args:
             sample_shape: shape of the set of draws.
         """
-        loc, *rest = self._chains()
+        loc, scale, correlation = self._chains()
         shape = torch.Size(sample_shape) + loc.shape
         noise = torch.randn(shape, dtype=loc.dtype, device=loc.device)
-        return self.order.event(tridiagonal.sample(loc, *rest, noise))
+        return self.order.event(tridiagonal.sample(loc, scale, correlation, noise))
 
     def log_prob(self, value: torch.Tensor) -> torch.Tensor:
         """Log-density, of the batch shape.

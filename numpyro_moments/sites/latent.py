@@ -11,6 +11,7 @@ import numpy as np
 from numpyro import distributions as dist
 from numpyro.distributions.util import scale_and_mask, sum_rightmost
 
+from guides.numpyro.tridiagonal_normal import TridiagonalNormal
 from moment_calculus.likelihoods import divergences
 from moment_calculus.numerics.matrices import row_sums
 from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments
@@ -19,7 +20,7 @@ from numpyro_moments.likelihoods import evaluate
 from numpyro_moments.likelihoods.structure import has_moments
 from numpyro_moments.rules.table import is_random
 from numpyro_moments.sites.masked import dropped_weight, masked_parts
-from numpyro_moments.sites.posteriors import entropy, without_wrappers
+from numpyro_moments.sites.posteriors import entropy, half_log_determinant, without_wrappers
 from numpyro_moments.sites.transformed import WRAPPERS, gaussian_base
 
 Site = Mapping[str, Any]
@@ -117,16 +118,20 @@ def _gaussian_kl(site: Site, guide_site: Site) -> jax.Array | None:
     """KL to a certain Normal prior, of the batch shape; None for any other site."""
     moments, fn = site["value"], site["fn"]
     prior, transforms = gaussian_base(fn)
-    if not _is_leaf(moments) or prior is None or transforms or has_moments(prior):
+    if prior is None or transforms or has_moments(prior):
+        return None
+    chain = without_wrappers(guide_site["fn"])
+    chained = isinstance(moments, Gaussian) and isinstance(chain, TridiagonalNormal)
+    if not (chained or _is_leaf(moments)):
         return None
     if _is_masked(fn) or _is_masked(guide_site["fn"]):
         return None
-    if isinstance(without_wrappers(guide_site["fn"]), dist.Delta):
+    if isinstance(chain, dist.Delta):
         return None
     kl = divergences.gaussian_kl(moments.mean, moments.variance, prior.loc, prior.scale**2)
     if not fn.event_dim:
         return kl
-    return sum_rightmost(row_sums(kl), fn.event_dim - 1)
+    return sum_rightmost(row_sums(kl), fn.event_dim - 1) - half_log_determinant(chain)
 
 
 def _is_leaf(moments: Any) -> TypeGuard[Gaussian]:

@@ -10,6 +10,7 @@ from numpyro import distributions as dist
 from numpyro.distributions.util import sum_rightmost
 
 from guides.families import mean_field
+from guides.numpyro.tridiagonal_normal import TridiagonalNormal
 from moment_calculus.hosts.docstrings import POSTERIOR_ERRORS, documented
 from moment_calculus.hosts.wording import (
     dependent_posterior,
@@ -47,8 +48,8 @@ def posterior_value(name: str, fn: Any, propagation: Propagation, remedy: str = 
     Args:
         name: the site.
         fn: its distribution in the guide: a Normal with components that are independent given its
-            location, an elementwise transform of one, (with full covariance) a multivariate
-            Normal, a Delta, or a weight of which the inputs are dropped.
+            location, or a chain; an elementwise transform of one; (with full covariance) a
+            multivariate Normal; a Delta; or a weight of which the inputs are dropped.
         propagation: how randomness flows from the site.
         remedy: what to do where the posterior is none of these; by default to sample the site.
 
@@ -56,7 +57,9 @@ def posterior_value(name: str, fn: Any, propagation: Propagation, remedy: str = 
     """
     if (dropped := dropped_weight(fn)) is not None:
         return masked_value(name, dropped, propagation)
-    base, transforms = gaussian_base(fn)
+    base, transforms = gaussian_base(fn, (dist.Normal, TridiagonalNormal))
+    if isinstance(base, TridiagonalNormal):
+        return transformed(base.value(name, propagation), transforms)
     if base is not None:
         if random := random_leaves(transforms):
             raise dependent_posterior(name, "transform", random[0].sites)
@@ -74,8 +77,8 @@ def entropy(value: Value, fn: Any) -> jax.Array:
     """−E_q[log q] of a site with such a value given those before it; zero where it is masked."""
     if isinstance(fn, WRAPPERS):
         return _wrapped(fn, entropy(value, fn.base_dist))
-    normal, transforms = gaussian_base(fn)
-    if normal is None:
+    normal, transforms = gaussian_base(fn, (dist.Normal, TridiagonalNormal))
+    if normal is None or (isinstance(normal, TridiagonalNormal) and not transforms):
         return jnp.broadcast_to(fn.entropy(), fn.batch_shape)
     shape = fn.batch_shape + fn.event_shape
     result = divergences.gaussian_entropy(jnp.broadcast_to(normal.scale**2, shape))
@@ -85,7 +88,16 @@ def entropy(value: Value, fn: Any) -> jax.Array:
             mean, variance = (jnp.broadcast_to(part, shape) for part in _marginal(normal))
             slope = expected_log_slope(transforms, mean, variance)
         result = result + slope
-    return sum_rightmost(result, fn.event_dim)
+    return sum_rightmost(result, fn.event_dim) + half_log_determinant(normal)
+
+
+def half_log_determinant(fn: Any) -> Any:
+    """½ log |R| of the correlation matrix of an event; zero of independent components.
+
+    Args:
+        fn: a Normal or a chain.
+    """
+    return 0.5 * fn.log_determinant() if isinstance(fn, TridiagonalNormal) else 0.0
 
 
 def _wrapped(fn: Any, terms: jax.Array) -> jax.Array:

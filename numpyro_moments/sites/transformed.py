@@ -22,18 +22,21 @@ _RECOGNISED: dict[type, Callable[[], Any]] = {
 }
 
 
-def gaussian_base(fn: Any) -> tuple[dist.Normal | None, list[host.Transform]]:
+def gaussian_base(
+    fn: Any, kinds: tuple[type, ...] = (dist.Normal,)
+) -> tuple[Any, list[host.Transform]]:
     """The Normal behind a distribution with independent components, and its transforms.
 
     Args:
         fn: a distribution; masks, expansions and independent dimensions are looked through.
+        kinds: the classes of Normals that are looked for.
 
     Returns:
         The Normal, or None if there is none or a transform mixes components; the transforms, the
         first to apply first, without identities.
     """
     transforms: list[host.Transform] = []
-    while type(fn) is not dist.Normal:
+    while type(fn) not in kinds:
         if isinstance(fn, dist.TransformedDistribution):
             transforms = [p for t in fn.transforms for p in _parts(t)] + transforms
         elif not isinstance(fn, WRAPPERS):

@@ -102,7 +102,7 @@ def _guide_site(name: str, guide_trace: Trace) -> Any:
 
 def _gaussian_kl(site: Any, guide_site: Any) -> torch.Tensor | None:
     """KL to a certain Normal prior, of the batch shape; None for any other site."""
-    moments = site["value"].value if isinstance(site["value"], MomentTensor) else None
+    moments: Any = site["value"].value if isinstance(site["value"], MomentTensor) else None
     prior, transforms = gaussian_base(site["fn"])
     chain = without_wrappers(guide_site["fn"])
     if prior is None or transforms or has_moments(prior):

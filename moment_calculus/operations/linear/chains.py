@@ -182,7 +182,7 @@ class Noise(NamedTuple):
         beside: to outputs that are a apart, [..., out − a], by a.
     """
 
-    variance: Array | None
+    variance: Any
     beside: tuple[tuple[int, Array], ...] = ()
 
     def linked(self, links: Sequence[Link], x: Any) -> Noise:

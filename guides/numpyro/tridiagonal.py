@@ -1,0 +1,177 @@
+"""Tridiagonal Gaussian guides: sites whose neighbouring elements are correlated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpyro
+import numpyro.distributions as dist
+from numpyro.distributions import constraints
+
+from guides.families import chained_sites
+from guides.families.chained_sites import (
+    TRIDIAGONAL_ERRORS,
+    TRIDIAGONAL_OPTIONS,
+    Group,
+    Groups,
+    Options,
+)
+from guides.families.latent_site import LatentSite
+from guides.families.tridiagonal import Order
+from guides.numpyro.contractions import weights_of
+from guides.numpyro.initialization import init_to_network
+from guides.numpyro.latent_sites import Run, on_support
+from guides.numpyro.mean_field import DVIGuide
+from guides.numpyro.supports import is_latent, is_real
+from guides.numpyro.tridiagonal_normal import TridiagonalNormal
+from moment_calculus.hosts.docstrings import documented
+
+
+@documented("NumPyro", errors=TRIDIAGONAL_ERRORS, options=TRIDIAGONAL_OPTIONS)
+class TridiagonalGuide(DVIGuide):
+    """Gaussian guide in which neighbouring elements of a site are correlated, in O(n).
+
+    Args:
+        model: the NumPyro model; by default that of the first ``SVI``.
+        {options}
+        prefix: part of the parameters' names, as in NumPyro's guides.
+
+    {errors}
+    """
+
+    def __init__(
+        self,
+        model: Callable | None = None,
+        *,
+        groups: Groups | None = None,
+        scales: str = "proportional",
+        init_scale: float = 0.1,
+        correlation: float = 0.0,
+        learn_correlation: bool = True,
+        init_loc_fn: Callable = init_to_network,
+        create_plates: Callable | None = None,
+        prefix: str = "auto",
+    ) -> None:
+        self.options = Options(groups, scales, init_scale, correlation, learn_correlation)
+        super().__init__(
+            model,
+            init_loc_fn=init_loc_fn,
+            init_scale=init_scale,
+            create_plates=create_plates,
+            prefix=prefix,
+        )
+        self._groups: dict[str, str] = {}
+        self._orders: dict[str, Order] = {}
+        self._proportional: frozenset[str] = frozenset()
+
+    def fixed_settings(self) -> dict[str, Any]:
+        """What belongs to the posterior and is no parameter; a file has to have the same."""
+        return self.options.fixed()
+
+    def _look_at(self, model: Callable, run: Run, args: tuple, kwargs: dict) -> None:
+        sites = {name: site for name, site in run.trace.items() if is_latent(site)}
+        axes = weights_of(model, run.trace, args, kwargs).axes
+        self._orders = {
+            name: _order(site, run.location(name), axes.get(name, -1))
+            for name, site in sites.items()
+        }
+        chains = [name for name, order in self._orders.items() if order.size > 1]
+        self._groups = self.options.group_of(chains, sites)
+        real = (name for name in chains if is_real(sites[name]["fn"].support))
+        self._proportional = frozenset(real if self.options.scales == "proportional" else ())
+
+    def _declare(
+        self, site: LatentSite, initial: Callable[[str], jax.Array]
+    ) -> tuple[jax.Array, ...]:
+        """Location, the scale of the site or of its group, and the correlation if it is learnt."""
+        name = site.name
+        if name not in self._groups:
+            return super()._declare(site, initial)
+        correlation = self._declare_correlation(self._groups[name])
+        if name not in self._proportional:
+            return (*super()._declare(site, initial), *correlation)
+        loc = numpyro.param(
+            self._name(name, "loc"),
+            lambda key: chained_sites.started(initial(name)),
+            event_dim=site.event_dim,
+        )
+        tau = numpyro.param(
+            self._name(self._groups[name], "tau"),
+            jnp.asarray(self.init_scale, loc.dtype),
+            constraint=self.scale_constraint,
+        )
+        return (loc, tau, *correlation)
+
+    def _declare_correlation(self, group: str) -> tuple[jax.Array, ...]:
+        if not self.options.learn_correlation:
+            return ()
+        start, within = jnp.asarray(self.options.correlation), constraints.interval(-0.5, 0.5)
+        name = self._name(group, "correlation")
+        return (numpyro.param(name, start, constraint=within),)
+
+    def _posterior(self, site: LatentSite, loc: jax.Array, *rest: Any) -> dist.Distribution:
+        if site.name not in self._groups:
+            return super()._posterior(site, loc, *rest)
+        scale, rho = self._spread(site.name, loc, *rest)
+        return on_support(TridiagonalNormal(loc, scale, rho, self._orders[site.name]), site)
+
+    def _spread(
+        self, site: str, loc: jax.Array, spread: jax.Array, correlation: Any = None
+    ) -> tuple[jax.Array, jax.Array]:
+        """Signed scales and the correlation of a chain."""
+        if site in self._proportional:
+            spread = chained_sites.proportional(loc, spread)
+        rho = self.options.correlation if correlation is None else correlation
+        return spread, jnp.asarray(rho, jnp.result_type(loc))
+
+    def _parameters(self, params: dict[str, jax.Array]) -> list[tuple]:
+        """Every latent site with its location, and its further parameters."""
+        known = self._known_sites()
+        return [(site, *(params[name] for name in self._names(site.name))) for site in known]
+
+    def _marginals(
+        self, params: dict[str, jax.Array]
+    ) -> list[tuple[LatentSite, jax.Array, jax.Array]]:
+        return [
+            (site, loc, abs(self._spread(site.name, loc, *rest)[0]) if chained else rest[0])
+            for site, loc, *rest in self._parameters(params)
+            for chained in (site.name in self._groups,)
+        ]
+
+    def _names(self, site: str) -> tuple[str, ...]:
+        """The parameters of a site, in the order of :meth:`_declare`."""
+        group, loc = self._groups.get(site), self._name(site, "loc")
+        if group is None:
+            return loc, self._name(site, "scale")
+        role = (group, "tau") if site in self._proportional else (site, "scale")
+        learnt = (self._name(group, "correlation"),) if self.options.learn_correlation else ()
+        return (loc, self._name(*role), *learnt)
+
+    def summary(self, params: dict[str, jax.Array]) -> dict[str, Group]:
+        """Scale τ, correlation ρ, sites and number of elements of every group.
+
+        Args:
+            params: parameters, as ``svi.get_params`` gives them.
+        """
+        self._known_sites()
+        members: dict[str, list[str]] = {}
+        for site, group in self._groups.items():
+            members.setdefault(group, []).append(site)
+        return {group: self._summary(group, tuple(s), params) for group, s in members.items()}
+
+    def _summary(self, group: str, sites: tuple[str, ...], params: dict[str, jax.Array]) -> Group:
+        rho = params.get(self._name(group, "correlation"), self.options.correlation)
+        tau = params.get(self._name(group, "tau"))
+        size = sum(params[self._name(site, "loc")].size for site in sites)
+        return Group(sites, size, None if tau is None else float(tau), float(rho))
+
+
+def _order(site: dict, loc: jax.Array, axis: int) -> Order:
+    """How a chain goes through a site whose inputs are on an axis."""
+    value = site["value"]
+    event_dim = site["fn"].event_dim + jnp.ndim(loc) - jnp.ndim(value)
+    event = jnp.shape(loc)[jnp.ndim(loc) - event_dim :]
+    return Order(tuple(event), axis if -axis <= event_dim else -1)
