@@ -9,7 +9,14 @@ from itertools import product
 from pathlib import Path
 
 FILE = Path(__file__).with_suffix(".md")
-GUIDES = ("DVIGuide", "MCDropoutGuide", "AutoNormal", "AutoMultivariateNormal", "hand-written")
+GUIDES = (
+    "DVIGuide",
+    "TridiagonalGuide",
+    "MCDropoutGuide",
+    "AutoNormal",
+    "AutoMultivariateNormal",
+    "hand-written",
+)
 PROPAGATIONS = {
     "analytic, full": {"propagation": "analytic", "covariance": "full"},
     "analytic, diagonal": {"propagation": "analytic", "covariance": "diagonal"},

@@ -18,9 +18,11 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from moment_calculus.numerics.arrays import Array, device
 from moment_calculus.numerics.rulebook import Propagation
-from moment_calculus.numerics.special import namespace
+from moment_calculus.numerics.special import constants, namespace
 from moment_calculus.operations.linear.chains import chain
 from moment_calculus.operations.shapes.moves import move_axis
 from moment_calculus.operations.shapes.reshaping import reshape
@@ -145,26 +147,31 @@ def recursion(inputs: Array, gain: Array) -> Array:
     """
     xp, size = namespace(inputs), inputs.shape[-1]
     if size <= BLOCK:
-        return inputs @ _powers(size, gain).mT
+        return inputs @ _triangle(size, gain).mT
     count = -(-size // BLOCK)
     lead, spare = tuple(inputs.shape[:-1]), count * BLOCK - size
     zeros = xp.zeros((*lead, spare), dtype=inputs.dtype, device=device(inputs))
     blocks = xp.reshape(xp.concat([inputs, zeros], axis=-1), (*lead, count, BLOCK))
-    within = blocks @ _powers(BLOCK, gain).mT
+    within = blocks @ _triangle(BLOCK, gain).mT
     ends = recursion(within[..., -1], gain**BLOCK)
     before = xp.concat([xp.zeros_like(ends[..., :1]), ends[..., :-1]], axis=-1)
-    places = xp.arange(1, BLOCK + 1, dtype=inputs.dtype, device=device(inputs))
-    found = within + before[..., None] * xp.pow(gain, places)
+    found = within + before[..., None] * _powers(BLOCK, gain)[1:]
     return xp.reshape(found, (*lead, count * BLOCK))[..., :size]
 
 
-def _powers(size: int, gain: Array) -> Array:
+def _triangle(size: int, gain: Array) -> Array:
     """c^{i−j} for i ≥ j, else zero: [n, n]."""
-    xp = namespace(gain)
-    places = xp.arange(size, dtype=gain.dtype, device=device(gain))
+    places = np.arange(size)
     distance = places[:, None] - places
-    powers = xp.pow(gain, xp.clip(distance, min=0.0))
-    return xp.where(distance >= 0, powers, xp.zeros_like(powers))
+    known = _powers(size, gain)[np.maximum(distance, 0)]
+    return known * constants(distance >= 0, gain)
+
+
+def _powers(size: int, gain: Array) -> Array:
+    """c^k for k = 0 … n: as products, which have derivatives at c = 0 too."""
+    xp = namespace(gain)
+    line = xp.concat([xp.ones_like(gain)[None], xp.broadcast_to(gain, (size,))])
+    return xp.cumprod(line, 0)
 
 
 def neighbours(scale: Array, correlation: Any) -> Array:

@@ -24,6 +24,7 @@ from tests.response.models import mean_field
 
 TABLE = SimpleNamespace(**runpy.run_path(str(Path(__file__).parents[2] / "docs" / "grid.py")))
 ROWS, INPUTS, HIDDEN, NOISE, P, ALPHA = 4, 3, 5, 0.6, 0.3, 0.5
+TAU, RHO = 0.7, -0.45
 _random = np.random.default_rng(3)
 X = _random.normal(size=(ROWS, INPUTS)) / 2
 Y = X @ [0.4, -1.0, 0.7] + 0.2 + NOISE * _random.normal(size=ROWS)
@@ -108,6 +109,13 @@ def guide_of(host, name, model):
     }
     if name == "AutoNormal":
         return automatic.AutoNormal(model), params
+    if name == "TridiagonalGuide":
+        del params[next(key for key in params if "scale" in key and "weight" in key)]
+        names = {"numpyro": "weight_auto_{}", "pyro": "TridiagonalGuide.{}s.weight"}[host.name]
+        params |= {names.format("tau"): host.array(TAU)}
+        return host.package.TridiagonalGuide(), params | {
+            names.format("correlation"): host.array(RHO)
+        }
     if name == "MCDropoutGuide":
         params = {key: value for key, value in params.items() if "scale" not in key}
         return host.package.MCDropoutGuide(p=P), params
@@ -185,6 +193,11 @@ def _moments(guide):
     if guide == "AutoMultivariateNormal":
         return LOC, TRIL @ TRIL.T
     covariance = np.diag(SCALE**2)
+    if guide == "TridiagonalGuide":
+        scale = np.concatenate([SCALE[:1], TAU * LOC[1:]])
+        near = RHO * (np.eye(4, k=1) + np.eye(4, k=-1))
+        near[0], near[:, 0] = 0, 0  # the bias is another site
+        return LOC, np.outer(scale, scale) * (np.eye(4) + near)
     if guide != "hand-written":
         return LOC, covariance
     dependence = np.eye(4)

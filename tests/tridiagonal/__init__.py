@@ -1,0 +1,1 @@
+"""Chains of weights, and the guide that is made of them."""

@@ -1,0 +1,28 @@
+"""Chains as dense Normals, by NumPy."""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+def correlations(size, rho):
+    """One on the diagonal, ρ beside it."""
+    return np.eye(size) + rho * (np.eye(size, k=1) + np.eye(size, k=-1))
+
+
+def covariance(scale, rho):
+    """Of a chain with signed scales."""
+    return np.outer(scale, scale) * correlations(len(scale), rho)
+
+
+def draws(mean, scale, rho, count, random):
+    """Of a chain, [count, n], by the Cholesky factor."""
+    factor = np.linalg.cholesky(correlations(len(mean), rho))
+    return mean + scale * (random.normal(size=(count, len(mean))) @ factor.T)
+
+
+def log_density(value, mean, covariance):
+    """Of a Normal."""
+    deviation = value - mean
+    quadratic = deviation @ np.linalg.solve(covariance, deviation)
+    return -0.5 * (quadratic + np.linalg.slogdet(2 * np.pi * covariance)[1])

@@ -1,0 +1,129 @@
+"""The mathematics of a chain against dense Normals, in both frameworks."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import mpmath
+import numpy as np
+import pytest
+import torch
+
+from guides.families import tridiagonal
+from tests.tridiagonal.dense import correlations, covariance, log_density
+
+RHOS = [0.0, 1e-9, 0.1, -0.3, 0.45, -0.45, 0.4999, -0.499999]
+SIZES = [1, 2, 3, 64, 65, 200]
+ARRAYS = {"torch": torch.tensor, "jax": jnp.asarray}
+
+
+@pytest.fixture(params=ARRAYS)
+def array(request):
+    with jax.enable_x64(True):
+        yield lambda value: ARRAYS[request.param](np.asarray(value, float))
+
+
+def chain(size, seed=0):
+    random = np.random.default_rng(seed)
+    return [random.normal(size=shape) for shape in (size, size, (3, size))]
+
+
+@pytest.mark.parametrize("rho", RHOS)
+@pytest.mark.parametrize("size", SIZES)
+def test_the_factor_is_that_of_the_correlation_matrix(array, size, rho):
+    diagonal, below = map(np.asarray, tridiagonal.factor(size, array(rho)))
+    factor = np.diag(diagonal) + (np.diag(below, -1) if size > 1 else 0)
+    np.testing.assert_allclose(factor @ factor.T, correlations(size, rho), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("rho", RHOS)
+@pytest.mark.parametrize("size", SIZES)
+def test_log_density_and_determinant_are_those_of_a_dense_normal(array, size, rho):
+    loc, scale, values = chain(size)
+    found = tridiagonal.log_density(*map(array, (values, loc, scale, rho)))
+    expected = [log_density(value, loc, covariance(scale, rho)) for value in values]
+    np.testing.assert_allclose(np.asarray(found), expected, rtol=1e-10)
+    determinant = float(tridiagonal.log_determinant(size, array(rho)))
+    assert determinant == pytest.approx(
+        np.linalg.slogdet(correlations(size, rho))[1], rel=1e-10, abs=1e-12
+    )
+
+
+@pytest.mark.parametrize("rho", RHOS)
+def test_the_divergence_from_a_normal_is_that_of_a_dense_one(array, rho):
+    """KL(q ‖ N(μ, s²)) = that of the marginals − ½ log |R|."""
+    loc, scale, _ = chain(200)
+    own, size = covariance(scale, rho), 200
+    exact = 0.5 * (np.trace(own) + loc @ loc - size - np.linalg.slogdet(own)[1])
+    marginals = 0.5 * (scale**2 + loc**2 - 1 - np.log(scale**2)).sum()
+    found = marginals - 0.5 * float(tridiagonal.log_determinant(size, array(rho)))
+    assert found == pytest.approx(exact, rel=1e-10)
+
+
+@pytest.mark.parametrize("rho", [0.45, -0.45])
+def test_draws_have_the_moments(array, rho):
+    """10⁵ of them, within 4.5 standard errors of every mean, variance and covariance."""
+    size, count = 20, 100_000
+    loc, scale, _ = chain(size)
+    noise = np.random.default_rng(1).normal(size=(count, size))
+    drawn = np.asarray(tridiagonal.sample(*map(array, (loc, scale, rho, noise))))
+    deviation, exact = drawn - loc, covariance(scale, rho)
+    assert (abs(deviation.mean(0)) < 4.5 * np.sqrt(np.diagonal(exact) / count)).all()
+    products = deviation[:, :, None] * deviation[:, None, :]
+    errors = products.std(0) / np.sqrt(count)
+    assert (abs(products.mean(0) - exact) < 4.5 * errors).all()
+
+
+@pytest.mark.parametrize("rho", [0.0, 0.3, -0.45])
+def test_gradients_of_the_density_are_those_of_differences(array, rho):
+    """By 40 digits; at ρ = 0 too, where a chain begins."""
+    loc, scale, values = chain(100)
+
+    def density(rho):
+        return tridiagonal.log_density(*map(array, (values[0], loc, scale)), rho)
+
+    def exact(rho):
+        """By the recursion of the factor."""
+        u, total, before, ratio = (values[0] - loc) / scale, 0, 0, 0
+        for place in u:
+            own = 1 - ratio * ratio
+            z = (place - ratio * before) / mpmath.sqrt(own)
+            total -= (z * z + mpmath.log(own)) / 2
+            before, ratio = z, rho / mpmath.sqrt(own)
+        return total
+
+    number, rho = rho, array(rho)
+    if isinstance(rho, torch.Tensor):
+        rho.requires_grad_()
+        (found,) = torch.autograd.grad(density(rho), rho)
+    else:
+        found = jax.grad(density)(rho)
+    with mpmath.workdps(40):
+        expected = mpmath.diff(exact, mpmath.mpf(number))
+    assert float(found) == pytest.approx(float(expected), rel=1e-9)
+
+
+@pytest.mark.parametrize("rho", [0.5, -0.5, 0.4999999])
+def test_single_precision_is_finite_at_the_bound(rho):
+    rho = torch.tensor(rho, requires_grad=True)
+    loc, scale, values = (torch.tensor(part, dtype=torch.float32) for part in chain(500))
+    drawn = tridiagonal.sample(loc, scale, rho, values)
+    total = tridiagonal.log_density(values, loc, scale, rho).sum() + drawn.sum()
+    (gradient,) = torch.autograd.grad(total, rho)
+    assert torch.isfinite(total)
+    assert torch.isfinite(gradient)
+
+
+@pytest.mark.parametrize("axis", [-1, -2])
+def test_an_order_goes_along_the_inputs_first(axis):
+    order = tridiagonal.Order((3, 4), axis)
+    event = np.arange(24).reshape(2, 3, 4)
+    expected = event.reshape(2, -1) if axis == -1 else event.swapaxes(1, 2).reshape(2, -1)
+    np.testing.assert_array_equal(order.chain(event), expected)
+    np.testing.assert_array_equal(order.event(order.chain(event)), event)
+
+
+def test_the_bound_is_where_the_least_eigenvalue_vanishes():
+    for size in (2, 3, 10):
+        least = np.linalg.eigvalsh(correlations(size, tridiagonal.bound(size)))[0]
+        assert least == pytest.approx(0, abs=1e-12)

@@ -1,0 +1,203 @@
+"""TridiagonalGuide in both hosts: its evidence, options, summary, files and refusals."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import jax
+import numpy as np
+import pyro
+import pytest
+import torch
+
+from moment_calculus.refusals.errors import UnsupportedMoments
+from moment_calculus.storage.errors import StoredFileError
+from tests.fitting.models import HOSTS, fresh
+from tests.propagation.losses import losses
+from tests.response.models import doubles
+from tests.tridiagonal.dense import correlations, covariance
+
+NOISE, TAU, RHO = 0.5, 0.3, 0.45
+MEAN = np.array([0.8, -0.5, 0.9, 0.4, -0.7])
+
+
+@pytest.fixture(params=HOSTS)
+def host(request):
+    return fresh(request.param)
+
+
+def name_of(host, site, role):
+    """Of a parameter."""
+    if host.name == "numpyro":
+        return f"{site}_auto_{role}"
+    return f"TridiagonalGuide.{role}s.{site}"
+
+
+def regression(host, size=5):
+    """Coefficients with standard normal priors."""
+
+    def model(x, y=None):
+        prior = host.dist.Normal(0.0, 1.0).expand([size]).to_event(1)
+        weight = host.language.sample("weight", prior)
+        with host.language.plate("data", len(x)):
+            host.language.sample("obs", host.dist.Normal(x @ weight, NOISE), obs=y)
+
+    return model
+
+
+def network(host):
+    """3-4-1 with weights as of torch's layers."""
+    tanh = jax.numpy.tanh if host.name == "numpyro" else torch.tanh
+
+    def model(x, y=None):
+        def draw(name, *shape):
+            prior = host.dist.Normal(0.0, 1.0).expand(shape).to_event(len(shape))
+            return host.language.sample(name, prior)
+
+        hidden = tanh(x @ draw("first", 4, 3).T + draw("shift", 4))
+        scale = host.language.sample("scale", host.dist.LogNormal(-1.0, 0.1))
+        loc = (hidden @ draw("last", 4, 1))[:, 0] + draw("level")
+        with host.language.plate("data", len(x)):
+            host.language.sample("obs", host.dist.Normal(loc, scale), obs=y)
+
+    return model
+
+
+def started(host, model, guide, *data):
+    """The guide's parameters after it met a model; an empty mapping where it keeps them."""
+    svi = host.package.SVI(model, guide, host.package.DeterministicELBO())
+    if host.name == "numpyro":
+        return (svi.get_params(svi.init(jax.random.key(0), *data)),)
+    svi.evaluate_loss(*data)
+    return ()
+
+
+@pytest.mark.parametrize("scales", ["proportional", "free"])
+@pytest.mark.parametrize("flow", ["full", "diagonal"])
+def test_the_bound_of_a_tridiagonal_posterior_is_the_evidence(host, scales, flow):
+    """A regression whose exact posterior is a chain; free scales have no signs."""
+    proportional = scales == "proportional"
+    scale = TAU * (MEAN if proportional else abs(MEAN))
+    precision = np.linalg.inv(covariance(scale, RHO))
+    x = NOISE * np.linalg.cholesky(precision - np.eye(5)).T
+    y = NOISE**2 * np.linalg.solve(x.T, precision @ MEAN)
+    marginal = x @ x.T + NOISE**2 * np.eye(5)
+    evidence = -0.5 * (y @ np.linalg.solve(marginal, y))
+    evidence -= 0.5 * np.linalg.slogdet(2 * np.pi * marginal)[1]
+    spread = {"tau": TAU} if proportional else {"scale": scale}
+    with doubles(host):
+        params = {"loc": MEAN, "correlation": RHO, **spread}
+        params = {name_of(host, "weight", key): host.array(v) for key, v in params.items()}
+    guide = host.package.TridiagonalGuide(scales=scales)
+    objective = host.package.DeterministicELBO(covariance=flow)
+    (loss,) = losses(host, objective, regression(host), {}, x, y, guide=guide, params=params)
+    assert -loss == pytest.approx(evidence, abs=1e-8)
+
+
+@pytest.mark.parametrize("scales", ["proportional", "free"])
+def test_draws_quantiles_and_summary_are_those_of_the_chain(host, scales):
+    guide = host.package.TridiagonalGuide(scales=scales, correlation=0.4, init_scale=0.2)
+    params = started(host, network(host), guide, host.x, host.y)
+    key = (jax.random.key(1), *params) if host.name == "numpyro" else (20_000,)
+    shape = {"sample_shape": (20_000,)} if host.name == "numpyro" else {}
+    drawn = {site: np.asarray(v) for site, v in guide.sample_posterior(*key, **shape).items()}
+    first = drawn["first"].reshape(20_000, -1)
+    found = np.corrcoef(first.T)
+    signs = np.sign(first.mean(0)) if scales == "proportional" else np.ones(12)
+    expected = np.outer(signs, signs) * correlations(12, 0.4)
+    assert abs(found - expected).max() < 4.5 / np.sqrt(20_000)
+    assert drawn["level"].shape == drawn["scale"].shape == (20_000,)
+    (low,) = np.asarray(guide.quantiles(*params, [0.1])["first"])
+    np.testing.assert_allclose((drawn["first"] < low).mean(0), 0.1, atol=0.01)
+    np.testing.assert_allclose(
+        np.asarray(guide.median(*params)["first"]), drawn["first"].mean(0), atol=0.02
+    )
+    summary = guide.summary(*params)
+    assert list(summary) == ["first", "shift", "last"]
+    assert summary["first"].size == 12
+    assert summary["first"].rho == pytest.approx(0.4)
+    if scales == "free":
+        assert summary["first"].tau is None
+    else:
+        assert summary["first"].tau == pytest.approx(0.2)
+
+
+def test_groups_share_their_parameters(host):
+    groups = {"in": ["first", "shift"], "out": ["last"]}
+    guide = host.package.TridiagonalGuide(groups=groups)
+    params = started(host, network(host), guide, host.x, host.y)
+    summary = guide.summary(*params)
+    assert {name: group.sites for name, group in summary.items()} == {
+        "in": ("first", "shift"),
+        "out": ("last",),
+    }
+    assert summary["in"].size == 16
+    names = params[0] if params else {n for n, _ in guide.named_parameters()}
+    assert sum("tau" in name for name in names) == 2
+
+
+def test_the_baseline_has_no_correlation(host):
+    guide = host.package.TridiagonalGuide(correlation=0.0, learn_correlation=False)
+    params = started(host, network(host), guide, host.x, host.y)
+    names = params[0] if params else {n for n, _ in guide.named_parameters()}
+    assert not any("correlation" in name for name in names)
+    assert guide.summary(*params)["first"].rho == 0
+
+
+def test_means_that_are_zero_begin_elsewhere(host):
+    """A standard deviation of zero has no density."""
+    start = {"numpyro": "numpyro", "pyro": "pyro.infer.autoguide"}[host.name]
+    library = __import__(start, fromlist=["infer"])
+    module = library.infer if host.name == "numpyro" else library
+    guide = host.package.TridiagonalGuide(
+        init_loc_fn=module.init_to_value(values={"weight": host.array(np.zeros(3, np.float32))})
+    )
+    params = started(host, host.regression, guide, host.x, host.y)
+    loc = np.asarray(guide.median(*params)["weight"])
+    assert ((abs(loc) > 1e-4) & (abs(loc) < 0.011)).all()
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "cause"),
+    [
+        ({"scales": "fixed"}, ValueError, "scales"),
+        ({"init_scale": 0.0}, ValueError, "init_scale"),
+        ({"correlation": 0.5}, ValueError, r"in \(-1/2, 1/2\)"),
+        ({"groups": [["first", "shift"], ["first", "last"]]}, ValueError, "'first' twice"),
+        ({"groups": [["first", "shift"]]}, UnsupportedMoments, "leaves 'last' out"),
+        (
+            {"groups": [["first", "shift", "last", "level"]]},
+            UnsupportedMoments,
+            "'level', which is one number",
+        ),
+        (
+            {"groups": [["first", "shift", "last", "other"]]},
+            UnsupportedMoments,
+            "'other', which is no latent site",
+        ),
+    ],
+)
+def test_what_is_wrong_is_refused_with_its_cause(host, options, error, cause):
+    with pytest.raises(error, match=cause):
+        started(host, network(host), host.package.TridiagonalGuide(**options), host.x, host.y)
+
+
+def test_files_and_copies_keep_the_chain(host, tmp_path):
+    guide = host.package.TridiagonalGuide(correlation=0.3)
+    model = network(host)
+    params = started(host, model, guide, host.x, host.y)
+    before = np.asarray(host.package.predict(model, guide, *params, host.x)["obs"].variance)
+    for other in (copy.deepcopy(guide), pickle.loads(pickle.dumps(guide))):
+        found = host.package.predict(model, other, *params, host.x)["obs"].variance
+        np.testing.assert_allclose(np.asarray(found), before, rtol=1e-6)
+    path = tmp_path / "chain.safetensors"
+    host.package.save(path, model, guide, *params, host.x, host.y)
+    fresh(host.name)
+    loaded = host.package.load(path, model, host.package.TridiagonalGuide(), host.x)
+    given = (loaded.params,) if host.name == "numpyro" else ()
+    found = host.package.predict(model, loaded.guide, *given, host.x)["obs"].variance
+    np.testing.assert_allclose(np.asarray(found), before, rtol=1e-6)
+    pyro.clear_param_store()
+    with pytest.raises(StoredFileError, match="scales of the guide"):
+        host.package.load(path, model, host.package.TridiagonalGuide(scales="free"), host.x)
