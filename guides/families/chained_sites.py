@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from guides.families.initialization import checked_scale
-from guides.families.tridiagonal import bound
+from guides.families.tridiagonal import Order, bound
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.rulebook import check_choice
 from moment_calculus.numerics.special import constants, namespace
@@ -123,16 +123,24 @@ class Options:
         groups = {name: list(sites) for name, sites in (self.groups or {}).items()}
         return {"scales": self.scales, "groups": groups, **rho}
 
-    def group_of(self, chains: Sequence[str], latent: Iterable[str]) -> dict[str, str]:
-        """The group of each site that is a chain.
+    def design(
+        self, orders: Mapping[str, Order], bounded: Iterable[str], latent: Iterable[str]
+    ) -> Design:
+        """What is fixed of the sites of a model.
 
         Args:
-            chains: the latent sites of more than one element.
+            orders: of the chain through each latent site.
+            bounded: the latent sites whose support is not all real arrays.
             latent: all latent sites.
 
         Raises:
             UnsupportedMoments: if the user's groups leave one out, or name another one.
         """
+        chains = [name for name, order in orders.items() if order.size > 1]
+        proportional = set(chains if self.scales == "proportional" else ()) - set(bounded)
+        return Design(dict(orders), self._groups_of(chains, latent), frozenset(proportional))
+
+    def _groups_of(self, chains: Sequence[str], latent: Iterable[str]) -> dict[str, str]:
         if self.groups is None:
             return {name: name for name in chains}
         found = {site: group for group, sites in self.groups.items() for site in sites}
@@ -141,6 +149,50 @@ class Options:
         if others := [name for name in found if name not in chains]:
             raise _no_chain(others, chains, latent)
         return found
+
+
+class Design(NamedTuple):
+    """What is fixed of the sites of a model.
+
+    Args:
+        orders: of the chain through each latent site.
+        groups: the group of each site that is a chain.
+        proportional: the sites whose scales are τ m.
+    """
+
+    orders: dict[str, Order]
+    groups: dict[str, str]
+    proportional: frozenset[str]
+
+    @property
+    def members(self) -> dict[str, tuple[str, ...]]:
+        """The sites of each group."""
+        found: dict[str, list[str]] = {}
+        for site, group in self.groups.items():
+            found.setdefault(group, []).append(site)
+        return {group: tuple(sites) for group, sites in found.items()}
+
+    def scale(self, site: str, loc: Array, spread: Array) -> Array:
+        """Signed scales of a chain.
+
+        Args:
+            site: its name.
+            loc: its means m.
+            spread: τ of its group, or its own standard deviations.
+        """
+        return proportional(loc, spread) if site in self.proportional else spread
+
+
+def order_of(shape: Sequence[int], event_dim: int, axis: int) -> Order:
+    """How a chain goes through a site.
+
+    Args:
+        shape: of the site's unconstrained value.
+        event_dim: number of its trailing axes that make up one draw.
+        axis: of its inputs, negative; one of the batch counts as none.
+    """
+    event = tuple(shape[len(shape) - event_dim :])
+    return Order(event, axis if -axis <= event_dim else -1)
 
 
 def _named(groups: Groups) -> dict[str, tuple[str, ...]]:

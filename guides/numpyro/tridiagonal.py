@@ -15,9 +15,11 @@ from guides.families import chained_sites
 from guides.families.chained_sites import (
     TRIDIAGONAL_ERRORS,
     TRIDIAGONAL_OPTIONS,
+    Design,
     Group,
     Groups,
     Options,
+    order_of,
 )
 from guides.families.latent_site import LatentSite
 from guides.families.tridiagonal import Order
@@ -63,9 +65,7 @@ class TridiagonalGuide(DVIGuide):
             create_plates=create_plates,
             prefix=prefix,
         )
-        self._groups: dict[str, str] = {}
-        self._orders: dict[str, Order] = {}
-        self._proportional: frozenset[str] = frozenset()
+        self._design = Design({}, {}, frozenset())
 
     def fixed_settings(self) -> dict[str, Any]:
         """What belongs to the posterior and is no parameter; a file has to have the same."""
@@ -74,24 +74,22 @@ class TridiagonalGuide(DVIGuide):
     def _look_at(self, model: Callable, run: Run, args: tuple, kwargs: dict) -> None:
         sites = {name: site for name, site in run.trace.items() if is_latent(site)}
         axes = weights_of(model, run.trace, args, kwargs).axes
-        self._orders = {
+        orders = {
             name: _order(site, run.location(name), axes.get(name, -1))
             for name, site in sites.items()
         }
-        chains = [name for name, order in self._orders.items() if order.size > 1]
-        self._groups = self.options.group_of(chains, sites)
-        real = (name for name in chains if is_real(sites[name]["fn"].support))
-        self._proportional = frozenset(real if self.options.scales == "proportional" else ())
+        bounded = (name for name, site in sites.items() if not is_real(site["fn"].support))
+        self._design = self.options.design(orders, bounded, sites)
 
     def _declare(
         self, site: LatentSite, initial: Callable[[str], jax.Array]
     ) -> tuple[jax.Array, ...]:
         """Location, the scale of the site or of its group, and the correlation if it is learnt."""
         name = site.name
-        if name not in self._groups:
+        if name not in self._design.groups:
             return super()._declare(site, initial)
-        correlation = self._declare_correlation(self._groups[name])
-        if name not in self._proportional:
+        correlation = self._declare_correlation(self._design.groups[name])
+        if name not in self._design.proportional:
             return (*super()._declare(site, initial), *correlation)
         loc = numpyro.param(
             self._name(name, "loc"),
@@ -99,7 +97,7 @@ class TridiagonalGuide(DVIGuide):
             event_dim=site.event_dim,
         )
         tau = numpyro.param(
-            self._name(self._groups[name], "tau"),
+            self._name(self._design.groups[name], "tau"),
             jnp.asarray(self.init_scale, loc.dtype),
             constraint=self.scale_constraint,
         )
@@ -113,19 +111,13 @@ class TridiagonalGuide(DVIGuide):
         return (numpyro.param(name, start, constraint=within),)
 
     def _posterior(self, site: LatentSite, loc: jax.Array, *rest: Any) -> dist.Distribution:
-        if site.name not in self._groups:
+        if site.name not in self._design.groups:
             return super()._posterior(site, loc, *rest)
-        scale, rho = self._spread(site.name, loc, *rest)
-        return on_support(TridiagonalNormal(loc, scale, rho, self._orders[site.name]), site)
-
-    def _spread(
-        self, site: str, loc: jax.Array, spread: jax.Array, correlation: Any = None
-    ) -> tuple[jax.Array, jax.Array]:
-        """Signed scales and the correlation of a chain."""
-        if site in self._proportional:
-            spread = chained_sites.proportional(loc, spread)
-        rho = self.options.correlation if correlation is None else correlation
-        return spread, jnp.asarray(rho, jnp.result_type(loc))
+        spread, *learnt = rest
+        rho = learnt[0] if learnt else jnp.asarray(self.options.correlation, jnp.result_type(loc))
+        scale = self._design.scale(site.name, loc, spread)
+        base = TridiagonalNormal(loc, scale, rho, self._design.orders[site.name])
+        return on_support(base, site)
 
     def _parameters(self, params: dict[str, jax.Array]) -> list[tuple]:
         """Every latent site with its location, and its further parameters."""
@@ -136,17 +128,16 @@ class TridiagonalGuide(DVIGuide):
         self, params: dict[str, jax.Array]
     ) -> list[tuple[LatentSite, jax.Array, jax.Array]]:
         return [
-            (site, loc, abs(self._spread(site.name, loc, *rest)[0]) if chained else rest[0])
-            for site, loc, *rest in self._parameters(params)
-            for chained in (site.name in self._groups,)
+            (site, loc, abs(self._design.scale(site.name, loc, spread)))
+            for site, loc, spread, *_ in self._parameters(params)
         ]
 
     def _names(self, site: str) -> tuple[str, ...]:
         """The parameters of a site, in the order of :meth:`_declare`."""
-        group, loc = self._groups.get(site), self._name(site, "loc")
+        group, loc = self._design.groups.get(site), self._name(site, "loc")
         if group is None:
             return loc, self._name(site, "scale")
-        role = (group, "tau") if site in self._proportional else (site, "scale")
+        role = (group, "tau") if site in self._design.proportional else (site, "scale")
         learnt = (self._name(group, "correlation"),) if self.options.learn_correlation else ()
         return (loc, self._name(*role), *learnt)
 
@@ -157,10 +148,8 @@ class TridiagonalGuide(DVIGuide):
             params: parameters, as ``svi.get_params`` gives them.
         """
         self._known_sites()
-        members: dict[str, list[str]] = {}
-        for site, group in self._groups.items():
-            members.setdefault(group, []).append(site)
-        return {group: self._summary(group, tuple(s), params) for group, s in members.items()}
+        members = self._design.members.items()
+        return {group: self._summary(group, sites, params) for group, sites in members}
 
     def _summary(self, group: str, sites: tuple[str, ...], params: dict[str, jax.Array]) -> Group:
         rho = params.get(self._name(group, "correlation"), self.options.correlation)
@@ -171,7 +160,5 @@ class TridiagonalGuide(DVIGuide):
 
 def _order(site: dict, loc: jax.Array, axis: int) -> Order:
     """How a chain goes through a site whose inputs are on an axis."""
-    value = site["value"]
-    event_dim = site["fn"].event_dim + jnp.ndim(loc) - jnp.ndim(value)
-    event = jnp.shape(loc)[jnp.ndim(loc) - event_dim :]
-    return Order(tuple(event), axis if -axis <= event_dim else -1)
+    event_dim = site["fn"].event_dim + jnp.ndim(loc) - jnp.ndim(site["value"])
+    return order_of(jnp.shape(loc), event_dim, axis)

@@ -10,12 +10,10 @@ import jax.numpy as jnp
 from numpyro.distributions import Distribution, constraints
 
 from guides.families import tridiagonal
-from moment_calculus.likelihoods.divergences import gaussian_entropy
-from moment_calculus.numerics.rulebook import Propagation
-from moment_calculus.values import Gaussian
+from guides.families.chained import Chained
 
 
-class TridiagonalNormal(Distribution):
+class TridiagonalNormal(Chained, Distribution):
     """A Normal whose neighbours in a chain through each event have the correlation ρ, in O(n).
 
     Args:
@@ -51,24 +49,11 @@ class TridiagonalNormal(Distribution):
         """Whether draws are differentiable, which they are in everything."""
         return True
 
-    @property
-    def mean(self) -> jax.Array:
-        """Of every element."""
-        return self.loc
-
-    @property
-    def variance(self) -> jax.Array:
-        """Of every element."""
-        return self.scale * self.scale
-
     def expand(self, batch_shape: Sequence[int]) -> TridiagonalNormal:
         """The same with another batch shape."""
         shape = tuple(batch_shape) + self.event_shape
         loc, scale = jnp.broadcast_to(self.loc, shape), jnp.broadcast_to(self.scale, shape)
         return TridiagonalNormal(loc, scale, self.correlation, self.order)
-
-    def _chains(self) -> tuple[jax.Array, jax.Array, jax.Array]:
-        return self.order.chain(self.loc), self.order.chain(self.scale), self.correlation
 
     def sample(self, key: jax.Array, sample_shape: tuple[int, ...] = ()) -> jax.Array:
         """Reparameterised draws.
@@ -77,7 +62,7 @@ class TridiagonalNormal(Distribution):
             key: random key.
             sample_shape: shape of the set of draws.
         """
-        loc, scale, correlation = self._chains()
+        loc, scale, correlation = self.chains
         noise = jax.random.normal(key, tuple(sample_shape) + loc.shape, loc.dtype)
         return self.order.event(tridiagonal.sample(loc, scale, correlation, noise))
 
@@ -88,23 +73,4 @@ class TridiagonalNormal(Distribution):
             value: [..., *event].
             intermediates: ignored.
         """
-        return tridiagonal.log_density(self.order.chain(value), *self._chains())
-
-    def log_determinant(self) -> jax.Array:
-        """log |R| of the correlation matrix of one event."""
-        return tridiagonal.log_determinant(self.order.size, self.correlation)
-
-    def entropy(self) -> jax.Array:
-        """Of the batch shape."""
-        alone = gaussian_entropy(self.order.chain(self.variance)).sum(-1)
-        return alone + 0.5 * self.log_determinant()
-
-    def value(self, name: str, propagation: Propagation) -> Gaussian:
-        """The live value of a site with this posterior.
-
-        Args:
-            name: the site.
-            propagation: how randomness flows from it.
-        """
-        parts = self.loc, self.scale, self.correlation
-        return tridiagonal.site(name, *parts, propagation, self.order)
+        return tridiagonal.log_density(self.order.chain(value), *self.chains)

@@ -15,9 +15,11 @@ from guides.families import chained_sites
 from guides.families.chained_sites import (
     TRIDIAGONAL_ERRORS,
     TRIDIAGONAL_OPTIONS,
+    Design,
     Group,
     Groups,
     Options,
+    order_of,
 )
 from guides.families.latent_site import LatentSite
 from guides.families.tridiagonal import Order
@@ -57,9 +59,7 @@ class TridiagonalGuide(DVIGuide):
         super().__init__(
             model, init_loc_fn=init_loc_fn, init_scale=init_scale, create_plates=create_plates
         )
-        self._groups: dict[str, str] = {}
-        self._orders: dict[str, Order] = {}
-        self._proportional: frozenset[str] = frozenset()
+        self._design = Design({}, {}, frozenset())
 
     def fixed_settings(self) -> dict[str, Any]:
         """What belongs to the posterior and is no parameter; a file has to have the same."""
@@ -67,18 +67,16 @@ class TridiagonalGuide(DVIGuide):
 
     def _look_at(self, model: Callable, sites: dict[str, dict], args: tuple, kwargs: dict) -> None:
         axes = weights_of(model, sites, args, kwargs).axes
-        self._orders = {name: _order(site, axes.get(name, -1)) for name, site in sites.items()}
-        chains = [name for name, order in self._orders.items() if order.size > 1]
-        self._groups = self.options.group_of(chains, sites)
-        real = (name for name in chains if is_real(sites[name]["fn"].support))
-        self._proportional = frozenset(real if self.options.scales == "proportional" else ())
+        orders = {name: _order(site, axes.get(name, -1)) for name, site in sites.items()}
+        bounded = (name for name, site in sites.items() if not is_real(site["fn"].support))
+        self._design = self.options.design(orders, bounded, sites)
         self.taus, self.correlations = PyroModule(), PyroModule()
-        for name, group in reversed(self._groups.items()):
-            self._add_group(group, sites[name]["value"].detach(), name in self._proportional)
+        for group, members in self._design.members.items():
+            self._add_group(group, members, sites[members[0]]["value"].detach())
 
-    def _add_group(self, group: str, like: torch.Tensor, proportional: bool) -> None:
+    def _add_group(self, group: str, members: tuple[str, ...], like: torch.Tensor) -> None:
         options, positive = self.options, constraints.softplus_positive
-        if proportional:
+        if not self._design.proportional.isdisjoint(members):
             tau = PyroParam(like.new_tensor(options.init_scale), positive, 0)
             deep_setattr(self.taus, group, tau)
         if options.learn_correlation:
@@ -88,15 +86,15 @@ class TridiagonalGuide(DVIGuide):
 
     def _add_spread(self, name: str, loc: torch.Tensor, event_dim: int) -> None:
         """The scales of a site, where its group has none."""
-        if name not in self._proportional:
+        if name not in self._design.proportional:
             super()._add_spread(name, loc, event_dim)
             return
         start = PyroParam(chained_sites.started(loc), constraints.real, event_dim)
         deep_setattr(self.locs, name, start)
 
     def _parts(self, site: str) -> tuple[str, ...]:
-        group = self._groups.get(site)
-        spread = f"taus.{group}" if site in self._proportional else f"scales.{site}"
+        group = self._design.groups.get(site)
+        spread = f"taus.{group}" if site in self._design.proportional else f"scales.{site}"
         learnt = group is not None and self.options.learn_correlation
         return (f"locs.{site}", spread, *((f"correlations.{group}",) if learnt else ()))
 
@@ -106,48 +104,37 @@ class TridiagonalGuide(DVIGuide):
         return tuple(parameter(getattr(self, module), path) for module, path in parts)
 
     def _posterior(self, site: LatentSite, loc: torch.Tensor, *rest: Any) -> Any:
-        if site.name not in self._groups:
+        if site.name not in self._design.groups:
             return super()._posterior(site, loc, *rest)
-        scale, rho = self._spread(site.name, loc, *rest)
-        base = TridiagonalNormal(loc, scale, rho, self._orders[site.name])
+        spread, *learnt = rest
+        rho = learnt[0] if learnt else loc.new_tensor(self.options.correlation)
+        scale = self._design.scale(site.name, loc, spread)
+        base = TridiagonalNormal(loc, scale, rho, self._design.orders[site.name])
         if is_real(site.support):
             return base
         return OnSupport(base, biject_to(site.support).with_cache()).of(site.support)
-
-    def _spread(
-        self, site: str, loc: torch.Tensor, spread: torch.Tensor, correlation: Any = None
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Signed scales and the correlation of a chain."""
-        if site in self._proportional:
-            spread = chained_sites.proportional(loc, spread)
-        fixed = correlation is None
-        return spread, loc.new_tensor(self.options.correlation) if fixed else correlation
 
     @torch.no_grad()
     def summary(self) -> dict[str, Group]:
         """Scale τ, correlation ρ, sites and number of elements of every group."""
         self._known_sites()
-        members: dict[str, list[str]] = {}
-        for site, group in self._groups.items():
-            members.setdefault(group, []).append(site)
-        return {group: self._summary(group, tuple(sites)) for group, sites in members.items()}
+        members = self._design.members.items()
+        return {group: self._summary(group, sites) for group, sites in members}
 
     def _summary(self, group: str, sites: tuple[str, ...]) -> Group:
         learnt = self.options.learn_correlation
         rho = float(parameter(self.correlations, group)) if learnt else self.options.correlation
-        has_tau = any(site in self._proportional for site in sites)
-        tau = float(parameter(self.taus, group)) if has_tau else None
+        has_none = self._design.proportional.isdisjoint(sites)
+        tau = None if has_none else float(parameter(self.taus, group))
         return Group(sites, sum(parameter(self.locs, site).numel() for site in sites), tau, rho)
 
     def _marginal(self, site: str) -> tuple[torch.Tensor, torch.Tensor]:
-        loc, *rest = self._loc_and_scale(site)
-        return loc, self._spread(site, loc, *rest)[0].abs() if site in self._groups else rest[0]
+        loc, spread, *_ = self._loc_and_scale(site)
+        return loc, self._design.scale(site, loc, spread).abs()
 
 
 def _order(site: dict, axis: int) -> Order:
     """How a chain goes through a site whose inputs are on an axis."""
     fn, value = site["fn"], site["value"]
     shape = biject_to(fn.support).inverse_shape(value.shape)
-    event_dim = fn.event_dim + len(shape) - value.dim()
-    event = tuple(shape[len(shape) - event_dim :])
-    return Order(event, axis if -axis <= event_dim else -1)
+    return order_of(shape, fn.event_dim + len(shape) - value.dim(), axis)

@@ -8,12 +8,10 @@ import torch
 from pyro.distributions import TorchDistribution, constraints
 
 from guides.families import tridiagonal
-from moment_calculus.likelihoods.divergences import gaussian_entropy
-from moment_calculus.numerics.rulebook import Propagation
-from moment_calculus.values import Gaussian
+from guides.families.chained import Chained
 
 
-class TridiagonalNormal(TorchDistribution):
+class TridiagonalNormal(Chained, TorchDistribution):
     """A Normal whose neighbours in a chain through each event have the correlation ρ, in O(n).
 
     Args:
@@ -45,24 +43,11 @@ class TridiagonalNormal(TorchDistribution):
         """All real arrays of the event shape."""
         return constraints.independent(constraints.real, self.event_dim)
 
-    @property
-    def mean(self) -> torch.Tensor:
-        """Of every element."""
-        return self.loc
-
-    @property
-    def variance(self) -> torch.Tensor:
-        """Of every element."""
-        return self.scale * self.scale
-
     def expand(self, batch_shape: Any, _instance: Any = None) -> TridiagonalNormal:
         """The same with another batch shape."""
         shape = torch.Size(batch_shape) + self.event_shape
         loc, scale = self.loc.expand(shape), self.scale.expand(shape)
         return TridiagonalNormal(loc, scale, self.correlation, self.order)
-
-    def _chains(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        return self.order.chain(self.loc), self.order.chain(self.scale), self.correlation
 
     def rsample(self, sample_shape: Any = ()) -> torch.Tensor:
         """Reparameterised draws.
@@ -70,7 +55,7 @@ class TridiagonalNormal(TorchDistribution):
         Args:
             sample_shape: shape of the set of draws.
         """
-        loc, scale, correlation = self._chains()
+        loc, scale, correlation = self.chains
         shape = torch.Size(sample_shape) + loc.shape
         noise = torch.randn(shape, dtype=loc.dtype, device=loc.device)
         return self.order.event(tridiagonal.sample(loc, scale, correlation, noise))
@@ -81,23 +66,4 @@ class TridiagonalNormal(TorchDistribution):
         Args:
             value: [..., *event].
         """
-        return tridiagonal.log_density(self.order.chain(value), *self._chains())
-
-    def log_determinant(self) -> torch.Tensor:
-        """log |R| of the correlation matrix of one event."""
-        return tridiagonal.log_determinant(self.order.size, self.correlation)
-
-    def value(self, name: str, propagation: Propagation) -> Gaussian:
-        """The live value of a site with this posterior.
-
-        Args:
-            name: the site.
-            propagation: how randomness flows from it.
-        """
-        parts = self.loc, self.scale, self.correlation
-        return tridiagonal.site(name, *parts, propagation, self.order)
-
-    def entropy(self) -> torch.Tensor:
-        """Of the batch shape."""
-        alone = gaussian_entropy(self.order.chain(self.variance)).sum(-1)
-        return alone + 0.5 * self.log_determinant()
+        return tridiagonal.log_density(self.order.chain(value), *self.chains)
