@@ -29,6 +29,7 @@ from moment_calculus.operations.shapes.reshaping import reshape
 from moment_calculus.values import Gaussian
 
 BLOCK = 64  # elements that one product of a recursion takes
+HEAD = 65_536  # elements after which b is constant: to 1e-12 for |ρ| < ½ − 1e-8, else to 1e-5
 
 
 def root(correlation: Array) -> Array:
@@ -82,23 +83,39 @@ def factor(size: int, correlation: Array) -> tuple[Array, Array]:
     Returns:
         b [n] and ρ/b [n − 1].
     """
-    weights = _weights(size + 1, correlation)
-    s = root(correlation)
-    diagonal = namespace(weights).sqrt(weights[1:] / weights[:-1] / (1 + s * s))
+    diagonal = _diagonal(_weights(min(size, HEAD) + 1, correlation), correlation)
+    diagonal = _continued(diagonal, size)
     return diagonal, correlation / diagonal[:-1]
 
 
+def _diagonal(weights: Array, correlation: Array) -> Array:
+    """b_j for j = 1 … n of the g_j for j = 1 … n + 1."""
+    s = root(correlation)
+    return namespace(weights).sqrt(weights[1:] / weights[:-1] / (1 + s * s))
+
+
 def _weights(size: int, correlation: Array) -> Array:
-    """g_j = (1 − q^j)/(1 − q) for j = 1 … n."""
-    xp, powers = namespace(correlation), _log_square(correlation)
+    """g_j = (1 − q^j)/(1 − q) for j = 1 … n, with derivatives of every order at q = 0 too."""
+    xp, (low, high) = namespace(correlation), _parts(correlation)
+    powers = _powers(min(size, BLOCK) + 1, low)[1:]  # those beyond are below rounding
+    zeros = xp.zeros_like(powers[:1])
+    small = (1 - _continued(xp.concat([powers, zeros]), size)[:size]) / (1 - low)
     places = xp.arange(1, size + 1, dtype=correlation.dtype, device=device(correlation))
-    return xp.expm1(places * powers) / xp.expm1(powers)
+    large = xp.expm1(places * xp.log(high)) / xp.expm1(xp.log(high))
+    return xp.where(root(correlation) ** 2 < 0.5, small, large)
 
 
-def _log_square(correlation: Array) -> Array:
-    """log q, finite."""
-    xp, s = namespace(correlation), root(correlation)
-    return xp.log(xp.clip(s * s, min=float(xp.finfo(s.dtype).tiny)))
+def _parts(correlation: Array) -> tuple[Array, Array]:
+    """q below a half, where powers of it vanish, and above, where 1 − q^j would round."""
+    xp, q = namespace(correlation), root(correlation) ** 2
+    half = xp.full_like(q, 0.5)
+    return xp.where(q < 0.5, q, half), xp.where(q < 0.5, half, q)
+
+
+def _continued(head: Array, size: int) -> Array:
+    """The first elements of a sequence that has converged, and its last one for all others."""
+    xp, missing = namespace(head), size - head.shape[-1]
+    return xp.concat([head, xp.broadcast_to(head[-1:], (missing,))]) if missing > 0 else head
 
 
 def log_determinant(size: int, correlation: Array) -> Array:
@@ -108,10 +125,11 @@ def log_determinant(size: int, correlation: Array) -> Array:
         size: n.
         correlation: ρ, without axes.
     """
-    xp, powers = namespace(correlation), _log_square(correlation)
-    s = root(correlation)
-    weight = xp.expm1((size + 1) * powers) / xp.expm1(powers)
-    return xp.log(weight) - size * xp.log1p(s * s)
+    xp, (low, high), s = namespace(correlation), _parts(correlation), root(correlation)
+    power = _powers(size + 2, low)[-1] if size < BLOCK else xp.zeros_like(low)
+    small = (1 - power) / (1 - low)
+    large = xp.expm1((size + 1) * xp.log(high)) / xp.expm1(xp.log(high))
+    return xp.log(xp.where(s * s < 0.5, small, large)) - size * xp.log1p(s * s)
 
 
 def log_density(value: Array, loc: Array, scale: Array, correlation: Array) -> Array:
@@ -133,9 +151,10 @@ def log_density(value: Array, loc: Array, scale: Array, correlation: Array) -> A
 def _whitened(standard: Array, correlation: Array) -> Array:
     """L⁻¹ u: with h_j = g_j u_j − s h_{j−1} it is h_j/(g_j b_j)."""
     size = standard.shape[-1]
-    weights = _weights(size, correlation)
-    carried = recursion(weights * standard, -root(correlation))
-    return carried / (weights * factor(size, correlation)[0])
+    weights = _weights(min(size, HEAD) + 1, correlation)
+    inverse = 1 / (weights[:-1] * _diagonal(weights, correlation))
+    carried = recursion(_continued(weights[:-1], size) * standard, -root(correlation))
+    return carried * _continued(inverse, size)
 
 
 def recursion(inputs: Array, gain: Array) -> Array:
@@ -155,7 +174,7 @@ def recursion(inputs: Array, gain: Array) -> Array:
     within = blocks @ _triangle(BLOCK, gain).mT
     ends = recursion(within[..., -1], gain**BLOCK)
     before = xp.concat([xp.zeros_like(ends[..., :1]), ends[..., :-1]], axis=-1)
-    found = within + before[..., None] * _powers(BLOCK, gain)[1:]
+    found = within + before[..., None] * _powers(BLOCK + 1, gain)[1:]
     return xp.reshape(found, (*lead, count * BLOCK))[..., :size]
 
 
@@ -167,11 +186,13 @@ def _triangle(size: int, gain: Array) -> Array:
     return known * constants(distance >= 0, gain)
 
 
-def _powers(size: int, gain: Array) -> Array:
-    """c^k for k = 0 … n: as products, which have derivatives at c = 0 too."""
-    xp = namespace(gain)
-    line = xp.concat([xp.ones_like(gain)[None], xp.broadcast_to(gain, (size,))])
-    return xp.cumprod(line, 0)
+def _powers(count: int, base: Array) -> Array:
+    """c^k for k = 0 … count − 1, by products, which have all derivatives at c = 0 too."""
+    xp = namespace(base)
+    line = xp.ones_like(base)[None]
+    while line.shape[0] < count:
+        line, base = xp.concat([line, line * base]), base * base
+    return line[:count]
 
 
 def neighbours(scale: Array, correlation: Any) -> Array:

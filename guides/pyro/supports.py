@@ -47,7 +47,7 @@ def is_real(support: constraints.Constraint) -> bool:
     """
     while isinstance(support, constraints.independent):
         support = support.base_constraint
-    return support is constraints.real
+    return type(support) is type(constraints.real)  # a copied guide has another one
 
 
 def sign(transform: Any) -> torch.Tensor:

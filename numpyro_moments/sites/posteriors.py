@@ -78,7 +78,7 @@ def entropy(value: Value, fn: Any) -> jax.Array:
     if isinstance(fn, WRAPPERS):
         return _wrapped(fn, entropy(value, fn.base_dist))
     normal, transforms = gaussian_base(fn, (dist.Normal, TridiagonalNormal))
-    if normal is None or (isinstance(normal, TridiagonalNormal) and not transforms):
+    if normal is None:
         return jnp.broadcast_to(fn.entropy(), fn.batch_shape)
     shape = fn.batch_shape + fn.event_shape
     result = divergences.gaussian_entropy(jnp.broadcast_to(normal.scale**2, shape))

@@ -70,7 +70,7 @@ def posterior_value(name: str, fn: Any, propagation: Propagation, remedy: str = 
 def entropy(value: Value, fn: Any) -> torch.Tensor:
     """−E_q[log q] of a site with such a value given those before it, of its batch shape."""
     normal, transforms = gaussian_base(fn, (*NORMALS, TridiagonalNormal))
-    if normal is None or not (transforms or type(normal) in NORMALS):
+    if normal is None:
         return fn.entropy()
     shape = fn.batch_shape + fn.event_shape
     result = divergences.gaussian_entropy((normal.scale * normal.scale).expand(shape))

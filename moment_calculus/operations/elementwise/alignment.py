@@ -29,7 +29,10 @@ def aligned(left: Gaussian, right: Gaussian) -> tuple[Gaussian, Gaussian, int | 
 
 
 def is_dense(left: Gaussian, right: Gaussian, shared: bool) -> bool:
-    """Whether a sum or product has dependent components that full mode has to carry.
+    """Whether a sum or product has dependent components whose covariance is to be carried.
+
+    In diagonal mode some values carry one (a softmax, a chain), unless what they meet has left its
+    own out already.
 
     Args:
         left: a value.
@@ -37,10 +40,14 @@ def is_dense(left: Gaussian, right: Gaussian, shared: bool) -> bool:
         shared: whether they depend on each other.
     """
     if left.has_covariance or right.has_covariance:
-        return True
+        return left.propagation.full or not (_has_dropped(left) or _has_dropped(right))
     if left.axis is None:
         return False  # scalars: their variance is all there is
     return shared and left.propagation.full and left.origin is not right.origin
+
+
+def _has_dropped(value: Gaussian) -> bool:
+    return not (value.has_covariance or value.independent)
 
 
 def is_of_one(left: Gaussian, right: Gaussian) -> bool:

@@ -81,6 +81,9 @@ def chain(
 ) -> Gaussian:
     """The value of a latent vector with a tridiagonal covariance, which is formed if needed.
 
+    It is exact in diagonal mode too, as that of a softmax; only a linear map of random inputs
+    leaves some of it out there.
+
     Args:
         name: the site.
         mean: [..., n].
@@ -97,7 +100,7 @@ def chain(
 
     return Gaussian(
         mean,
-        Spread(variance, covariance if propagation.full else None, covariance),
+        Spread(variance, covariance),
         Chain(between=between),
         support=whole([name]),
         ties=Ties.FEATURES,
@@ -138,6 +141,8 @@ def links_of(weight: Any) -> tuple[Link, ...] | None:
 
 def _links(weight: Gaussian) -> tuple[Link, ...] | None:
     step = weight.step
+    if isinstance(step, Chain):  # one for each row, as in a plate of them
+        return (Link((0, 1), step.between),)
     if isinstance(step, Reshaped):
         return _of_rows(step.source, weight.shape)
     if not (isinstance(step, Permuted | Converted) or step.affine is not None):
@@ -149,7 +154,7 @@ def _links(weight: Gaussian) -> tuple[Link, ...] | None:
 def _of_rows(vector: Gaussian, shape: tuple[int, ...]) -> tuple[Link, ...] | None:
     """A chain put into the rows of a matrix."""
     if not isinstance(vector.step, Chain) or len(vector.shape) != 1:
-        return None
+        return None  # a batch of chains
     between, columns = vector.step.between, shape[-1]
     xp = namespace(between)
     end = xp.zeros((1,), dtype=between.dtype, device=device(between))

@@ -23,6 +23,7 @@ from moment_calculus.operations.shapes.moves import swap_last
 from moment_calculus.operations.shapes.reshaping import reshape
 from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.values import Gaussian, Spread, Value, share_sites
+from moment_calculus.values.ancestry import ancestors
 
 
 def matmul(left: Any, right: Any) -> Value:
@@ -110,11 +111,17 @@ def _times_vector(x: Any, vector: Any) -> Value:
     if len(x.shape) == 1 and dependent:
         products = multiply(x, vector).gaussian()
         return _times_vector(products, namespace(products.mean).ones_like(products.mean))
-    if _is_input(vector) and not isinstance(x, Gaussian):
-        return _scalar_products(x, vector)
-    if _is_input(vector) and x.independent:
-        return linear(vector, x)
+    if _is_input(vector) and (not isinstance(x, Gaussian) or x.independent):
+        return _of_input(x, vector)
     return _by_weights(x, vector)
+
+
+def _of_input(x: Any, vector: Gaussian) -> Value:
+    """The map of a dependent vector by a matrix; many rows of data are a batch of scalars."""
+    rows = not isinstance(x, Gaussian) and len(x.shape) > 1 and x.shape[-2] > x.shape[-1]
+    if rows and not any(is_data(part) for part in ancestors(vector)):
+        return _scalar_products(x, vector)
+    return linear(vector, x)
 
 
 def _by_weights(x: Any, vector: Any) -> Value:
@@ -135,7 +142,7 @@ def _scalar_products(x: Any, vector: Gaussian) -> Gaussian:
     vector = features_of(vector)
     mean_x = x.mean if isinstance(x, Gaussian) else x
     variance = _of_products(mean_x, x, vector)
-    mixes = not vector.propagation.full
+    mixes = not (vector.propagation.full or vector.has_covariance)
     step = LinearMap((vector,), None, vector, mean_x[..., None, :], mixes)
     if isinstance(x, Gaussian):  # products that share x and the vector are dependent in both
         row = vector.mean[None, :]

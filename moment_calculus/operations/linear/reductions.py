@@ -8,12 +8,15 @@ from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any
 
+import numpy as np
+
 from moment_calculus.numerics.arrays import Array, device, positive_part
-from moment_calculus.numerics.special import namespace
+from moment_calculus.numerics.special import constants, namespace
 from moment_calculus.operations.elementwise.arithmetic import DEPENDENCE_REMEDY, multiply, subtract
 from moment_calculus.operations.elementwise.unary import scale_shift
 from moment_calculus.operations.linear.batch_sums import SumOverBatch
-from moment_calculus.operations.linear.maps import map_features
+from moment_calculus.operations.linear.maps import linear, map_features
+from moment_calculus.operations.shapes.flattened import flattened
 from moment_calculus.operations.shapes.indexing import ALL, take, unstack
 from moment_calculus.operations.shapes.moves import Moved, moved, with_batch
 from moment_calculus.operations.shapes.reshaping import reshape
@@ -129,6 +132,8 @@ def _over_batch(value: Gaussian, axes: Sequence[int]) -> Gaussian:
             return _over_features(
                 _over_batch(vector, [a for a in axes if a + 1 < len(value.shape)])
             )
+        if (whole := _of_whole(value, axes)) is not None:
+            return whole
         _require_independence(value, axes[0], "a sum")
     return with_batch(SumOverBatch(value, tuple(axes)), value.axis)
 
@@ -138,6 +143,17 @@ def _as_vector_along(value: Gaussian, axes: Sequence[int]) -> Gaussian | None:
     if not value.propagation.full or len(value.shape) - 1 not in axes:
         return None
     return as_vector(value)
+
+
+def _of_whole(value: Gaussian, axes: Sequence[int]) -> Gaussian | None:
+    """The sum by the covariance of all elements, as of a weight under a guide of full rank."""
+    vector = flattened(value) if value.axis == -1 else None
+    if vector is None or not vector.has_covariance:
+        return None
+    shape = tuple(1 if axis in axes else n for axis, n in enumerate(value.shape))
+    places = np.arange(math.prod(shape)).reshape(shape)
+    summed = np.broadcast_to(places, value.shape).reshape(-1) == places.reshape(-1, 1)
+    return reshape(linear(vector, constants(summed, vector.mean)), shape)
 
 
 def _require_independence(value: Gaussian, axis: int, what: str) -> None:

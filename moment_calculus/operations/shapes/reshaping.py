@@ -9,6 +9,7 @@ from typing import Any
 
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.special import namespace
+from moment_calculus.operations.shapes.flattened import flattened
 from moment_calculus.operations.shapes.moves import (
     Moved,
     may_lose_dependence,
@@ -215,6 +216,8 @@ def reshape(value: Any, shape: Sequence[int]) -> Any:
         dense = value.has_covariance and not value.independent
         return moved(Split(value, shape), -1, dense=dense, joint=True, ties=ties)
     if axis is KEEP:
+        if value.has_covariance and (vector := flattened(value)) not in (None, value):
+            return reshape(vector, shape)
         if may_lose_dependence(value):
             warn_dropped(value, f"a reshape from {value.shape} to {shape}")
         return moved(Reshaped(value, shape), -1 if shape else None, ties=ties)
