@@ -22,6 +22,8 @@ SMALL = 0.01  # by a number up to it
 LEAST = 1e-6  # the mean whose multiple a proportional scale is at least
 GOLDEN = 0.6180339887498949
 
+NO_PRIOR = "has no expected log-density in closed form"
+
 Groups = Mapping[str, Sequence[str]] | Iterable[Sequence[str]]
 
 TRIDIAGONAL_OPTIONS = """
@@ -50,10 +52,12 @@ of a bounded support, where m = 0 is no special place. A proportional scale dege
 the start means below 1e-3 are replaced by fixed small numbers up to 0.01, and |m| counts as 1e-6 at
 least (the source paper replaces them by random ones).
 
-Linear maps take the covariances of neighbours into account, also that of the last weight of a row
-with the first of the next, which makes two outputs dependent; under ``covariance="diagonal"`` only
-what belongs to one output is kept. Under ``propagation="sampled"`` a site is drawn once for each
-particle.
+Linear maps take the covariances of neighbours into account in O(n), also that of the last weight of
+a row with the first of the next, which makes two outputs dependent; under ``covariance="diagonal"``
+only what belongs to one output is kept, and of the inputs' covariances nothing. Other operations
+need the covariance of all n elements, or are refused (convolutions, weights that enter twice).
+Under ``propagation="sampled"`` a site is drawn once for each particle. ``linear_response`` corrects
+``scales="free"``; proportional scales are tied to the means, which it cannot know.
 
 Raises:
     ValueError: if an option is unknown, ``init_scale`` not positive, ``correlation`` not in
@@ -119,9 +123,11 @@ class Options:
 
     def fixed(self) -> dict[str, Any]:
         """What belongs to the posterior and is no parameter, for files."""
-        rho = {} if self.learn_correlation else {"correlation": float(self.correlation)}
-        groups = {name: list(sites) for name, sites in (self.groups or {}).items()}
-        return {"scales": self.scales, "groups": groups, **rho}
+        groups = self.groups and {name: list(sites) for name, sites in self.groups.items()}
+        settings = {"scales": self.scales, "groups": groups}
+        if self.learn_correlation:
+            return {**settings, "learn_correlation": True}
+        return {**settings, "learn_correlation": False, "correlation": float(self.correlation)}
 
     def design(
         self, orders: Mapping[str, Order], bounded: Iterable[str], latent: Iterable[str]
@@ -196,6 +202,8 @@ def order_of(shape: Sequence[int], event_dim: int, axis: int) -> Order:
 
 
 def _named(groups: Groups) -> dict[str, tuple[str, ...]]:
+    if isinstance(groups, str):
+        raise ValueError(f"groups={groups!r} is one name: write a list of lists of names")
     named = groups.items() if isinstance(groups, Mapping) else (("+".join(g), g) for g in groups)
     found = {str(name): (s,) if isinstance(s, str) else tuple(s) for name, s in named}
     counts = Counter(site for sites in found.values() for site in sites)

@@ -38,7 +38,7 @@ class MCDropoutGuide(DVIGuide):
     {errors}
     """
 
-    has_density = False  # that could be the prior of new data
+    no_prior = "has no density"  # that could be the prior of new data
 
     def __init__(
         self,

@@ -13,6 +13,7 @@ from torch.distributions import biject_to
 
 from guides.families import chained_sites
 from guides.families.chained_sites import (
+    NO_PRIOR,
     TRIDIAGONAL_ERRORS,
     TRIDIAGONAL_OPTIONS,
     Design,
@@ -42,6 +43,8 @@ class TridiagonalGuide(DVIGuide):
 
     {errors}
     """
+
+    no_prior = NO_PRIOR
 
     def __init__(
         self,

@@ -35,7 +35,7 @@ def check_posterior(path: Any, stored: Any, current: dict[str, Any]) -> None:
         StoredFileError: naming the first that differs.
     """
     stored = stored if isinstance(stored, dict) else {}
-    for name in sorted({*stored, *current}):
+    for name in sorted({*stored, *current}, key=lambda n: (not (n in stored and n in current), n)):
         if stored.get(name) != current.get(name):
             options = ", ".join(f"{name}={value!r}" for name, value in stored.items())
             raise StoredFileError(

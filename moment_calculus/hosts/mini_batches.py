@@ -28,10 +28,10 @@ def streamed_priors(sites: Mapping[str, Any], fit: Fit) -> dict[str, Any]:
             f"a {type(fit.guide).__name__} does not give its posterior as distributions by site, "
             "which prior=... takes: fit the earlier data with a DVIGuide"
         )
-    if not getattr(fit.guide, "has_density", True):
+    if reason := getattr(fit.guide, "no_prior", ""):
         raise ValueError(
-            f"a {type(fit.guide).__name__} has no density, which prior=... takes for the prior of "
-            "new data: fit the earlier data with a DVIGuide"
+            f"a {type(fit.guide).__name__} {reason}, which prior=... takes for the prior of new "
+            "data: fit the earlier data with a DVIGuide"
         )
     rows = {plate for site in sites.values() if site["is_observed"] for plate in _plates(site)}
     return {

@@ -228,6 +228,7 @@ def _warn_of(narrower: dict[str, np.ndarray]) -> None:
         )
         warn_user(
             f"corrected variances are smaller than the guide's at {names}: its scales are not the "
-            "best there, or the ELBO is not exact; compare with NUTS",
+            "best there, or tied to other parameters (as those of a TridiagonalGuide), or the ELBO "
+            "is not exact; compare with NUTS",
             NarrowerVarianceWarning,
         )

@@ -103,6 +103,37 @@ def test_gradients_of_the_density_are_those_of_differences(array, rho):
     assert float(found) == pytest.approx(float(expected), rel=1e-9)
 
 
+@pytest.mark.parametrize("size", [2, 5, 70, 5000])
+@pytest.mark.parametrize("rho", [0.0, 1e-4, 0.2, 0.45])
+def test_curvatures_are_those_of_differences(size, rho):
+    """Newton's method begins at ρ = 0, where q = s² is at its least."""
+    loc, scale, values = chain(size)
+
+    def density(rho):
+        array = torch.tensor if isinstance(rho, torch.Tensor) else jnp.asarray
+        return tridiagonal.log_density(*map(array, (values[0], loc, scale)), rho)
+
+    with jax.enable_x64(True):
+        ours = float(jax.hessian(density)(jnp.asarray(rho)))
+        step = 1e-4
+        slopes = [float(jax.grad(density)(jnp.asarray(rho + s))) for s in (step, -step)]
+    theirs = torch.autograd.functional.hessian(density, torch.tensor(rho, dtype=torch.float64))
+    assert ours == pytest.approx((slopes[0] - slopes[1]) / (2 * step), rel=1e-4)
+    assert float(theirs) == pytest.approx(ours, rel=1e-9)
+
+
+@pytest.mark.parametrize("size", [65, 5000])
+@pytest.mark.parametrize("rho", [0.0, 0.1, 0.3, 0.499])
+def test_gradients_in_single_precision_are_finite(size, rho):
+    """Powers of s underflow on the way."""
+    parts = [jnp.asarray(part, jnp.float32) for part in chain(size)]
+    loc, scale, values = parts
+    found = jax.grad(lambda rho: tridiagonal.log_density(values[0], loc, scale, rho))(
+        jnp.asarray(rho, jnp.float32)
+    )
+    assert np.isfinite(found)
+
+
 @pytest.mark.parametrize("rho", [0.5, -0.5, 0.4999999])
 def test_single_precision_is_finite_at_the_bound(rho):
     rho = torch.tensor(rho, requires_grad=True)

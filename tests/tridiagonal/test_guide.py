@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import warnings
 
 import jax
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 import torch
 
 from moment_calculus.refusals.errors import UnsupportedMoments
+from moment_calculus.response.errors import NarrowerVarianceWarning
 from moment_calculus.storage.errors import StoredFileError
 from tests.fitting.models import HOSTS, fresh
 from tests.propagation.losses import losses
@@ -165,6 +167,7 @@ def test_means_that_are_zero_begin_elsewhere(host):
         ({"init_scale": 0.0}, ValueError, "init_scale"),
         ({"correlation": 0.5}, ValueError, r"in \(-1/2, 1/2\)"),
         ({"groups": [["first", "shift"], ["first", "last"]]}, ValueError, "'first' twice"),
+        ({"groups": "first"}, ValueError, "is one name"),
         ({"groups": [["first", "shift"]]}, UnsupportedMoments, "leaves 'last' out"),
         (
             {"groups": [["first", "shift", "last", "level"]]},
@@ -188,7 +191,11 @@ def test_files_and_copies_keep_the_chain(host, tmp_path):
     model = network(host)
     params = started(host, model, guide, host.x, host.y)
     before = np.asarray(host.package.predict(model, guide, *params, host.x)["obs"].variance)
+    elbo = host.package.DeterministicELBO()
     for other in (copy.deepcopy(guide), pickle.loads(pickle.dumps(guide))):
+        if host.name == "pyro":
+            data = host.x, host.y
+            assert elbo.loss(model, other, *data) == pytest.approx(elbo.loss(model, guide, *data))
         found = host.package.predict(model, other, *params, host.x)["obs"].variance
         np.testing.assert_allclose(np.asarray(found), before, rtol=1e-6)
     path = tmp_path / "chain.safetensors"
@@ -199,5 +206,35 @@ def test_files_and_copies_keep_the_chain(host, tmp_path):
     found = host.package.predict(model, loaded.guide, *given, host.x)["obs"].variance
     np.testing.assert_allclose(np.asarray(found), before, rtol=1e-6)
     pyro.clear_param_store()
-    with pytest.raises(StoredFileError, match="scales of the guide"):
-        host.package.load(path, model, host.package.TridiagonalGuide(scales="free"), host.x)
+    others = {
+        "scales of the guide": {"scales": "free"},
+        "learn_correlation of the guide": {"learn_correlation": False},
+    }
+    for cause, options in others.items():
+        with pytest.raises(StoredFileError, match=cause):
+            host.package.load(path, model, host.package.TridiagonalGuide(**options), host.x)
+
+
+def test_linear_response_of_free_scales_is_the_exact_posterior(host):
+    x = np.random.default_rng(0).normal(size=(20, 5))
+    y = x @ MEAN
+    precision = np.eye(5) + x.T @ x / NOISE**2
+    mean = np.linalg.solve(precision, x.T @ y / NOISE**2)
+    model, guide = regression(host), host.package.TridiagonalGuide(scales="free")
+    with doubles(host), warnings.catch_warnings():
+        warnings.simplefilter("ignore", NarrowerVarianceWarning)  # by chains, not by each element
+        data = host.array(x), host.array(y)
+        fit = host.package.fit(model, guide, *data, method="newton", progress_bar=False)
+        given = {"params": fit.params}
+        found = host.package.linear_response(model, guide, *data, **given)
+        np.testing.assert_allclose(found.location("weight"), mean, rtol=1e-6)
+        exact = np.linalg.inv(precision)
+        np.testing.assert_allclose(found.covariance("weight"), exact, rtol=1e-6, atol=1e-9)
+
+
+def test_a_chain_is_no_prior_of_new_data(host):
+    guide = host.package.TridiagonalGuide()
+    options = {"steps": 2, "progress_bar": False}
+    fit = host.package.fit(host.regression, guide, host.x, host.y, **options)
+    with pytest.raises(ValueError, match="no expected log-density in closed form"):
+        host.package.fit(host.regression, guide, host.x, host.y, prior=fit, **options)

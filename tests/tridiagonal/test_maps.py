@@ -13,11 +13,14 @@ import torch
 from guides.families import tridiagonal
 from guides.families.tridiagonal import Order
 from moment_calculus.functions.table import activation
-from moment_calculus.operations.elementwise.arithmetic import add, apply, scale_shift
+from moment_calculus.operations.elementwise.arithmetic import add, apply, multiply, scale_shift
 from moment_calculus.operations.linear.chains import links_of
 from moment_calculus.operations.linear.maps import linear
 from moment_calculus.operations.linear.matrices import matmul
+from moment_calculus.operations.linear.reductions import total
+from moment_calculus.operations.shapes.features import index_features
 from moment_calculus.operations.shapes.moves import swap_last
+from moment_calculus.operations.shapes.reshaping import reshape
 from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.rulebooks import propagation_of
 from moment_calculus.values.lags import lag_covariance
@@ -220,6 +223,46 @@ def test_weights_that_enter_twice_are_refused():
     hidden = linear(torch.tensor(ROWS), weight)
     with pytest.raises(UnsupportedMoments, match="depend on the same latent site"):
         linear(hidden, weight)
+
+
+@pytest.mark.parametrize("flow", ["full", "diagonal"])
+def test_rows_in_a_plate_are_chains_of_their_own(array, flow):
+    flow = propagation_of(flow, "exact")
+    parts = (array(part) for part in (MATRIX, TAU * MATRIX, RHO))
+    found = linear(array(ROWS), tridiagonal.site("w", *parts, flow, Order((4,))))
+    expected = [ROWS[0] @ covariance(TAU * row, RHO) @ ROWS[0] for row in MATRIX]
+    np.testing.assert_allclose(np.asarray(found.variance)[0], expected, rtol=1e-12)
+
+
+ELSEWHERE = {
+    "another shape": lambda w: reshape(reshape(w, (20,)), (4, 5)),
+    "another shape at once": lambda w: reshape(w, (4, 5)),
+    "the sum over rows": lambda w: total(w, [0], keepdims=True),
+}
+
+
+@pytest.mark.parametrize("case", ELSEWHERE)
+def test_weights_put_elsewhere_keep_their_covariance(array, case):
+    weight = ELSEWHERE[case](site(array, "w", MATRIX))
+    row = np.linspace(-1, 1, weight.shape[1])
+    found = linear(array(row[None]), weight).gaussian()
+    units = [array(unit.reshape(5, 4)) for unit in np.eye(20)]
+    jacobian = np.stack([np.asarray(ELSEWHERE[case](unit)) @ row for unit in units], axis=1)
+    expected = _expected(MATRIX, jacobian)
+    found = np.asarray(found.variance)[0]
+    np.testing.assert_allclose(found, np.diagonal(expected), rtol=1e-10)
+
+
+@pytest.mark.parametrize("flow", ["full", "diagonal"])
+def test_sums_over_a_chain_are_exact_in_either_mode(array, flow):
+    """Written as products of elements, and as products of two parts."""
+    vector = site(array, "v", VECTOR, flow)
+    by_elements = total(multiply(vector, array(ROWS)), [1]).gaussian()
+    first, last = (index_features(vector, part) for part in (slice(2), slice(2, 4)))
+    by_parts = add(matmul(array(ROWS[:, :2]), first), matmul(array(ROWS[:, 2:]), last)).gaussian()
+    expected = np.diagonal(_expected(VECTOR, ROWS))
+    for found in (by_elements, by_parts):
+        np.testing.assert_allclose(np.asarray(found.variance).reshape(-1), expected, rtol=1e-12)
 
 
 def test_a_batch_of_chains_is_no_weight():
