@@ -59,6 +59,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--set", required=True, help="name of a set, such as boston")
     parser.add_argument("--method", choices=METHODS, default="dvi")
     parser.add_argument("--family", choices=list(FAMILIES), default="mean field")
+    parser.add_argument("--hidden", type=int, help="hidden units (50, of protein 100)")
     parser.add_argument("--kl-warm-up", type=int, help="steps until the KL has its full weight")
     parser.add_argument("--splits", type=int, help="number of splits (all)")
     parser.add_argument("--first-split", type=int, default=0)
@@ -111,7 +112,7 @@ def fit_and_score(
     rate, warm_up = options.learning_rate, options.kl_warm_up
     schedule = Schedule(options.steps, batch_size, rate, seed, warm_up)
     shown = False if options.workers > 1 else None  # where one process owns the terminal
-    hidden = HIDDEN.get(options.set, 50)
+    hidden = options.hidden or HIDDEN.get(options.set, 50)
     log_prob, mean, groups = backend.train_and_predict(
         split, options.method, options.family, hidden, schedule, shown
     )

@@ -43,13 +43,20 @@ def main(arguments: list[str] | None = None) -> None:
     file = options.out / "uci_tridiagonal.json"
     results = json.loads(file.read_text()) if file.is_file() else {}
     for name in options.sets:
-        for guide in COMPARED:
+        for guide in options.guides:
             results.setdefault(name, {})[guide] = run_guide(options, name, guide)
             file.write_text(json.dumps(results, indent=2, ensure_ascii=False) + "\n")
-    print(table(results, list(COMPARED)))
-    for name, found in results.items():
-        print(name, ", ".join(difference(found, guide) for guide in COMPARED if guide != BASELINE))
-    picture(results, list(COMPARED), BASELINE).savefig(options.out / "uci_tridiagonal.png", dpi=150)
+    show(results, options.out)
+
+
+def show(results: dict[str, dict], out: Path) -> None:
+    """Print and draw what all sets have."""
+    done = [name for name in COMPARED if all(name in found for found in results.values())]
+    print(table(results, done))
+    if BASELINE in done and len(done) > 1:
+        for name, found in results.items():
+            print(name, ", ".join(difference(found, guide) for guide in done if guide != BASELINE))
+        picture(results, done, BASELINE).savefig(out / "uci_tridiagonal.png", dpi=150)
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
@@ -60,6 +67,8 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--out", type=Path, required=True, help="folder of the results")
     parser.add_argument("--sets", nargs="*", choices=SETS, default=SETS, metavar="SET")
     parser.add_argument("--splits", type=int, default=20, help="at most (%(default)s)")
+    parser.add_argument("--guides", nargs="*", choices=list(COMPARED), default=list(COMPARED))
+    parser.add_argument("--hidden", type=int, help="hidden units (50)")
     parser.add_argument("--steps", type=int, help="gradient steps (as uci_regression.py)")
     parser.add_argument("--method", choices=["dvi", "ddvi"], default="ddvi", help="(%(default)s)")
     parser.add_argument("--backend", choices=["pyro", "numpyro"], default="numpyro")
@@ -71,7 +80,7 @@ def run_guide(options: argparse.Namespace, name: str, guide: str) -> dict:
     """Scores of all splits of a set; scales and correlations averaged over them."""
     mask, (family, rise) = load(options.data, name)["test_mask"], COMPARED[guide]
     of_set = uci_regression.parse(["--data", str(options.data), "--set", name])
-    for key in ("method", "backend", "workers"):
+    for key in ("method", "backend", "workers", "hidden"):
         setattr(of_set, key, getattr(options, key))
     of_set.family = family
     of_set.steps = options.steps or number_of_steps(mask, of_set.batch_size)
