@@ -11,6 +11,7 @@ import numpy as np
 FAMILIES: dict[str, dict | None] = {  # options of a tridiagonal guide; None of the mean-field one
     "mean field": None,
     "free scales": {"scales": "free"},
+    "free scales, ρ = 0": {"scales": "free", "correlation": 0.0, "learn_correlation": False},
     "proportional": {},
     "proportional, ρ = 0": {"correlation": 0.0, "learn_correlation": False},
 }
