@@ -1,4 +1,4 @@
-"""The classifier of the attacks in NumPyro: three hidden layers, trained with dropout."""
+"""The classifiers of digits in NumPyro: three hidden layers, dropped or with Gaussian weights."""
 
 from __future__ import annotations
 
@@ -11,8 +11,18 @@ import numpyro
 import numpyro.distributions as dist
 from dropout import Net, init_scale
 from dropout_numpyro import bayesian_linear
+from regression import FAMILIES, groups_of
 
-from numpyro_moments import BBAlphaELBO, DeterministicELBO, MCDropoutGuide, fit, predict
+from numpyro_moments import (
+    BBAlphaELBO,
+    DeterministicELBO,
+    DVIGuide,
+    Fit,
+    MCDropoutGuide,
+    TridiagonalGuide,
+    fit,
+    predict,
+)
 
 
 def network(hidden: int) -> Callable:
@@ -38,8 +48,31 @@ def he_normal(site: dict | None = None) -> jax.Array | Callable | None:
     return init_scale(shape) * jax.random.normal(site["kwargs"]["rng_key"], shape)
 
 
+def train(
+    model: Callable,
+    guide: Callable,
+    objective: BBAlphaELBO | DeterministicELBO,
+    x: np.ndarray,
+    y: np.ndarray,
+    net: Net,
+) -> Fit:
+    return fit(
+        model,
+        guide,
+        x,
+        y,
+        objective=objective,
+        steps=net.steps,
+        batch_size=net.batch_size,
+        learning_rate=net.learning_rate,
+        kl_warm_up=net.kl_warm_up,
+        every=50,
+        seed=net.seed,
+    )
+
+
 class Classifier:
-    """A trained network.
+    """A network trained with dropout.
 
     Args:
         x: images [n, 784].
@@ -50,18 +83,7 @@ class Classifier:
     def __init__(self, x: np.ndarray, y: np.ndarray, net: Net) -> None:
         self.model, self.net, self.key = network(net.hidden), net, jax.random.key(net.seed)
         self.guide = MCDropoutGuide(self.model, p=net.rates, init_loc_fn=he_normal)
-        found = fit(
-            self.model,
-            self.guide,
-            x,
-            y,
-            objective=self._objective(net.alpha),
-            steps=net.steps,
-            batch_size=net.batch_size,
-            learning_rate=net.learning_rate,
-            every=50,
-            seed=net.seed,
-        )
+        found = train(self.model, self.guide, self._objective(net.alpha), x, y, net)
         self.params = found.params
         self.seconds_per_step = found.seconds["fitting"] / net.steps
         self._slope = jax.jit(jax.grad(self._loss))
@@ -84,4 +106,40 @@ class Classifier:
         options = self.net.options(self.net.draws)
         key = {} if self.net.propagation == "analytic" else {"rng_key": self.key}
         found = predict(self.model, self.guide, self.params, jnp.asarray(x), **options, **key)
+        return np.asarray(found["obs"].probs)
+
+
+class GaussianClassifier:
+    """A network whose weights have a Gaussian posterior, trained by its ELBO.
+
+    Args:
+        x: images [n, 784].
+        y: their classes [n].
+        family: of the posterior.
+        net: what is trained, and how.
+    """
+
+    def __init__(self, x: np.ndarray, y: np.ndarray, family: str, net: Net) -> None:
+        self.model, self.net = network(net.hidden), net
+        options, start = FAMILIES[family], {"init_loc_fn": he_normal, "init_scale": 0.01}
+        kind = DVIGuide if options is None else TridiagonalGuide
+        self.guide = kind(self.model, **start, **(options or {}))
+        objective = DeterministicELBO(**net.options(1))
+        found = train(self.model, self.guide, objective, x, y, net)
+        self.params, self.loss = found.params, found.loss
+        self.seconds_per_step = found.seconds["fitting"] / net.steps
+        self.parameters = sum(np.size(value) for value in found.params.values())
+        self.groups = {} if options is None else groups_of(self.guide.summary(found.params))
+
+    def drawn(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Predictive probabilities [n, 10] by draws of the posterior, and the ends [2, n, 10] of
+        the 95 % credible intervals of the probabilities."""
+        drawn = {"propagation": "sampled", "num_particles": self.net.draws}
+        key = jax.random.key(self.net.seed)
+        found = predict(self.model, self.guide, self.params, x, rng_key=key, **drawn)["obs"]
+        return np.asarray(found.probs), np.asarray(found.credible_interval(0.95))
+
+    def probabilities(self, x: np.ndarray) -> np.ndarray:
+        """Predictive probabilities of the classes [n, 10] in closed form."""
+        found = predict(self.model, self.guide, self.params, x, covariance="diagonal")
         return np.asarray(found["obs"].probs)

@@ -86,6 +86,7 @@ class Net:
         batch_size: images of a step.
         learning_rate: of Adam.
         seed: of initial values, masks and mini-batches.
+        kl_warm_up: steps until the KL divergence has its full weight.
     """
 
     p: float
@@ -99,6 +100,7 @@ class Net:
     batch_size: int = 128
     learning_rate: float = 1e-3
     seed: int = 0
+    kl_warm_up: int | None = None
 
     @property
     def rates(self) -> dict[str, float]:

@@ -8,6 +8,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+FAMILIES: dict[str, dict | None] = {  # options of a tridiagonal guide; None of the mean-field one
+    "mean field": None,
+    "free scales": {"scales": "free"},
+    "free scales, ρ = 0": {"scales": "free", "correlation": 0.0, "learn_correlation": False},
+    "proportional": {},
+    "proportional, ρ = 0": {"correlation": 0.0, "learn_correlation": False},
+}
+
 
 @dataclass(frozen=True)
 class Split:
@@ -22,12 +30,14 @@ class Split:
 
 @dataclass(frozen=True)
 class Schedule:
-    """How a network is trained: the learning rate is that of the peak."""
+    """How a network is trained: the learning rate is that of the peak, and the KL divergence has
+    its full weight after `kl_warm_up` steps."""
 
     steps: int
     batch_size: int
     learning_rate: float
     seed: int
+    kl_warm_up: int | None = None
 
 
 @dataclass
@@ -66,6 +76,11 @@ class Clock:
     def run(self, label: str, prediction: Any, log_prob: Any) -> Run:
         parts = prediction.mean, prediction.variance, prediction.epistemic_variance, log_prob
         return Run(label, *map(np.asarray, parts), self.seconds, self.elbos)
+
+
+def groups_of(summary: dict[str, Any]) -> dict[str, dict[str, float | None]]:
+    """The scale τ and the correlation ρ of every group of a tridiagonal guide."""
+    return {name: {"tau": group.tau, "rho": group.rho} for name, group in summary.items()}
 
 
 def standardise(x: np.ndarray, y: np.ndarray, test: np.ndarray) -> Split:

@@ -15,9 +15,17 @@ import optax
 from numpyro import handlers
 from numpyro.infer import TraceMeanField_ELBO
 from numpyro.infer.elbo import ELBO
-from regression import Schedule, Split
+from regression import FAMILIES, Schedule, Split, groups_of
 
-from numpyro_moments import DeterministicELBO, DVIGuide, EmpiricalBayesNormal, Fit, fit, predict
+from numpyro_moments import (
+    DeterministicELBO,
+    DVIGuide,
+    EmpiricalBayesNormal,
+    Fit,
+    TridiagonalGuide,
+    fit,
+    predict,
+)
 
 Parameters = dict[str, jax.Array]
 
@@ -56,9 +64,12 @@ def init_with_spread_kinks(site: dict | None = None) -> Any:
     return scale * jax.random.normal(site["kwargs"]["rng_key"], shape)
 
 
-def make_guide(model: Callable) -> DVIGuide:
+def make_guide(model: Callable, family: str = "mean field") -> DVIGuide:
     """A posterior that starts almost certain: noise in the weights hides the data at first."""
-    return DVIGuide(model, init_loc_fn=init_with_spread_kinks, init_scale=0.01)
+    start, options = {"init_loc_fn": init_with_spread_kinks, "init_scale": 0.01}, FAMILIES[family]
+    if options is None:
+        return DVIGuide(model, **start)
+    return TridiagonalGuide(model, **start, **options)
 
 
 METHODS = {
@@ -69,15 +80,21 @@ METHODS = {
 
 
 def train_and_predict(
-    split: Split, method: str, hidden: int, schedule: Schedule, progress_bar: bool | None
-) -> tuple[np.ndarray, np.ndarray]:
-    """Log density and mean of the test rows."""
+    split: Split,
+    method: str,
+    family: str,
+    hidden: int,
+    schedule: Schedule,
+    progress_bar: bool | None,
+) -> tuple[np.ndarray, np.ndarray, dict]:
+    """Log density and mean of the test rows, and the groups of a tridiagonal guide."""
     model = heteroscedastic_network(hidden)
-    guide = make_guide(model)
+    guide = make_guide(model, family)
     params = train(METHODS[method](), model, guide, split, schedule, progress_bar).params
     log_prob = sampled_log_prob if method == "mcvi" else analytic_log_prob
     found, mean = log_prob(model, guide, params, split.x_test, split.y_test)
-    return np.asarray(found), np.asarray(mean)
+    groups = groups_of(guide.summary(params)) if isinstance(guide, TridiagonalGuide) else {}
+    return np.asarray(found), np.asarray(mean), groups
 
 
 def train(
@@ -100,6 +117,7 @@ def train(
         batch_size=schedule.batch_size,
         learning_rate=optax.cosine_onecycle_schedule(schedule.steps, schedule.learning_rate),
         every=1000,
+        kl_warm_up=schedule.kl_warm_up,
         seed=schedule.seed,
         progress_bar=progress_bar,
     )

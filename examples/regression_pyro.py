@@ -12,11 +12,19 @@ from pyro import poutine
 from pyro.infer import TraceMeanField_ELBO
 from pyro.infer.elbo import ELBO
 from pyro.nn import PyroModule, PyroSample
-from regression import Schedule, Split
+from regression import FAMILIES, Schedule, Split, groups_of
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import OneCycleLR
 
-from pyro_moments import DeterministicELBO, DVIGuide, EmpiricalBayesNormal, Fit, fit, predict
+from pyro_moments import (
+    DeterministicELBO,
+    DVIGuide,
+    EmpiricalBayesNormal,
+    Fit,
+    TridiagonalGuide,
+    fit,
+    predict,
+)
 
 
 class HeteroscedasticNetwork(PyroModule):
@@ -52,9 +60,12 @@ def init_with_spread_kinks(site: dict) -> Tensor:
     return scale * torch.randn(shape)
 
 
-def make_guide(model: PyroModule) -> DVIGuide:
+def make_guide(model: PyroModule, family: str = "mean field") -> DVIGuide:
     """A posterior that starts almost certain: noise in the weights hides the data at first."""
-    return DVIGuide(model, init_loc_fn=init_with_spread_kinks, init_scale=0.01)
+    start, options = {"init_loc_fn": init_with_spread_kinks, "init_scale": 0.01}, FAMILIES[family]
+    if options is None:
+        return DVIGuide(model, **start)
+    return TridiagonalGuide(model, **start, **options)
 
 
 METHODS = {
@@ -65,20 +76,26 @@ METHODS = {
 
 
 def train_and_predict(
-    split: Split, method: str, hidden: int, schedule: Schedule, progress_bar: bool | None
-) -> tuple[np.ndarray, np.ndarray]:
-    """Log density and mean of the test rows."""
+    split: Split,
+    method: str,
+    family: str,
+    hidden: int,
+    schedule: Schedule,
+    progress_bar: bool | None,
+) -> tuple[np.ndarray, np.ndarray, dict]:
+    """Log density and mean of the test rows, and the groups of a tridiagonal guide."""
     torch.set_num_threads(1)
     pyro.settings.set(module_local_params=True)  # two trainings share nothing
     pyro.enable_validation(False)
     pyro.set_rng_seed(schedule.seed)
     model = HeteroscedasticNetwork(split.x_train.shape[1], hidden)
-    guide = make_guide(model)
+    guide = make_guide(model, family)
     train(METHODS[method](), model, guide, split, schedule, progress_bar)
     log_prob = sampled_log_prob if method == "mcvi" else analytic_log_prob
     x_test, y_test = torch.as_tensor(split.x_test), torch.as_tensor(split.y_test)
     found, mean = log_prob(model, guide, x_test, y_test)
-    return found.numpy(), mean.numpy()
+    groups = groups_of(guide.summary()) if isinstance(guide, TridiagonalGuide) else {}
+    return found.numpy(), mean.numpy(), groups
 
 
 def train(
@@ -103,6 +120,7 @@ def train(
         batch_size=schedule.batch_size,
         optimiser=partial(torch.optim.Adam, lr=rate),
         scheduler=cycle,
+        kl_warm_up=schedule.kl_warm_up,
         seed=schedule.seed,
         progress_bar=progress_bar,
     )

@@ -27,12 +27,11 @@ import importlib
 import json
 from pathlib import Path
 
-import matplotlib.pyplot as plt
 import numpy as np
 from dropout import METHODS, Setting
 from regression import Split, scores, standardise
 from tqdm import tqdm
-from uci_regression import HIDDEN, load, run_all, summarise
+from uci_regression import HIDDEN, load, picture, run_all, summarise, table
 
 SETS = ("boston", "concrete", "energy", "kin8nm", "naval", "power", "protein", "wine", "yacht")
 BUDGETS = ((6_000, 32, 0.01), (20_000, 32, 0.01), (10_000, 64, 0.01))  # below 800, 2000 rows, more
@@ -48,9 +47,10 @@ def main(arguments: list[str] | None = None) -> None:
         for method in options.methods:
             results.setdefault(name, {})[method] = run_method(options, name, method)
             file.write_text(json.dumps(results, indent=2, ensure_ascii=False) + "\n")
-    print(table(results))
-    if all(len(found) == len(METHODS) for found in results.values()):
-        picture(results).savefig(options.out / "uci_dropout.png", dpi=150)
+    done = [name for name in METHODS if all(name in found for found in results.values())]
+    print(table(results, done))
+    if done == list(METHODS):
+        picture(results, done, "α = 0").savefig(options.out / "uci_dropout.png", dpi=150)
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
@@ -133,41 +133,6 @@ def setting(
     place, p = design
     rates = {"hidden.weight": p if place == "inputs" else 0.0, "output.weight": p}
     return Setting(METHODS[method], rates, hidden, steps, batch_size, rate, seed)
-
-
-def table(results: dict[str, dict]) -> str:
-    """Test log-likelihoods, mean ± standard error over the splits, in Markdown."""
-    methods = [name for name in METHODS if all(name in found for found in results.values())]
-    lines = [f"| set | {' | '.join(methods)} |", "|---" * (len(methods) + 1) + "|"]
-    for name, found in results.items():
-        parts = (found[method]["test_log_likelihood"] for method in methods)
-        cells = (f"{part['mean']:.3f} ± {part['standard_error']:.3f}" for part in parts)
-        lines.append(f"| {name} | {' | '.join(cells)} |")
-    return "\n".join(lines)
-
-
-def picture(results: dict[str, dict]) -> plt.Figure:
-    """Gains in test log-likelihood over α = 0 on the same splits, in their standard errors."""
-    figure, axes = plt.subplots(figsize=(8, 4), layout="constrained")
-    methods = [name for name in METHODS if name != "α = 0"]
-    for place, method in enumerate(methods):
-        gains = [gain(found, method) for found in results.values()]
-        where = np.arange(len(results)) + 0.25 * (place - 1)
-        axes.bar(where, [mean / error for mean, error in gains], 0.25, label=method)
-    axes.axhline(0, color="black", linewidth=0.8)
-    axes.axhspan(-1, 1, color="0.9", zorder=0)
-    axes.set_xticks(range(len(results)), results)
-    axes.set_ylabel("gain over α = 0 in standard errors")
-    axes.set_yscale("symlog", linthresh=1)
-    figure.legend(loc="outside lower center", ncols=len(methods))
-    return figure
-
-
-def gain(found: dict, method: str) -> tuple[float, float]:
-    """Mean and standard error of the paired differences from α = 0."""
-    ends = (found[name]["test_log_likelihood"]["per_split"] for name in (method, "α = 0"))
-    difference = np.subtract(*ends)
-    return difference.mean(), difference.std(ddof=1) / len(difference) ** 0.5
 
 
 if __name__ == "__main__":

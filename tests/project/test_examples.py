@@ -161,28 +161,44 @@ def test_demo(backend, runs, tmp_path, capsys):
 def test_uci_dropout(backend, data, tmp_path, monkeypatch):
     import uci_dropout
 
-    monkeypatch.setattr(uci_dropout, "RATES", (0.01, 0.1))
+    rates = {"hidden": (0.01, 0.1), "inputs": (0.1,)}
+    monkeypatch.setattr(uci_dropout, "RATES", rates)
     (data / "uci" / "toy.npz").rename(data / "uci" / "yacht.npz")
     options = f"--sets yacht --splits 2 --validated 1 --steps 5 --backend {backend}"
     uci_dropout.main(["--data", str(data), "--out", str(tmp_path), *options.split()])
     found = json.loads((tmp_path / "uci_dropout.json").read_text())["yacht"]
     assert list(found) == list(uci_dropout.METHODS)
     for method in found.values():
-        assert method["p"] in uci_dropout.RATES
+        assert method["p"] in rates[method["dropped"]]
         assert len(method["test_log_likelihood"]["per_split"]) == 2
         assert -20 < method["test_log_likelihood"]["mean"] < -3
     assert (tmp_path / "uci_dropout.png").is_file()
 
 
 @pytest.mark.parametrize("backend", with_slow(BACKENDS, "numpyro"))
-def test_mnist_attacks(backend, tmp_path, monkeypatch):
-    """Digits whose class is where they are bright: without dropout they are learnt."""
-    import mnist_attacks
+def test_uci_tridiagonal(backend, data, tmp_path):
+    import uci_tridiagonal
 
-    monkeypatch.setattr(mnist_attacks, "COUNTS", (2, 3))
-    monkeypatch.setattr(mnist_attacks, "TIMED_STEPS", 2)
-    monkeypatch.setattr(mnist_attacks, "TARGETED_STEPS", 2)
-    monkeypatch.setattr(mnist_attacks, "LEVELS", np.asarray([0.0, 0.5]))
+    (data / "uci" / "toy.npz").rename(data / "uci" / "yacht.npz")
+    options = f"--sets yacht --splits 2 --steps 6 --backend {backend}"
+    uci_tridiagonal.main(["--data", str(data), "--out", str(tmp_path), *options.split()])
+    found = json.loads((tmp_path / "uci_tridiagonal.json").read_text())["yacht"]
+    assert list(found) == list(uci_tridiagonal.COMPARED)
+    for name, guide in found.items():
+        assert len(guide["test_log_likelihood"]["per_split"]) == 2
+        assert -20 < guide["test_log_likelihood"]["mean"] < -3
+        assert len(guide["groups"]) == (0 if name == "mean field" else 4)
+    output = {name: guide["groups"].get("output.weight") for name, guide in found.items()}
+    assert set(output["free scales"]) == {"rho", "size_of_rho"}
+    assert 0 < output["proportional"]["size_of_rho"] < 0.5
+    assert output["proportional, ρ = 0"]["size_of_rho"] == 0
+    assert output["proportional, ρ = 0"]["tau"] > 0
+    assert (tmp_path / "uci_tridiagonal.png").is_file()
+
+
+@pytest.fixture
+def digits(tmp_path):
+    """A folder with images whose class is where they are bright."""
     random = np.random.default_rng(0)
     classes = random.integers(0, 10, 600).astype(np.uint8)
     images = random.integers(0, 100, [600, 28, 28]).astype(np.uint8)
@@ -190,11 +206,60 @@ def test_mnist_attacks(backend, tmp_path, monkeypatch):
     (tmp_path / "images").mkdir()
     arrays = {"x_train": images, "y_train": classes, "x_test": images, "y_test": classes}
     np.savez(tmp_path / "images" / "mnist.npz", **arrays)
+    return tmp_path
+
+
+@pytest.mark.parametrize("backend", with_slow(BACKENDS, "numpyro"))
+def test_mnist_tridiagonal(backend, digits):
+    import mnist_tridiagonal
+
+    guides = ["mean field", "free scales", "proportional"]
+    options = f"--hidden 20 --steps 60 --images 40 --draws 30 --backend {backend}".split()
+    folders = ["--data", str(digits), "--out", str(digits)]
+    mnist_tridiagonal.main([*folders, *options, "--guides", *guides])
+    found = json.loads((digits / "mnist_tridiagonal.json").read_text())
+    assert list(found) == guides
+    for guide in found.values():
+        assert guide["draws"]["accuracy"] > 0.5  # one in ten by chance
+        assert 0 < guide["draws"]["calibration_error"] < 0.8
+        assert 0 < guide["width"]["right"]["mean"] < 1
+    weights = 20 * (784 + 20 + 20 + 10) + 3 * 20 + 10
+    counts = [found[name]["parameters"] for name in guides]
+    assert counts == [2 * weights, 2 * weights + 8, weights + 16]  # eight sites
+    assert (digits / "mnist_tridiagonal.png").is_file()
+
+
+def test_calibration_and_intervals():
+    """Three predictions, two of them of one bin."""
+    import mnist_tridiagonal
+
+    probs = np.array([[0.95, 0.05], [0.97, 0.03], [0.4, 0.6]])
+    classes = np.array([0, 1, 1])
+    found = mnist_tridiagonal.scores(probs, classes)
+    assert found["accuracy"] == pytest.approx(2 / 3)
+    assert found["log_likelihood"] == pytest.approx(np.log([0.95, 0.03, 0.6]).mean())
+    assert found["calibration_error"] == pytest.approx((2 * 0.46 + 0.4) / 3)
+    ends = np.stack([probs - 0.01, probs + np.array([[0.01], [0.03], [0.02]])])
+    found = mnist_tridiagonal.widths(probs, ends, classes)
+    assert found["width"]["right"]["mean"] == pytest.approx(0.025)
+    assert found["width"]["wrong"]["mean"] == pytest.approx(0.04)
+    assert found["wider_if_wrong"] == 1
+
+
+@pytest.mark.parametrize("backend", with_slow(BACKENDS, "numpyro"))
+def test_mnist_attacks(backend, digits, monkeypatch):
+    """Digits are learnt without dropout."""
+    import mnist_attacks
+
+    monkeypatch.setattr(mnist_attacks, "COUNTS", (2, 3))
+    monkeypatch.setattr(mnist_attacks, "TIMED_STEPS", 2)
+    monkeypatch.setattr(mnist_attacks, "TARGETED_STEPS", 2)
+    monkeypatch.setattr(mnist_attacks, "LEVELS", np.asarray([0.0, 0.5]))
     options = f"--hidden 20 --steps 60 --images 20 --backend {backend}".split()
     nets = ["--nets", "deterministic", "α = 0.5 without draws"]
-    mnist_attacks.main(["--data", str(tmp_path), "--out", str(tmp_path), *options, *nets])
-    found = json.loads((tmp_path / "mnist_attacks.json").read_text())
+    mnist_attacks.main(["--data", str(digits), "--out", str(digits), *options, *nets])
+    found = json.loads((digits / "mnist_attacks.json").read_text())
     signs = found["attacks"]["deterministic"]["signs"]
     assert signs["accuracy"][0] > 0.9 > signs["accuracy"][-1]
     assert all(seconds > 0 for seconds in found["seconds_per_step"].values())
-    assert (tmp_path / "mnist_attacks.png").is_file()
+    assert (digits / "mnist_attacks.png").is_file()
