@@ -12,8 +12,12 @@ FAMILIES: dict[str, dict | None] = {  # options of a tridiagonal guide; None of 
     "mean field": None,
     "free scales": {"scales": "free"},
     "free scales, ρ = 0": {"scales": "free", "correlation": 0.0, "learn_correlation": False},
-    "proportional": {},
-    "proportional, ρ = 0": {"correlation": 0.0, "learn_correlation": False},
+    "proportional": {"scales": "proportional"},
+    "proportional, ρ = 0": {
+        "scales": "proportional",
+        "correlation": 0.0,
+        "learn_correlation": False,
+    },
 }
 
 

@@ -100,10 +100,10 @@ def run_guide(options: argparse.Namespace, name: str, guide: str) -> dict:
 
 
 def averaged(groups: list[dict[str, float | None]]) -> dict[str, float]:
-    """The mean of τ, if there is one, of ρ and of |ρ| over the splits."""
+    """The mean of τ, of ρ and of |ρ| over the splits."""
     rhos, taus = ([each[key] for each in groups] for key in ("rho", "tau"))
-    tau = {} if taus[0] is None else {"tau": float(np.mean(taus))}
-    return {**tau, "rho": float(np.mean(rhos)), "size_of_rho": float(np.mean(np.abs(rhos)))}
+    means = {"tau": taus, "rho": rhos, "size_of_rho": np.abs(rhos)}
+    return {name: float(np.mean(values)) for name, values in means.items()}
 
 
 def difference(found: dict, guide: str) -> str:

@@ -29,10 +29,11 @@ Groups = Mapping[str, Sequence[str]] | Iterable[Sequence[str]]
 TRIDIAGONAL_OPTIONS = """
 groups: which sites have the same τ and ρ: lists of names, or a mapping of names to them; by default
     each site is a group, so that the weights and the biases of each layer are two.
-scales: ``"proportional"``, the source paper's: standard deviations τ |m| with one τ for a group,
-    and the covariance ρ τ² m_j m_{j−1} of neighbours, whose correlation is ρ sign(m_j m_{j−1});
-    or ``"free"``, one standard deviation for each component, and the correlation ρ.
-init_scale: initial τ, or initial standard deviations where they are free.
+scales: ``"free"``, one standard deviation for each component, and the correlation ρ of neighbours,
+    so that ρ = 0 is mean field; or ``"proportional"``, the source paper's: standard deviations
+    τ |m| with one τ for a group, and the covariance ρ τ² m_j m_{j−1} of neighbours, whose
+    correlation is ρ sign(m_j m_{j−1}).
+init_scale: initial standard deviations, or initial τ.
 correlation: initial ρ, in (−1/2, 1/2).
 learn_correlation: whether ρ is a parameter; ``correlation=0`` that is none is the paper's baseline
     of independent components.
@@ -50,7 +51,9 @@ correlation for chains of every length.
 Sites that are one number have a free standard deviation, as under ``DVIGuide``, and so have those
 of a bounded support, where m = 0 is no special place. A proportional scale degenerates at m = 0: at
 the start means below 1e-3 are replaced by fixed small numbers up to 0.01, and |m| counts as 1e-6 at
-least (the source paper replaces them by random ones).
+least (the source paper replaces them by random ones). A weight that the data do not need then costs
+½ log(1 + 1/τ²) at least, and means do not change their sign: on regressions it predicts worse than
+mean field by 0.4 to 2.7 in log-likelihood, free scales as well.
 
 Linear maps take the covariances of neighbours into account in O(n), also that of the last weight of
 a row with the first of the next, which makes two outputs dependent; under ``covariance="diagonal"``
@@ -78,14 +81,27 @@ class Group(NamedTuple):
     Args:
         sites: their names.
         size: number of components of all of them.
-        tau: their scale τ; None where scales are free.
+        tau: their scale τ; of free ones the geometric mean of σ/|m|.
         rho: correlation ρ of neighbours.
     """
 
     sites: tuple[str, ...]
     size: int
-    tau: float | None
+    tau: float
     rho: float
+
+
+def described(sites: tuple[str, ...], parts: Iterable[Sequence[Any]], rho: float) -> Group:
+    """The summary of a group.
+
+    Args:
+        sites: their names.
+        parts: locations and standard deviations of each.
+        rho: correlation of neighbours.
+    """
+    ratios = [np.log(scale) - np.log(np.maximum(abs(loc), LEAST)) for loc, scale in parts]
+    logs = np.concatenate([np.asarray(ratio, float).reshape(-1) for ratio in ratios])
+    return Group(sites, logs.size, float(np.exp(logs.mean())), rho)
 
 
 class Options:
@@ -123,8 +139,9 @@ class Options:
 
     def fixed(self) -> dict[str, Any]:
         """What belongs to the posterior and is no parameter, for files."""
-        groups = self.groups and {name: list(sites) for name, sites in self.groups.items()}
-        settings = {"scales": self.scales, "groups": groups}
+        known = self.groups
+        groups = None if known is None else {name: list(sites) for name, sites in known.items()}
+        settings: dict[str, Any] = {"scales": self.scales, "groups": groups}
         if self.learn_correlation:
             return {**settings, "learn_correlation": True}
         return {**settings, "learn_correlation": False, "correlation": float(self.correlation)}

@@ -52,8 +52,8 @@ class TridiagonalGuide(DVIGuide):
         model: Callable | None = None,
         *,
         groups: Groups | None = None,
-        scales: str = "proportional",
-        init_scale: float = 0.1,
+        scales: str = "free",
+        init_scale: float = 0.05,
         correlation: float = 0.0,
         learn_correlation: bool = True,
         init_loc_fn: Callable = init_to_network,
@@ -156,9 +156,8 @@ class TridiagonalGuide(DVIGuide):
 
     def _summary(self, group: str, sites: tuple[str, ...], params: dict[str, jax.Array]) -> Group:
         rho = params.get(self._name(group, "correlation"), self.options.correlation)
-        tau = params.get(self._name(group, "tau"))
-        size = sum(params[self._name(site, "loc")].size for site in sites)
-        return Group(sites, size, None if tau is None else float(tau), float(rho))
+        parts = {site.name: (loc, scale) for site, loc, scale in self._marginals(params)}
+        return chained_sites.described(sites, [parts[site] for site in sites], float(rho))
 
 
 def _order(site: dict, loc: jax.Array, axis: int) -> Order:

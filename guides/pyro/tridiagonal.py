@@ -51,8 +51,8 @@ class TridiagonalGuide(DVIGuide):
         model: Callable | None = None,
         *,
         groups: Groups | None = None,
-        scales: str = "proportional",
-        init_scale: float = 0.1,
+        scales: str = "free",
+        init_scale: float = 0.05,
         correlation: float = 0.0,
         learn_correlation: bool = True,
         init_loc_fn: Callable = init_to_network,
@@ -127,9 +127,8 @@ class TridiagonalGuide(DVIGuide):
     def _summary(self, group: str, sites: tuple[str, ...]) -> Group:
         learnt = self.options.learn_correlation
         rho = float(parameter(self.correlations, group)) if learnt else self.options.correlation
-        has_none = self._design.proportional.isdisjoint(sites)
-        tau = None if has_none else float(parameter(self.taus, group))
-        return Group(sites, sum(parameter(self.locs, site).numel() for site in sites), tau, rho)
+        parts = ([part.cpu().numpy() for part in self._marginal(site)] for site in sites)
+        return chained_sites.described(sites, parts, rho)
 
     def _marginal(self, site: str) -> tuple[torch.Tensor, torch.Tensor]:
         loc, spread, *_ = self._loc_and_scale(site)

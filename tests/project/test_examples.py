@@ -189,7 +189,7 @@ def test_uci_tridiagonal(backend, data, tmp_path):
         assert -20 < guide["test_log_likelihood"]["mean"] < -3
         assert len(guide["groups"]) == (0 if name == "mean field" else 4)
     output = {name: guide["groups"].get("output.weight") for name, guide in found.items()}
-    assert set(output["free scales"]) == {"rho", "size_of_rho"}
+    assert set(output["free scales"]) == {"tau", "rho", "size_of_rho"}
     assert 0 < output["proportional"]["size_of_rho"] < 0.5
     assert output["proportional, ρ = 0"]["size_of_rho"] == 0
     assert output["proportional, ρ = 0"]["tau"] > 0

@@ -113,7 +113,7 @@ def guide_of(host, name, model):
         del params[next(key for key in params if "scale" in key and "weight" in key)]
         names = {"numpyro": "weight_auto_{}", "pyro": "TridiagonalGuide.{}s.weight"}[host.name]
         params |= {names.format("tau"): host.array(TAU)}
-        return host.package.TridiagonalGuide(), params | {
+        return host.package.TridiagonalGuide(scales="proportional"), params | {
             names.format("correlation"): host.array(RHO)
         }
     if name == "MCDropoutGuide":
