@@ -52,8 +52,8 @@ Sites that are one number have a free standard deviation, as under ``DVIGuide``,
 of a bounded support, where m = 0 is no special place. A proportional scale degenerates at m = 0: at
 the start means below 1e-3 are replaced by fixed small numbers up to 0.01, and |m| counts as 1e-6 at
 least (the source paper replaces them by random ones). A weight that the data do not need then costs
-½ log(1 + 1/τ²) at least, and means do not change their sign: on regressions it predicts worse than
-mean field by 0.4 to 2.7 in log-likelihood, free scales as well.
+½ log(1 + 1/τ²) at least, and log |τ m| may keep means from changing their sign: on four regressions
+they predict worse than free scales and mean field by 0.4 to 2.7 in log-likelihood.
 
 Linear maps take the covariances of neighbours into account in O(n), also that of the last weight of
 a row with the first of the next, which makes two outputs dependent; under ``covariance="diagonal"``
