@@ -45,5 +45,5 @@ clean:
 $(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt \
-		-e ".[pyro,numpyro,examples,dev]"
+		-e ".[pyro,numpyro,diagnostics,examples,dev]"
 	touch $@

@@ -1,0 +1,1 @@
+"""What is asked after a fit: does it agree with other samplers, and with the data."""

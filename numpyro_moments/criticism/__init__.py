@@ -1,0 +1,1 @@
+"""Criticism of fits in NumPyro: comparisons, checks, containers for ArviZ."""

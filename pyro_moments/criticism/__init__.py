@@ -1,0 +1,1 @@
+"""Criticism of fits in Pyro: comparisons, checks, containers for ArviZ."""
