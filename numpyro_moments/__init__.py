@@ -23,6 +23,7 @@ from moment_calculus.refusals.errors import (
 from moment_calculus.response.errors import NarrowerVarianceWarning, NotAnOptimum
 from moment_calculus.storage.errors import StoredFileError
 from numpyro_moments import rules as _rules  # noqa: F401  (registers the rules)
+from numpyro_moments.criticism.inference_data import loo, to_inference_data
 from numpyro_moments.fitting.fit import fit
 from numpyro_moments.fitting.storing import load, save
 from numpyro_moments.likelihoods.table import expected_log_prob, predictive_moments
@@ -62,9 +63,11 @@ __all__ = [
     "fit",
     "linear_response",
     "load",
+    "loo",
     "moment_rule",
     "predict",
     "predictive_moments",
     "propagate",
     "save",
+    "to_inference_data",
 ]

@@ -48,7 +48,7 @@ class LinearResponse(Response):
         """
         count = checked_count(n)
         seed = np.asarray(jax.random.bits(checked_key("key", key), [4]))
-        draws = self._draws(np.random.default_rng(seed), count)
+        draws = self.plain_draws(np.random.default_rng(seed), count)
         return {site: jnp.asarray(np.asarray(values)) for site, values in draws.items()}
 
 
