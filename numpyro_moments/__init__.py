@@ -12,6 +12,7 @@ from guides.numpyro.empirical_bayes import EmpiricalBayesNormal
 from guides.numpyro.mc_dropout import MCDropoutGuide
 from guides.numpyro.mean_field import DVIGuide
 from guides.numpyro.tridiagonal import TridiagonalGuide
+from moment_calculus.criticism.comparison.comparison import Comparison
 from moment_calculus.hosts.moments import Moments
 from moment_calculus.optimisation.outcome import Fit
 from moment_calculus.optimisation.training import Progress
@@ -23,6 +24,7 @@ from moment_calculus.refusals.errors import (
 from moment_calculus.response.errors import NarrowerVarianceWarning, NotAnOptimum
 from moment_calculus.storage.errors import StoredFileError
 from numpyro_moments import rules as _rules  # noqa: F401  (registers the rules)
+from numpyro_moments.criticism.compare import compare_with_nuts
 from numpyro_moments.criticism.inference_data import loo, to_inference_data
 from numpyro_moments.fitting.fit import fit
 from numpyro_moments.fitting.storing import load, save
@@ -41,6 +43,7 @@ from numpyro_moments.svi import SVI
 __all__ = [
     "SVI",
     "BBAlphaELBO",
+    "Comparison",
     "CovarianceDroppedWarning",
     "DVIGuide",
     "DependenceWarning",
@@ -59,6 +62,7 @@ __all__ = [
     "StoredFileError",
     "TridiagonalGuide",
     "UnsupportedMoments",
+    "compare_with_nuts",
     "expected_log_prob",
     "fit",
     "linear_response",

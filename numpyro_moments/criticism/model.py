@@ -11,6 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from numpyro import handlers
+from numpyro.distributions import ImproperUniform, biject_to
+from numpyro.distributions.batch_util import promote_batch_shape
 from numpyro.primitives import Messenger
 
 from moment_calculus.criticism.containers.arguments import constant_data
@@ -20,6 +22,9 @@ from moment_calculus.criticism.containers.wording import no_prior_draws, other_l
 from moment_calculus.response.data import plates_of
 from numpyro_moments.evaluation.precision import Precision
 from numpyro_moments.prediction.predict import is_factor
+from numpyro_moments.prediction.sampled import SampledPrediction
+from numpyro_moments.sites.posteriors import without_wrappers
+from numpyro_moments.sites.traces import observing
 
 AT_ONCE = 2**24  # numbers of all draws that are evaluated together
 
@@ -66,39 +71,30 @@ class NumPyroModel:
         return handlers.trace(program).get_trace(*self.args, **self.named)
 
     @cached_property
-    def _shapes(self) -> dict[str, dict]:
-        """The sites, with shapes for values, from an abstract run."""
-        found: dict[str, dict] = {}
-
-        def run(key: Any) -> dict[str, Any]:
-            with handlers.block():
-                trace = self._trace(key, self.latent)
-            kept = {name: site for name, site in trace.items() if _is_told(site)}
-            found.update(kept)
-            return {name: site["value"] for name, site in kept.items()}
-
-        with self.precision():
-            shapes = jax.eval_shape(run, self.key)
-        return {name: {**site, "value": shapes[name]} for name, site in found.items()}
+    def _first(self) -> dict[str, dict]:
+        """The sites that are told, of a run with one draw."""
+        with self.precision(), handlers.block():
+            trace = self._trace(self.key, self.latent)
+        return {name: site for name, site in trace.items() if _is_told(site)}
 
     @cached_property
     def sites(self) -> dict[str, SiteAxes]:
         """Its sites, with the plates that their axes are of."""
-        missing = [name for name in self.latent if name not in self._shapes]
-        drawn = [name for name, site in self._shapes.items() if self._is_open(name, site)]
+        missing = [name for name in self.latent if name not in self._first]
+        drawn = [name for name, site in self._first.items() if self._is_open(name, site)]
         if missing or (drawn and self._observes):
             raise other_latent_sites(missing, drawn)
-        return {name: self._axes(name, site) for name, site in self._shapes.items()}
+        return {name: self._axes(name, site) for name, site in self._first.items()}
 
     def _is_open(self, name: str, site: dict) -> bool:
         return site["type"] == "sample" and not site["is_observed"] and name not in self.latent
 
     @property
     def _observes(self) -> bool:
-        return any(_is_observed(site) for site in self._shapes.values())
+        return any(_is_observed(site) for site in self._first.values())
 
     def _axes(self, name: str, site: dict) -> SiteAxes:
-        shape, sample = tuple(site["value"].shape), site["type"] == "sample"
+        shape, sample = jnp.shape(site["value"]), site["type"] == "sample"
         event = len(site["fn"].event_shape) if sample else 0
         plates = {plate: (dim - event, size) for plate, (dim, size) in plates_of(site).items()}
         kind = "latent" if name in self.latent else "observed" if sample else "deterministic"
@@ -107,11 +103,8 @@ class NumPyroModel:
     @cached_property
     def observed(self) -> dict[str, np.ndarray]:
         """Values of the observed sites that have one."""
-        with self.precision():
-            trace = jax.jit(lambda key: _values(self._trace(key, self.latent), _is_observed))(
-                self.key
-            )
-        return {name: np.asarray(value) for name, value in trace.items()}
+        found = _values(self._first, _is_observed)
+        return {name: np.asarray(value) for name, value in found.items()}
 
     @cached_property
     def constants(self) -> dict[str, np.ndarray]:
@@ -160,6 +153,43 @@ class NumPyroModel:
 
         return self._each(drawn, values)
 
+    @property
+    def improper(self) -> list[str]:
+        """Names of latent sites whose prior is improper."""
+        priors = {name: without_wrappers(self._first[name]["fn"]) for name in self.latent}
+        return [name for name, prior in priors.items() if isinstance(prior, ImproperUniform)]
+
+    def unconstrained(self, values: Arrays) -> dict[str, np.ndarray]:
+        """Draws on the unconstrained space.
+
+        Args:
+            values: by site, on the supports.
+        """
+        with self.precision():
+            supports = {name: self._first[name]["fn"].support for name in values}
+            return {
+                name: np.asarray(biject_to(supports[name]).inv(jnp.asarray(value)), np.float64)
+                for name, value in values.items()
+            }
+
+    def predicted(self, values: Arrays) -> dict[str, SampledPrediction]:
+        """What draws of its latent sites predict together, by site.
+
+        Args:
+            values: by site, [draws, ...].
+        """
+        observing_all = observing(predicting=True)
+
+        def each(values: Mapping[str, Any]) -> dict[str, Any]:
+            trace = self._trace(self.key, values, observing_all)
+            return {name: site["fn"] for name, site in trace.items() if _is_observed(site)}
+
+        with self.precision():
+            found = jax.jit(jax.vmap(each))({name: jnp.asarray(v) for name, v in values.items()})
+            return {
+                name: SampledPrediction(name, promote_batch_shape(fn)) for name, fn in found.items()
+            }
+
     def prior(self, count: int) -> PriorDraws | str:
         """Draws of the prior, or why there are none.
 
@@ -174,7 +204,7 @@ class NumPyroModel:
             found = self._each(drawn, {}, count)
         except NotImplementedError as error:
             return no_prior_draws(str(error))
-        observed = {name for name, site in self._shapes.items() if _is_observed(site)}
+        observed = {name for name, site in self._first.items() if _is_observed(site)}
         return PriorDraws(
             {name: value for name, value in found.items() if name not in observed},
             {name: value for name, value in found.items() if name in observed},

@@ -2,27 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from moment_calculus.criticism.containers.draws import Approximation, WithoutDensity
-
-
-class Corrected(Protocol):
-    """A linear response."""
-
-    def weighted_draws(
-        self, generator: np.random.Generator, count: int
-    ) -> tuple[dict[str, Any], np.ndarray]:
-        """Draws with their log densities."""
-
-    def plain_draws(self, generator: np.random.Generator, count: int) -> dict[str, Any]:
-        """Draws alone."""
+from moment_calculus.response.response import Response
 
 
 def drawn(
-    response: Corrected, generator: np.random.Generator, count: int
+    response: Response, generator: np.random.Generator, count: int
 ) -> tuple[dict[str, Any], Approximation | WithoutDensity]:
     """Draws of a corrected posterior, with their density unless that takes too much.
 

@@ -69,6 +69,23 @@ class Draws:
         """The values of all chains one after the other, [chains · draws, ...]."""
         return {name: value.reshape(-1, *value.shape[2:]) for name, value in self.values.items()}
 
+    def thinned(self, count: int) -> Draws:
+        """Some of the draws, equally far apart, if there are more.
+
+        Args:
+            count: how many of all chains together, at most, and at least one of each.
+        """
+        chains, draws = self.shape
+        step = -(-draws // max(1, count // chains))
+        if step == 1:
+            return self
+        values = {name: value[:, ::step] for name, value in self.values.items()}
+        statistics = {name: value[:, ::step] for name, value in self.statistics.items()}
+        law = self.law
+        if isinstance(law, Approximation):
+            law = Approximation(law.log_density[:, ::step])
+        return Draws(self.source, values, law, statistics)
+
 
 @dataclass(frozen=True)
 class Evaluation:
