@@ -43,6 +43,11 @@ class CorrectedMoments:
         """The unconstrained shapes of the latent sites, in the order of the joint covariance."""
         return {name: latent.loc.shape for name, latent in self._solved.layout.latents.items()}
 
+    @property
+    def decrement(self) -> float:
+        """Newton decrement at the parameters, in nats: what one more step of Newton would gain."""
+        return self._solved.decrement
+
     def location(self, site: str) -> Any:
         """Posterior mean on the unconstrained space.
 

@@ -128,13 +128,21 @@ class NumPyroModel:
                 if _is_observed(site)
             }
             return (
-                sum(map(log_density, trace.values()), start=jnp.zeros(())),
+                _joint(trace),
                 likelihood,
                 _values(trace, _is_deterministic),
                 {name: again[name]["value"] for name in likelihood},
             )
 
         return Evaluation(*self._each(told, values))
+
+    def log_joint(self, values: Arrays) -> np.ndarray:
+        """Log density of draws of its latent sites and the observations together, [draws].
+
+        Args:
+            values: by site, [draws, ...].
+        """
+        return self._each(lambda values, key: _joint(self._trace(key, values)), values)
 
     def replicate(self, values: Arrays) -> Arrays:
         """Draws of the sites that may be observed, and deterministic ones, given latent sites.
@@ -234,6 +242,10 @@ class NumPyroModel:
 
 def _values(trace: dict, wanted: Callable[[dict], bool]) -> dict[str, Any]:
     return {name: jnp.asarray(site["value"]) for name, site in trace.items() if wanted(site)}
+
+
+def _joint(trace: dict) -> jax.Array:
+    return jnp.asarray(sum(map(log_density, trace.values())))
 
 
 def _is_deterministic(site: dict) -> bool:

@@ -71,6 +71,7 @@ class Subject(ABC):
             )
         self.host, self.guide, self.test = host, guide, test
         self.source, self.notes = type(guide).__name__, list[str]()
+        self.refusal: Exception | None = None  # of linear response
 
     @property
     @abstractmethod
@@ -132,6 +133,7 @@ class Subject(ABC):
         try:
             return self.respond()
         except REFUSALS as refusal:
+            self.refusal = refusal
             return str(refusal)
 
     @property

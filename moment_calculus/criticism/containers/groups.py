@@ -44,6 +44,13 @@ class HostModel(Protocol):
             values: by site, [draws, ...].
         """
 
+    def log_joint(self, values: Arrays) -> np.ndarray:
+        """Log density of draws of its latent sites and the observations together, [draws].
+
+        Args:
+            values: by site, [draws, ...].
+        """
+
     def replicate(self, values: Arrays) -> Arrays:
         """Draws of the sites that may be observed, and deterministic ones, given latent sites.
 
