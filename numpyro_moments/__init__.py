@@ -12,6 +12,9 @@ from guides.numpyro.empirical_bayes import EmpiricalBayesNormal
 from guides.numpyro.mc_dropout import MCDropoutGuide
 from guides.numpyro.mean_field import DVIGuide
 from guides.numpyro.tridiagonal import TridiagonalGuide
+from moment_calculus.criticism.calibration import Calibration, calibration
+from moment_calculus.criticism.checks import predictive_p_values
+from moment_calculus.criticism.classes import ClassCalibration
 from moment_calculus.hosts.moments import Moments
 from moment_calculus.optimisation.outcome import Fit
 from moment_calculus.optimisation.training import Progress
@@ -40,6 +43,8 @@ from numpyro_moments.svi import SVI
 __all__ = [
     "SVI",
     "BBAlphaELBO",
+    "Calibration",
+    "ClassCalibration",
     "CovarianceDroppedWarning",
     "DVIGuide",
     "DependenceWarning",
@@ -58,6 +63,7 @@ __all__ = [
     "StoredFileError",
     "TridiagonalGuide",
     "UnsupportedMoments",
+    "calibration",
     "expected_log_prob",
     "fit",
     "linear_response",
@@ -65,6 +71,7 @@ __all__ = [
     "moment_rule",
     "predict",
     "predictive_moments",
+    "predictive_p_values",
     "propagate",
     "save",
 ]
