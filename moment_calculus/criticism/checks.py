@@ -90,6 +90,8 @@ def _pair(name: str, replicated: Any, observed: Any) -> tuple[np.ndarray, np.nda
             f"{', '.join(map(str, replicated.dims))}; give one chain of draws as [1, draws, ...]"
         )
     draws = replicated.transpose("chain", "draw", ...).values
+    if draws.ndim == 2 and data.size == 1:  # ArviZ gives a single observation an axis
+        data = data.reshape(())
     if draws.shape[2:] != data.shape:
         raise ValueError(
             f"site {name!r}: one replication has the shape {draws.shape[2:]}, the observations "
