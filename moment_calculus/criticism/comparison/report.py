@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from moment_calculus.criticism.tables import aligned
+
 if TYPE_CHECKING:
     from moment_calculus.criticism.comparison.comparison import Comparison
     from moment_calculus.criticism.comparison.leaving_out import LooComparison
@@ -60,7 +62,7 @@ def _sites(sites: Sequence[SiteComparison]) -> list[str]:
         ]
         for site in sites
     ]
-    return ["", "latent sites, on the unconstrained space", *_table(head, rows)]
+    return ["", "latent sites, on the unconstrained space", *aligned([head, *rows])]
 
 
 def _predictive(found: Sequence[PredictiveComparison]) -> list[str]:
@@ -80,7 +82,7 @@ def _predictive(found: Sequence[PredictiveComparison]) -> list[str]:
         ]
         for part in found
     ]
-    return ["", *_table(head, rows)]
+    return ["", *aligned([head, *rows])]
 
 
 def _loo(found: Sequence[LooComparison]) -> list[str]:
@@ -99,16 +101,7 @@ def _loo(found: Sequence[LooComparison]) -> list[str]:
         ]
         for part in found
     ]
-    return ["", *_table(head, rows)]
-
-
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    lines = [list(head), *map(list, rows)]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return [
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
-        for line in lines
-    ]
+    return ["", *aligned([head, *rows])]
 
 
 def _rms(values: np.ndarray) -> float:

@@ -20,7 +20,8 @@ from moment_calculus.criticism.comparison.wording import (
 )
 from moment_calculus.criticism.containers.draws import Arrays, Draws
 from moment_calculus.criticism.containers.groups import HostModel, Wanted, converted
-from moment_calculus.hosts.predictions.site import PredictedSite, SampledSite
+from moment_calculus.hosts.predictions import PredictedSite
+from moment_calculus.hosts.predictions.sampled import SampledSite
 from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.response.latents import Latent
 from moment_calculus.response.response import Response

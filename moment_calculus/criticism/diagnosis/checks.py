@@ -15,6 +15,7 @@ from moment_calculus.response.response import Response
 LIMIT = 0.7  # of k̂, above which importance weights have no use
 NARROW = 0.8  # of standard deviations to corrected ones, that are called too small
 MANY = 100  # coordinates, of which k̂ is large for almost any approximation
+OWN = 0.15  # of k̂, by which that of a datum is more than that of the approximation
 TAIL = 0.01  # of predictive p-values
 
 STRUCTURED = (
@@ -125,13 +126,21 @@ def influential(evidence: Evidence, site: str) -> Finding | None:
     if found is None:
         return None
     source, elpd = found
-    shapes = elpd["pareto_k"].values
-    bad = np.argwhere(shapes > elpd["good_k"])
+    shapes, joint = elpd["pareto_k"].values, elpd["pareto_k_joint"]
+    bad = shapes > elpd["good_k"]
     name = f"leave one out of {site}"
-    value = f"{elpd['elpd_loo']:.1f} ± {elpd['se']:.1f}, {len(bad)} of {shapes.size} k̂ bad"
-    if not len(bad):
-        meaning = f"by draws of {source}"
-        return Finding(name, value, Verdict.GOOD, meaning)
+    value = f"{elpd['elpd_loo']:.1f} ± {elpd['se']:.1f}, {bad.sum()} of {shapes.size} k̂ bad"
+    if not bad.any():
+        return Finding(name, value, Verdict.GOOD, f"by draws of {source}")
+    if not (bad & (shapes > joint + OWN)).any():
+        return Finding(
+            name,
+            value,
+            Verdict.DOUBTFUL,
+            f"the weights of {source} as a whole, whose k̂ is {joint:.2f} with these draws, leave "
+            "no room for those of single data",
+            "an approximation that is closer, more draws, or NUTS",
+        )
     order = np.argsort(-shapes.ravel())[:3]
     worst = ", ".join(str(tuple(map(int, np.unravel_index(p, shapes.shape)))) for p in order)
     return Finding(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from moment_calculus.criticism.calibration import calibration
+from moment_calculus.criticism.calibration.outcomes import calibration
 from moment_calculus.criticism.comparison.subject import REFUSALS, Subject
 from moment_calculus.criticism.diagnosis import checks
 from moment_calculus.criticism.diagnosis.evidence import Evidence

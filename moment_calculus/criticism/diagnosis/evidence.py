@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from moment_calculus.criticism.checks import predictive_p_values
+from moment_calculus.criticism.calibration.replications import predictive_p_values
 from moment_calculus.criticism.comparison.subject import REFUSALS, RESPONSE, Subject
 from moment_calculus.criticism.containers.arviz_line import smoothed
 from moment_calculus.criticism.containers.draws import Approximation, Posterior
@@ -85,7 +85,7 @@ class Evidence:
             source: the guide, or linear response.
         """
         if source not in self._containers:
-            draws = self.subject.draws(source)
+            draws = self.subject.draw(source, self._count)
             sites = self.subject.program.sites.values()
             data = sum(int(np.prod(site.shape)) for site in sites if site.kind == "observed")
             self._containers[source] = self.subject.container(

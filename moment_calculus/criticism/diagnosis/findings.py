@@ -6,6 +6,8 @@ import textwrap
 from dataclasses import dataclass
 from enum import Enum
 
+from moment_calculus.criticism.tables import aligned
+
 WIDTH = 100
 
 
@@ -76,14 +78,9 @@ class Diagnosis:
 
     def __str__(self) -> str:
         """A table, and what is wrong in words."""
-        names, values = (
-            max(len(getattr(finding, part)) for finding in self.findings)
-            for part in ("check", "value")
+        rows = aligned(
+            [finding.check, finding.value, finding.verdict.value] for finding in self.findings
         )
-        rows = [
-            f"{finding.check:{names}}  {finding.value:{values}}  {finding.verdict.value}"
-            for finding in self.findings
-        ]
         words = [_paragraph(finding) for finding in self.findings if _is_told(finding)]
         verdict = "Nothing speaks against it." if not words else ""
         return "\n".join([self.subject, "", *rows, "", *(words or [verdict])])
