@@ -90,7 +90,8 @@ def failures(case: Case, comparison: Any) -> list[str]:
         for site in comparison.sites:
             excess = np.abs(site.difference) - np.maximum(MEAN, 2 * site.error)
             if (excess > 0).any():
-                found.append(f"{site.name}: a mean is off by {np.abs(site.difference).max():.3f} sd")
+                largest = np.abs(site.difference).max()
+                found.append(f"{site.name}: a mean is off by {largest:.3f} sd")
             ratios = site.ratios.get("linear response", np.array(np.nan))
             if not (np.abs(ratios - 1) < SCALE).all():
                 found.append(f"{site.name}: sd {ratios.min():.2f} to {ratios.max():.2f}")

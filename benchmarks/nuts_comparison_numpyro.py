@@ -66,7 +66,8 @@ def compared(case: Any, draws: int) -> Comparison:
     with jax.enable_x64(True):
         data = tuple(map(jnp.asarray, case.data))
         test = None if case.test is None else tuple(map(jnp.asarray, case.test))
-        return compare_with_nuts(model, fitted(model, data, case), *data, test=test, num_samples=draws)
+        result = fitted(model, data, case)
+        return compare_with_nuts(model, result, *data, test=test, num_samples=draws)
 
 
 def fitted(model: Any, data: tuple, case: Any) -> Any:
