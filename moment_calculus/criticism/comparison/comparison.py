@@ -37,6 +37,7 @@ class Comparison:
         seconds: wall-clock time by what took it; None where it is not known.
         notes: what the numbers do not say.
         inference_data: ``InferenceData`` by approximation, and of the chains.
+        reference: the host's ``MCMC``, for another comparison with it.
     """
 
     chains: Chains
@@ -46,6 +47,7 @@ class Comparison:
     seconds: Mapping[str, float | None]
     notes: tuple[str, ...]
     inference_data: Mapping[str, Any] = field(repr=False)
+    reference: Any = field(repr=False)
 
     def table(self) -> Any:
         """Latent sites as a ``pandas.DataFrame``, one row for each of their coordinates."""
@@ -69,6 +71,10 @@ class Comparison:
 
 class Sampler(Protocol):
     """Chains of a host."""
+
+    @property
+    def chains(self) -> Any:
+        """The host's ``MCMC``."""
 
     @property
     def is_finished(self) -> bool:
@@ -112,6 +118,7 @@ def compared(subject: Subject, sampler: Sampler, seconds: Mapping[str, float | N
         clock,
         tuple(subject.notes),
         containers,
+        sampler.chains,
     )
 
 
