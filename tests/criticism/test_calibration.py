@@ -159,6 +159,11 @@ COUNTS = predicted("pyro", "Poisson", SCALE)
         (PREDICTION, np.where(LOC > 2, np.nan, LOC), "are NaN, the first at index"),
         (COUNTS, np.full(SIZE, 0.5), "0.5 is not a whole number between 0 and inf"),
         (COUNTS, np.full(SIZE, -1), "outside the support of the Poisson"),
+        (
+            predicted("pyro", "Binomial", np.array([9.0, 3.0]), np.array([0.5, 0.5])),
+            [4, 4],
+            "first at index 1: 4 is not a whole number between 0 and 3",
+        ),
         (predicted("pyro", "LogNormal", LOC, SCALE), -SCALE, "outside the support"),
         (predicted("pyro", "Normal", LOC[:0], 1.0), [], "there are no observations"),
         (predicted("pyro", "Poisson", SCALE), np.full(SIZE, 1e8), "are NaN"),

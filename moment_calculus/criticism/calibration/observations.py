@@ -78,7 +78,8 @@ def check_support(prediction: PredictedSite, values: np.ndarray, *, whole: bool)
         ValueError: if there are any.
     """
     marginal = prediction.marginal
-    low, high = (np.asarray(plain(bound), np.float64) for bound in marginal.bounds)
+    ends = (np.asarray(plain(bound), np.float64) for bound in marginal.bounds)
+    low, high = (np.broadcast_to(end, values.shape) for end in ends)
     outside = (values < low) | (values > high)
     if whole:
         outside |= values != np.floor(values)
@@ -87,8 +88,8 @@ def check_support(prediction: PredictedSite, values: np.ndarray, *, whole: bool)
         raise ValueError(
             f"site {prediction.name!r}: {outside.sum()} of {values.size} observations are outside "
             f"the support of the {marginal.family}, {first(outside)}: {values[outside][0]:g} is "
-            f"not {kind} between {low.min():g} and {high.max():g}; observe what the model "
-            "predicts, in the same units"
+            f"not {kind} between {low[outside][0]:g} and {high[outside][0]:g}; observe what the "
+            "model predicts, in the same units"
         )
 
 
