@@ -24,6 +24,7 @@ from moment_calculus.refusals.errors import (
 from moment_calculus.response.errors import NarrowerVarianceWarning, NotAnOptimum
 from moment_calculus.storage.errors import StoredFileError
 from pyro_moments import rules as _rules  # noqa: F401  (registers the rules)
+from pyro_moments.criticism.inference_data import loo, to_inference_data
 from pyro_moments.evaluation.tensor import MomentTensor
 from pyro_moments.fitting.fit import fit
 from pyro_moments.fitting.storing import load, save
@@ -65,9 +66,11 @@ __all__ = [
     "fit",
     "linear_response",
     "load",
+    "loo",
     "moment_rule",
     "predict",
     "predictive_moments",
     "propagate",
     "save",
+    "to_inference_data",
 ]

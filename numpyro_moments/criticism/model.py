@@ -13,7 +13,7 @@ import numpy as np
 from numpyro import handlers
 from numpyro.primitives import Messenger
 
-from moment_calculus.criticism.containers.arguments import constant_data
+from moment_calculus.criticism.containers.arguments import as_array, constant_data
 from moment_calculus.criticism.containers.draws import Arrays, Evaluation, PriorDraws
 from moment_calculus.criticism.containers.sites import SiteAxes
 from moment_calculus.criticism.containers.wording import no_prior_draws, other_latent_sites
@@ -116,7 +116,7 @@ class NumPyroModel:
     @cached_property
     def constants(self) -> dict[str, np.ndarray]:
         """The other arrays that it is called with."""
-        return constant_data(self.model, self.args, self.named, self.observed.values(), _as_array)
+        return constant_data(self.model, self.args, self.named, self.observed.values(), as_array)
 
     def evaluate(self, values: Arrays) -> Evaluation:
         """What it says of draws of its latent sites.
@@ -240,14 +240,3 @@ def log_density(site: dict) -> jax.Array | float:
     known = (site["intermediates"],) if site["intermediates"] else ()
     density = site["fn"].log_prob(site["value"], *known)
     return jnp.sum(density if site["scale"] is None else site["scale"] * density)
-
-
-def _as_array(value: Any) -> np.ndarray | None:
-    """An array of numbers, or None."""
-    if not isinstance(value, (jax.Array, np.ndarray, list, tuple, int, float)) or value is None:
-        return None
-    try:
-        found = np.asarray(value)
-    except (TypeError, ValueError):
-        return None
-    return found if found.dtype.kind in "biuf" else None

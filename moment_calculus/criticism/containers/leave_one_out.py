@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,11 +15,34 @@ from moment_calculus.criticism.containers.arviz_line import (
     elpd,
     elpd_of_chains,
     good_shape,
+    is_inference_data,
     smoothed,
 )
 
 REASON = "without_density"  # the attribute of a group "posterior" that says why there is no log q
 SAMPLES = "__sample__"
+
+
+def as_inference_data(
+    posterior: Any, model: Any, data: tuple, options: dict[str, Any], convert: Callable[..., Any]
+) -> Any:
+    """An ``InferenceData``, which something may be already.
+
+    Args:
+        posterior: it, or what draws are of.
+        model: of the host; None if it is one.
+        data: arguments of the model.
+        options: of the conversion.
+        convert: the host's conversion.
+
+    Raises:
+        TypeError: if there is no model.
+    """
+    if is_inference_data(posterior):
+        return posterior
+    if model is None:
+        raise TypeError("loo takes an InferenceData, or a posterior, its model and the data")
+    return convert(posterior, model, *data, **{"num_prior_samples": 0, **options})
 
 
 def leave_one_out(data: Any, site: str | None = None, scale: str | None = None) -> Any:

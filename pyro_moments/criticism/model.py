@@ -1,0 +1,238 @@
+"""A Pyro model with its arguments, run with draws of its latent sites."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyro.distributions as dist
+import torch
+from pyro import poutine
+from pyro.distributions.torch_distribution import MaskedDistribution
+from pyro.distributions.util import scale_and_mask
+from pyro.poutine.messenger import Messenger
+from pyro.poutine.util import prune_subsample_sites
+from torch.utils import _pytree as pytree
+
+from moment_calculus.criticism.containers.arguments import as_array, constant_data
+from moment_calculus.criticism.containers.draws import Arrays, Evaluation, PriorDraws
+from moment_calculus.criticism.containers.sites import SiteAxes
+from moment_calculus.criticism.containers.wording import (
+    no_prior_draws,
+    other_latent_sites,
+    part_of_plate,
+)
+from moment_calculus.hosts.wrappers import unwrapped
+from moment_calculus.response.data import plates_of
+from pyro_moments.criticism.each import each
+from pyro_moments.criticism.plates import check_whole, whole_plates
+from pyro_moments.prediction.predict import is_deterministic, is_factor
+from pyro_moments.prediction.prediction import WRAPPERS
+
+
+class Given(Messenger):
+    """Gives latent sites their values.
+
+    Args:
+        values: by name.
+    """
+
+    def __init__(self, values: Mapping[str, torch.Tensor]) -> None:
+        super().__init__()
+        self.values = values
+
+    def _pyro_sample(self, msg: Any) -> None:
+        if msg["name"] in self.values and not msg["is_observed"]:
+            msg["value"], msg["done"] = self.values[msg["name"]], True
+
+
+@dataclass(frozen=True)
+class PyroModel:
+    """A model with its arguments.
+
+    Args:
+        model: the model.
+        args: its arguments.
+        named: likewise, by name.
+        latent: one draw of each latent site.
+        device: on which draws are.
+        batch_size: draws that are evaluated at once; None for what fits into memory.
+    """
+
+    model: Callable
+    args: tuple
+    named: Mapping[str, Any]
+    latent: Mapping[str, np.ndarray]
+    device: torch.device
+    batch_size: int | None = None
+
+    def _nodes(
+        self, values: Mapping[str, torch.Tensor], outside: Messenger | None = None
+    ) -> dict[str, Any]:
+        with outside or contextlib.nullcontext(), Given(values):
+            trace = poutine.trace(self.model).get_trace(*self.args, **self.named)
+        nodes = prune_subsample_sites(trace).nodes
+        return {name: site for name, site in nodes.items() if site["type"] == "sample"}
+
+    @cached_property
+    def _first(self) -> dict[str, Any]:
+        """The sites that a container has, of a run with one draw."""
+        with whole_plates() as enlarged:
+            try:
+                nodes = self._nodes(self._tensors(self.latent))
+            except (ValueError, RuntimeError) as error:
+                for name, (part, size) in enlarged.items():
+                    raise part_of_plate(name, part, size, str(error)) from error
+                raise
+        check_whole(enlarged, {name: site for name, site in nodes.items() if _is_observed(site)})
+        return {name: site for name, site in nodes.items() if not is_factor(site["fn"])}
+
+    def _tensors(self, values: Arrays) -> dict[str, torch.Tensor]:
+        return {n: torch.as_tensor(value, device=self.device) for n, value in values.items()}
+
+    @cached_property
+    def sites(self) -> dict[str, SiteAxes]:
+        """Its sites, with the plates that their axes are of."""
+        missing = [name for name in self.latent if name not in self._first]
+        drawn = [name for name, site in self._first.items() if self._is_open(name, site)]
+        if missing or (drawn and any(map(_is_observed, self._first.values()))):
+            raise other_latent_sites(missing, drawn)
+        return {name: self._axes(name, site) for name, site in self._first.items()}
+
+    def _is_open(self, name: str, site: Any) -> bool:
+        return not site["is_observed"] and name not in self.latent
+
+    def _axes(self, name: str, site: Any) -> SiteAxes:
+        shape, is_sample = tuple(_whole_value(site).shape), not _is_function(site)
+        event = _event_dim(site)
+        plates = {plate: (dim - event, size) for plate, (dim, size) in plates_of(site).items()}
+        kind = "latent" if name in self.latent else "observed" if is_sample else "deterministic"
+        return SiteAxes(name, kind, shape, plates, event if is_sample else 0)
+
+    def _of_kind(self, kind: str) -> list[str]:
+        return [name for name, axes in self.sites.items() if axes.kind == kind]
+
+    @cached_property
+    def observed(self) -> dict[str, np.ndarray]:
+        """Values of the observed sites that have one."""
+        return {
+            name: _whole_value(site).detach().cpu().numpy()
+            for name, site in self._first.items()
+            if _is_observed(site)
+        }
+
+    @cached_property
+    def constants(self) -> dict[str, np.ndarray]:
+        """The other arrays that it is called with."""
+        return constant_data(
+            self.model, self.args, self.named, self.observed.values(), _tensor_as_array
+        )
+
+    def evaluate(self, values: Arrays) -> Evaluation:
+        """What it says of draws of its latent sites.
+
+        Args:
+            values: by site, [draws, ...].
+        """
+        functions, observed = self._of_kind("deterministic"), [*self.observed]
+
+        def told(values: Mapping[str, torch.Tensor]) -> tuple:
+            nodes = self._nodes(values)
+            return (
+                log_density(nodes.values()),
+                {name: _log_prob(nodes[name]) for name in observed},
+                {name: nodes[name]["value"] for name in functions},
+            )
+
+        return Evaluation(*self._each(told, values), self._drawn(values, observed))
+
+    def replicate(self, values: Arrays) -> Arrays:
+        """Draws of the sites that may be observed, and deterministic ones, given latent sites.
+
+        Args:
+            values: by site, [draws, ...].
+        """
+        return self._drawn(values, [name for name in self.sites if name not in self.latent])
+
+    def prior(self, count: int) -> PriorDraws | str:
+        """Draws of the prior, or why there are none.
+
+        Args:
+            count: how many.
+        """
+        try:
+            found = self._drawn({}, [*self.sites], count)
+        except NotImplementedError as error:
+            return no_prior_draws(str(error))
+        return PriorDraws(
+            {name: value for name, value in found.items() if name not in self.observed},
+            {name: value for name, value in found.items() if name in self.observed},
+        )
+
+    def _drawn(self, values: Arrays, names: list[str], count: int | None = None) -> Arrays:
+        """Sites by a run without observations, in the order of the program."""
+
+        def drawn(values: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+            nodes = self._nodes(values, poutine.uncondition())
+            return {name: nodes[name]["value"] for name in names}
+
+        return self._each(drawn, values, count)
+
+    def _each(self, function: Callable, values: Arrays, count: int | None = None) -> Any:
+        """What a function of one draw tells of all of them."""
+        tensors = self._tensors(values)
+        count = count or len(next(iter(tensors.values())))
+        leaves = pytree.tree_leaves((self.args, dict(self.named)))
+        inputs = max([1, *(leaf.numel() for leaf in leaves if isinstance(leaf, torch.Tensor))])
+        return each(function, tensors, count, self.batch_size, inputs)
+
+
+def _is_function(site: Any) -> bool:
+    """Whether a site is a deterministic one, also one that a reparameterisation made."""
+    if is_deterministic(site):
+        return True
+    fn = site["fn"]
+    is_masked = isinstance(fn, MaskedDistribution) and fn._mask is False
+    inner = unwrapped(fn, (*WRAPPERS, MaskedDistribution))[0]
+    return site["is_observed"] and is_masked and isinstance(inner, dist.Delta)
+
+
+def _is_observed(site: Any) -> bool:
+    return site["is_observed"] and not _is_function(site) and not is_factor(site["fn"])
+
+
+def _event_dim(site: Any) -> int:
+    """Trailing axes of one event; none of a deterministic site that does not say, all to Pyro."""
+    event = site["fn"].event_dim
+    return 0 if _is_function(site) and event == site["value"].dim() else event
+
+
+def _whole_value(site: Any) -> torch.Tensor:
+    """The value of a site, of the shape of its distribution where that is larger."""
+    value, fn = site["value"], site["fn"]
+    if _is_function(site):
+        return value
+    shape = torch.broadcast_shapes(fn.batch_shape, value.shape[: value.dim() - fn.event_dim])
+    return value.expand(shape + value.shape[value.dim() - fn.event_dim :])
+
+
+def log_density(sites: Iterable[Any]) -> torch.Tensor:
+    """Log density of sites together, with their scales and masks.
+
+    Args:
+        sites: of a trace.
+    """
+    parts = [_log_prob(site, site["scale"]).sum() for site in sites if not is_deterministic(site)]
+    return torch.stack(parts).sum() if parts else torch.zeros(())
+
+
+def _log_prob(site: Any, scale: Any = 1.0) -> torch.Tensor:
+    return scale_and_mask(site["fn"].log_prob(site["value"]), scale, site["mask"])
+
+
+def _tensor_as_array(value: Any) -> np.ndarray | None:
+    return as_array(value.detach().cpu() if isinstance(value, torch.Tensor) else value)
