@@ -16,7 +16,11 @@ from numpyro.primitives import Messenger
 from moment_calculus.criticism.containers.arguments import as_array, constant_data
 from moment_calculus.criticism.containers.draws import Arrays, Evaluation, PriorDraws
 from moment_calculus.criticism.containers.sites import SiteAxes
-from moment_calculus.criticism.containers.wording import no_prior_draws, other_latent_sites
+from moment_calculus.criticism.containers.wording import (
+    no_prior_draws,
+    other_latent_sites,
+    part_of_plate,
+)
 from moment_calculus.response.data import plates_of
 from numpyro_moments.evaluation.precision import Precision
 from numpyro_moments.prediction.predict import is_factor
@@ -25,12 +29,22 @@ AT_ONCE = 2**24  # numbers of all draws that are evaluated together
 
 
 class Whole(Messenger):
-    """Gives plates all their elements, where the model takes a subsample."""
+    """Gives plates all their elements, where the model takes a subsample.
+
+    Args:
+        fn: the program.
+    """
+
+    def __init__(self, fn: Callable) -> None:
+        super().__init__(fn)
+        self.enlarged: dict[str, tuple[int, int]] = {}  # those of which it takes a part
 
     def process_message(self, msg: Any) -> None:
         """Take all of a plate."""
         if msg["type"] == "plate":
-            size = msg["args"][0]
+            size, part = msg["args"]
+            if part is not None and part != size:
+                self.enlarged[msg["name"]] = part, size
             msg["args"], msg["value"] = (size, size), jnp.arange(size)
 
 
@@ -61,9 +75,17 @@ class NumPyroModel:
     def _trace(
         self, key: Any, values: Mapping[str, Any], outside: Callable = lambda fn: fn
     ) -> dict:
-        given = handlers.substitute(self.model, data={**self.params, **values})
+        arrays = {name: jnp.asarray(value) for name, value in values.items()}
+        given = handlers.substitute(self.model, data={**self.params, **arrays})
         program = Whole(outside(handlers.seed(given, key)))
-        return handlers.trace(program).get_trace(*self.args, **self.named)
+        try:
+            trace = handlers.trace(program).get_trace(*self.args, **self.named)
+        except (ValueError, TypeError) as error:
+            for name, (part, size) in program.enlarged.items():
+                raise part_of_plate(name, part, size, str(error).partition("\n")[0]) from error
+            raise
+        _check_whole(program.enlarged, trace)
+        return trace
 
     @cached_property
     def _shapes(self) -> dict[str, dict]:
@@ -75,7 +97,7 @@ class NumPyroModel:
                 trace = self._trace(key, self.latent)
             kept = {name: site for name, site in trace.items() if _is_told(site)}
             found.update(kept)
-            return {name: site["value"] for name, site in kept.items()}
+            return {name: _whole_value(site) for name, site in kept.items()}
 
         with self.precision():
             shapes = jax.eval_shape(run, self.key)
@@ -108,10 +130,12 @@ class NumPyroModel:
     def observed(self) -> dict[str, np.ndarray]:
         """Values of the observed sites that have one."""
         with self.precision():
-            trace = jax.jit(lambda key: _values(self._trace(key, self.latent), _is_observed))(
-                self.key
-            )
-        return {name: np.asarray(value) for name, value in trace.items()}
+            found = jax.jit(self._observed)(self.key)
+        return {name: np.asarray(value) for name, value in found.items()}
+
+    def _observed(self, key: Any) -> dict[str, jax.Array]:
+        trace = self._trace(key, self.latent)
+        return {name: _whole_value(site) for name, site in trace.items() if _is_observed(site)}
 
     @cached_property
     def constants(self) -> dict[str, np.ndarray]:
@@ -204,6 +228,26 @@ class NumPyroModel:
 
 def _values(trace: dict, wanted: Callable[[dict], bool]) -> dict[str, Any]:
     return {name: jnp.asarray(site["value"]) for name, site in trace.items() if wanted(site)}
+
+
+def _whole_value(site: dict) -> jax.Array:
+    """The value of a site, of the shape of its distribution where that is larger."""
+    value = jnp.asarray(site["value"])
+    if site["type"] != "sample":
+        return value
+    batch = value.shape[: value.ndim - len(site["fn"].event_shape)]
+    shape = jnp.broadcast_shapes(site["fn"].batch_shape, batch)
+    return jnp.broadcast_to(value, shape + value.shape[len(batch) :])
+
+
+def _check_whole(enlarged: Mapping[str, tuple[int, int]], trace: dict) -> None:
+    """Refuse observations of a part of a plate."""
+    for site in filter(_is_observed, trace.values()) if enlarged else ():
+        shape, event = jnp.shape(site["value"]), len(site["fn"].event_shape)
+        for name in plates_of(site).keys() & enlarged.keys():
+            dim, size = plates_of(site)[name]
+            if len(shape) < event - dim or shape[dim - event] != size:
+                raise part_of_plate(name, *enlarged[name], f"in site '{site['name']}'")
 
 
 def _is_deterministic(site: dict) -> bool:

@@ -86,7 +86,7 @@ class PyroModel:
                 nodes = self._nodes(self._tensors(self.latent))
             except (ValueError, RuntimeError) as error:
                 for name, (part, size) in enlarged.items():
-                    raise part_of_plate(name, part, size, str(error)) from error
+                    raise part_of_plate(name, part, size, str(error).partition("\n")[0]) from error
                 raise
         check_whole(enlarged, {name: site for name, site in nodes.items() if _is_observed(site)})
         return {name: site for name, site in nodes.items() if not is_factor(site["fn"])}
