@@ -73,16 +73,16 @@ class GuidePosterior:
             reason = self._without_density(key)
             draw = partial(self._draw, log_density=_no_density if reason else log_density)
             values, densities = jax.jit(lambda keys: jax.lax.map(draw, keys))(keys)
-        law = WithoutDensity(reason) if reason else Approximation(np.asarray(densities)[None])
+        law = WithoutDensity(reason) if reason else Approximation(_summed(densities)[None])
         arrays = {name: np.asarray(value)[None] for name, value in values.items()}
         return Draws(type(self.program.guide).__name__, arrays, law)
 
     def _draw(
-        self, key: Any, log_density: Callable[[dict], Any]
+        self, key: Any, log_density: Callable[[dict], jax.Array]
     ) -> tuple[dict[str, Any], jax.Array]:
         trace = self._trace(key)
         values = {name: site["value"] for name, site in trace.items() if is_latent_draw(site)}
-        return values, jnp.asarray(sum(map(log_density, trace.values())))
+        return values, log_density(trace)
 
     def _trace(self, key: Any) -> dict:
         _, guide, args, named, params = self.program
@@ -98,8 +98,12 @@ class GuidePosterior:
         return ""
 
 
-def _no_density(_: dict) -> float:
-    return 0.0
+def _no_density(_: dict) -> jax.Array:
+    return jnp.zeros(1)
+
+
+def _summed(parts: jax.Array) -> np.ndarray:
+    return np.asarray(parts).sum(-1, dtype=np.float64)
 
 
 @dataclass(frozen=True)

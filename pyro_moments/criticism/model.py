@@ -148,7 +148,8 @@ class PyroModel:
                 {name: nodes[name]["value"] for name in functions},
             )
 
-        return Evaluation(*self._each(told, values), self._drawn(values, observed))
+        density, likelihood, deterministic = self._each(told, values)
+        return Evaluation(density, likelihood, deterministic, self._drawn(values, observed))
 
     def replicate(self, values: Arrays) -> Arrays:
         """Draws of the sites that may be observed, and deterministic ones, given latent sites.
@@ -221,13 +222,17 @@ def _whole_value(site: Any) -> torch.Tensor:
 
 
 def log_density(sites: Iterable[Any]) -> torch.Tensor:
-    """Log density of sites together, with their scales and masks.
+    """Log density of sites together, with their scales and masks, a double.
 
     Args:
         sites: of a trace.
     """
-    parts = [_log_prob(site, site["scale"]).sum() for site in sites if not is_deterministic(site)]
-    return torch.stack(parts).sum() if parts else torch.zeros(())
+    parts = [
+        _log_prob(site, site["scale"]).sum(dtype=torch.float64)  # of 10⁵ data, singles lose nats
+        for site in sites
+        if not is_deterministic(site)
+    ]
+    return torch.stack(parts).sum() if parts else torch.zeros((), dtype=torch.float64)
 
 
 def _log_prob(site: Any, scale: Any = 1.0) -> torch.Tensor:

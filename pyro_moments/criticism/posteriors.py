@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from pyro import poutine
 from pyro.infer import MCMC
-from pyro.poutine.messenger import Messenger
+from pyro.poutine.guide import GuideMessenger
 from pyro.poutine.util import prune_subsample_sites
 
 from moment_calculus.criticism.containers.corrected import drawn
@@ -101,7 +101,7 @@ def guide_nodes(program: Program) -> dict[str, Any]:
     """
     _, guide, args, named, _ = program
     unwrapped: Any = poutine.unwrap(guide)
-    if isinstance(unwrapped, Messenger):  # it runs the model itself
+    if isinstance(unwrapped, GuideMessenger):  # it runs the model itself
         guide(*args, **named)
         return unwrapped.get_traces()[1].nodes
     return prune_subsample_sites(poutine.trace(guide).get_trace(*args, **named)).nodes
@@ -167,17 +167,17 @@ class ChainPosterior:
         """
         samples = self.chains.get_samples(group_by_chain=True)
         values = {name: value.detach().cpu().numpy() for name, value in samples.items()}
-        found = Draws(type(self.chains.kernel).__name__, values, Posterior())
-        found.statistics.update(self._diverging(found.shape))
-        return found
+        shape = next(iter(values.values())).shape
+        statistics = self._diverging(shape[0], shape[1])
+        return Draws(type(self.chains.kernel).__name__, values, Posterior(), statistics)
 
-    def _diverging(self, shape: tuple[int, int]) -> dict[str, np.ndarray]:
+    def _diverging(self, chains: int, draws: int) -> dict[str, np.ndarray]:
         """Which draws diverged; Pyro's own table of this takes four draws of a chain."""
-        told = self.chains._diagnostics
-        if not all("divergences" in told[chain] for chain in range(shape[0])):
+        told: Any = self.chains._diagnostics
+        if not all("divergences" in told[chain] for chain in range(chains)):
             return {}
-        found = np.zeros(shape, bool)
-        for chain in range(shape[0]):
+        found = np.zeros((chains, draws), bool)
+        for chain in range(chains):
             found[chain, told[chain]["divergences"]] = True
         return {"diverging": found}
 
