@@ -15,6 +15,7 @@ from pyro import poutine
 from pyro.distributions.torch_distribution import MaskedDistribution
 from pyro.distributions.util import scale_and_mask
 from pyro.poutine.messenger import Messenger
+from pyro.poutine.uncondition_messenger import UnconditionMessenger
 from pyro.poutine.util import prune_subsample_sites
 from torch.utils import _pytree as pytree
 
@@ -48,6 +49,14 @@ class Given(Messenger):
     def _pyro_sample(self, msg: Any) -> None:
         if msg["name"] in self.values and not msg["is_observed"]:
             msg["value"], msg["done"] = self.values[msg["name"]], True
+
+
+class Unobserved(UnconditionMessenger):
+    """Draws what is observed, but no deterministic sites: a plate has made their Delta wider."""
+
+    def _pyro_sample(self, msg: Any) -> None:
+        if not _is_function(msg):
+            super()._pyro_sample(msg)
 
 
 @dataclass(frozen=True)
@@ -178,7 +187,7 @@ class PyroModel:
         """Sites by a run without observations, in the order of the program."""
 
         def drawn(values: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-            nodes = self._nodes(values, poutine.uncondition())
+            nodes = self._nodes(values, Unobserved())
             return {name: nodes[name]["value"] for name in names}
 
         return self._each(drawn, values, count)
