@@ -15,6 +15,8 @@ from guides.pyro.tridiagonal import TridiagonalGuide
 from moment_calculus.criticism.calibration.classes import ClassCalibration
 from moment_calculus.criticism.calibration.outcomes import Calibration, calibration
 from moment_calculus.criticism.calibration.replications import predictive_p_values
+from moment_calculus.criticism.comparison.comparison import Comparison
+from moment_calculus.criticism.diagnosis.findings import Diagnosis, Finding
 from moment_calculus.hosts.moments import Moments
 from moment_calculus.optimisation.outcome import Fit
 from moment_calculus.optimisation.training import Progress
@@ -27,6 +29,9 @@ from moment_calculus.refusals.errors import (
 from moment_calculus.response.errors import NarrowerVarianceWarning, NotAnOptimum
 from moment_calculus.storage.errors import StoredFileError
 from pyro_moments import rules as _rules  # noqa: F401  (registers the rules)
+from pyro_moments.criticism.compare import compare_with_nuts
+from pyro_moments.criticism.diagnose import diagnose
+from pyro_moments.criticism.inference_data import loo, to_inference_data
 from pyro_moments.evaluation.tensor import MomentTensor
 from pyro_moments.fitting.fit import fit
 from pyro_moments.fitting.storing import load, save
@@ -47,11 +52,14 @@ __all__ = [
     "Calibration",
     "CaptureWarning",
     "ClassCalibration",
+    "Comparison",
     "CovarianceDroppedWarning",
     "DVIGuide",
     "DependenceWarning",
     "DeterministicELBO",
+    "Diagnosis",
     "EmpiricalBayesNormal",
+    "Finding",
     "Fit",
     "LinearResponse",
     "MCDropoutGuide",
@@ -67,14 +75,18 @@ __all__ = [
     "TridiagonalGuide",
     "UnsupportedMoments",
     "calibration",
+    "compare_with_nuts",
+    "diagnose",
     "expected_log_prob",
     "fit",
     "linear_response",
     "load",
+    "loo",
     "moment_rule",
     "predict",
     "predictive_moments",
     "predictive_p_values",
     "propagate",
     "save",
+    "to_inference_data",
 ]
