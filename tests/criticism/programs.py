@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import jax
 import numpy as np
+import numpyro
+import pyro
 import torch
 from scipy import stats
 
@@ -74,9 +76,9 @@ def left_out(x, y):
 
 def drawing(host, mean, covariance, log_scale=None):
     """A guide of known distribution: Gaussian weights, a lognormal scale."""
-    factor = host.array(np.linalg.cholesky(covariance))
 
-    def guide(*_, **__):
+    def guide(*_, **__):  # whose arrays are of the precision of its call
+        factor = host.array(np.linalg.cholesky(covariance))
         joint = host.dist.MultivariateNormal(host.array(mean), scale_tril=factor)
         host.language.sample("weight", joint)
         if log_scale is not None:
@@ -104,3 +106,13 @@ def seeded(host, number):
     """The option that makes other draws."""
     torch.manual_seed(number)
     return {"rng_key": jax.random.key(number)} if host.name == "numpyro" else {}
+
+
+def handlers_of(host):
+    """The host's effect handlers."""
+    return pyro.poutine if host.name == "pyro" else numpyro.handlers
+
+
+def guides_of(host):
+    """The module of the host's own guides."""
+    return pyro.infer.autoguide if host.name == "pyro" else numpyro.infer.autoguide
