@@ -7,6 +7,7 @@ A wrapper subclass has no storage: an operation either finds its moment rule in
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextvars import ContextVar
 from typing import Any
 
 import torch
@@ -30,6 +31,9 @@ METADATA = {
     "stride is_contiguous element_size storage_offset __hash__ get_device".split()
 }
 METADATA |= {torch.is_floating_point, torch.is_complex, torch.numel}
+
+# Told of every operation on random tensors and its result, where somebody records the program.
+OBSERVER: ContextVar[Callable[[Callable, Any], None] | None] = ContextVar("observer", default=None)
 
 
 class Storage:
@@ -79,7 +83,10 @@ class MomentTensor(torch.Tensor):
         if func in METADATA:
             with torch._C.DisableTorchFunctionSubclass():
                 return func(*args, **(kwargs or {}))
-        return _call_rule(func, args, kwargs or {})
+        result = _call_rule(func, args, kwargs or {})
+        if (observer := OBSERVER.get()) is not None:
+            observer(func, result)
+        return result
 
     @classmethod
     def __torch_dispatch__(  # type: ignore[override]
