@@ -12,6 +12,7 @@ from guides.numpyro.empirical_bayes import EmpiricalBayesNormal
 from guides.numpyro.mc_dropout import MCDropoutGuide
 from guides.numpyro.mean_field import DVIGuide
 from guides.numpyro.tridiagonal import TridiagonalGuide
+from moment_calculus.criticism.accuracy.accuracy import MomentAccuracy
 from moment_calculus.hosts.moments import Moments
 from moment_calculus.optimisation.outcome import Fit
 from moment_calculus.optimisation.training import Progress
@@ -23,6 +24,7 @@ from moment_calculus.refusals.errors import (
 from moment_calculus.response.errors import NarrowerVarianceWarning, NotAnOptimum
 from moment_calculus.storage.errors import StoredFileError
 from numpyro_moments import rules as _rules  # noqa: F401  (registers the rules)
+from numpyro_moments.criticism.moment_accuracy import moment_accuracy
 from numpyro_moments.fitting.fit import fit
 from numpyro_moments.fitting.storing import load, save
 from numpyro_moments.likelihoods.table import expected_log_prob, predictive_moments
@@ -48,6 +50,7 @@ __all__ = [
     "Fit",
     "LinearResponse",
     "MCDropoutGuide",
+    "MomentAccuracy",
     "Moments",
     "NarrowerVarianceWarning",
     "NotAnOptimum",
@@ -62,6 +65,7 @@ __all__ = [
     "fit",
     "linear_response",
     "load",
+    "moment_accuracy",
     "moment_rule",
     "predict",
     "predictive_moments",

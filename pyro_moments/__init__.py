@@ -12,6 +12,7 @@ from guides.pyro.empirical_bayes import EmpiricalBayesNormal
 from guides.pyro.mc_dropout import MCDropoutGuide
 from guides.pyro.mean_field import DVIGuide
 from guides.pyro.tridiagonal import TridiagonalGuide
+from moment_calculus.criticism.accuracy.accuracy import MomentAccuracy
 from moment_calculus.hosts.moments import Moments
 from moment_calculus.optimisation.outcome import Fit
 from moment_calculus.optimisation.training import Progress
@@ -24,6 +25,7 @@ from moment_calculus.refusals.errors import (
 from moment_calculus.response.errors import NarrowerVarianceWarning, NotAnOptimum
 from moment_calculus.storage.errors import StoredFileError
 from pyro_moments import rules as _rules  # noqa: F401  (registers the rules)
+from pyro_moments.criticism.moment_accuracy import moment_accuracy
 from pyro_moments.evaluation.tensor import MomentTensor
 from pyro_moments.fitting.fit import fit
 from pyro_moments.fitting.storing import load, save
@@ -50,6 +52,7 @@ __all__ = [
     "Fit",
     "LinearResponse",
     "MCDropoutGuide",
+    "MomentAccuracy",
     "MomentTensor",
     "Moments",
     "NarrowerVarianceWarning",
@@ -65,6 +68,7 @@ __all__ = [
     "fit",
     "linear_response",
     "load",
+    "moment_accuracy",
     "moment_rule",
     "predict",
     "predictive_moments",

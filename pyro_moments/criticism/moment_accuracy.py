@@ -24,8 +24,8 @@ from pyro_moments.evaluation.tensor import MomentTensor
 from pyro_moments.likelihoods.structure import constrained_tensors
 from pyro_moments.particles.noise import AtOnce
 from pyro_moments.prediction.predict import is_deterministic, observing_trace, predicted_in
-from pyro_moments.sites.draws import watched
 from pyro_moments.sites.drawn import SharedSubsamples
+from pyro_moments.sites.draws import watched
 
 
 @documented("Pyro", arguments=ARGUMENTS, options=OPTIONS, result=RESULT)

@@ -6,6 +6,8 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+import torch
+
 from moment_calculus.criticism.accuracy.layers import Recorded
 from pyro_moments.evaluation.tensor import OBSERVER, MomentTensor, name_of
 from pyro_moments.evaluation.user_line import user_line
@@ -93,4 +95,7 @@ def short_name(function: Callable) -> str:
     Args:
         function: of torch.
     """
-    return name_of(function).rpartition(".")[2].strip("_")
+    raw = name_of(function).rpartition(".")[2]
+    name = raw.strip("_")
+    turned = raw.startswith("__") and name[0] in "ri"  # __radd__ and __iadd__
+    return name[1:] if turned and hasattr(torch.Tensor, f"__{name[1:]}__") else name

@@ -12,7 +12,7 @@ from guides.families import mean_field
 from moment_calculus.criticism.accuracy.wording import other_path
 from moment_calculus.numerics.rulebook import Propagation
 from pyro_moments.criticism.recorder import Called, parts, short_name
-from pyro_moments.evaluation.tensor import METADATA, MomentTensor
+from pyro_moments.evaluation.tensor import METADATA, define_operators
 from pyro_moments.evaluation.user_line import user_line
 from pyro_moments.rules.elementwise.dropout import SERVED
 from pyro_moments.rules.table import IN_PLACE
@@ -148,19 +148,7 @@ class Drawn(torch.Tensor):
     __hash__ = object.__hash__
 
 
-def _operator(name: str) -> Callable:
-    function = getattr(torch.Tensor, name)
-
-    def operator(self: Drawn, other: Any) -> Any:
-        return Drawn.__torch_function__(function, (Drawn,), (self, other))
-
-    return operator
-
-
-for _name in vars(MomentTensor):  # the operators, which are called as those of random tensors are
-    if _name not in vars(Drawn) and _name.startswith("__") and hasattr(torch.Tensor, _name):
-        if _name not in ("__bool__", "__repr__", "__format__", "__doc__", "__module__"):
-            setattr(Drawn, _name, _operator(_name))
+define_operators(Drawn)
 
 
 def _first(argument: Any) -> Any:

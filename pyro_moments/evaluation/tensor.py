@@ -123,24 +123,28 @@ class MomentTensor(torch.Tensor):
     __hash__ = object.__hash__
 
 
-def _operator(function: Callable) -> Callable:
-    def operator(self: MomentTensor, other: Any) -> Any:
-        return MomentTensor.__torch_function__(function, (MomentTensor,), (self, other))
+def _operator(kind: type[torch.Tensor], function: Callable) -> Callable:
+    def operator(self: torch.Tensor, other: Any) -> Any:
+        return kind.__torch_function__(function, (kind,), (self, other))
 
     return operator
 
 
-def _define_operators() -> None:
-    """Torch's own operators turn every TypeError, hence our refusals, into NotImplemented."""
+def define_operators(kind: type[torch.Tensor]) -> None:
+    """Torch's own operators turn every TypeError, hence our refusals, into NotImplemented.
+
+    Args:
+        kind: of tensors that get operators that do not.
+    """
     plain = "add sub mul truediv floordiv mod pow matmul and or xor lshift rshift".split()
     names = [prefix + name for name in plain for prefix in ("", "r", "i")]
     for name in [*names, "rdiv", "idiv", "eq", "ne", "lt", "le", "gt", "ge"]:
         function = getattr(torch.Tensor, f"__{name}__", None)
         if function is not None:
-            setattr(MomentTensor, f"__{name}__", _operator(function))
+            setattr(kind, f"__{name}__", _operator(kind, function))
 
 
-_define_operators()
+define_operators(MomentTensor)
 
 
 def _example(value: Any) -> torch.Tensor:

@@ -178,12 +178,13 @@ def accuracy_of(recorded: Sequence[Recorded], draw: Any, num_samples: int) -> Mo
 def _row(number: int, layer: Layer, totals: Totals) -> AccuracyRow:
     deviations = [deviation for _, deviation in totals.without()]
     of_deviation = np.std(deviations, axis=0) * math.sqrt(len(deviations) - 1)
+    errors = totals.deviation / math.sqrt(totals.count), of_deviation
     return AccuracyRow(
         number,
         layer.site,
         layer.recorded.operation,
         layer.recorded.line,
-        measured(layer, totals),
+        measured(layer, totals, errors),
         layer.certificate,
         layer.reason,
         layer.mean,
@@ -192,5 +193,5 @@ def _row(number: int, layer: Layer, totals: Totals) -> AccuracyRow:
         totals.mean,
         totals.deviation,
         totals.covariance,
-        (totals.deviation / math.sqrt(totals.count), of_deviation),
+        errors,
     )

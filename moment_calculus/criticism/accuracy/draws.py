@@ -39,8 +39,8 @@ class Totals:
         """Begin with zeros."""
         shape = (len(self.counts), *self.layer.mean.shape)
         self.first, self.second = np.zeros(shape), np.zeros(shape)
-        size = self.layer.mean.shape[self.layer.axis] if self.layer.compared else 0
-        self.products = np.zeros((self.layer.compared, size, size)) if size else None
+        size, compared = self.layer.size, self.layer.compared
+        self.products = np.zeros((compared, size, size)) if compared else None
 
     def add(self, group: int, draws: Any) -> None:
         """Add draws to a group.

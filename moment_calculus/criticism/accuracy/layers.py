@@ -10,11 +10,14 @@ from typing import Any
 import numpy as np
 
 from moment_calculus.criticism.accuracy.reasons import certificate_of, reason_of
+from moment_calculus.operations.dropout.bits import Bits, Uniform
+from moment_calculus.operations.dropout.masked import MaskedWeight
 from moment_calculus.operations.shapes.moves import Moved
 from moment_calculus.refusals.errors import UnsupportedMoments
-from moment_calculus.values import Gaussian
+from moment_calculus.values import Deferred, Gaussian
 
 LARGEST = 2**22  # entries of the covariances of one layer that are compared
+_MASKS = MaskedWeight | Uniform | Bits  # of dropout, until they meet what they drop
 
 
 @dataclass(frozen=True)
@@ -71,11 +74,14 @@ class Layer:
         return self.recorded.site or self.recorded.operation
 
     @property
+    def size(self) -> int:
+        """Number of features."""
+        return 1 if self.axis is None else self.mean.shape[self.axis]
+
+    @property
     def compared(self) -> int:
         """Of how many elements of the batch covariances are compared."""
-        if self.axis is None:
-            return 0
-        size = self.mean.shape[self.axis]
+        size = self.size
         return min(self.mean.size // size, LARGEST // size**2) if size > 1 else 0
 
     def features(self, array: np.ndarray) -> np.ndarray:
@@ -105,9 +111,7 @@ def layers_of(recorded: Sequence[Recorded]) -> tuple[list[Layer], list[str]]:
     """
     found: dict[int, Layer] = {}
     left_out: list[str] = []
-    for place, item in enumerate(recorded):
-        if not hasattr(item.value, "gaussian"):
-            continue
+    for place, item in [pair for pair in enumerate(recorded) if _has_moments(pair[1])]:
         try:
             value = item.value.gaussian()
             if not isinstance(value, Gaussian):
@@ -118,11 +122,16 @@ def layers_of(recorded: Sequence[Recorded]) -> tuple[list[Layer], list[str]]:
                 found[value.serial] = _layer(item, place, value)
         except UnsupportedMoments as refusal:
             left_out.append(f"{item.operation} at {item.line or '?'}: {refusal.cause}")
-    layers, infinite = [], []
-    for layer in found.values():
-        (layers if _is_finite(layer) else infinite).append(layer)
+    infinite = [layer for layer in found.values() if not _is_finite(layer)]
     left_out += [f"{layer.label} at {layer.recorded.line}: infinite moments" for layer in infinite]
-    return layers, left_out
+    return [layer for layer in found.values() if _is_finite(layer)], left_out
+
+
+def _has_moments(item: Recorded) -> bool:
+    """Whether moments were asked for: those of a part of a longer function are never."""
+    if isinstance(item.value, Deferred):
+        return bool(item.site) or item.value.is_matched
+    return hasattr(item.value, "gaussian") and not isinstance(item.value, _MASKS)
 
 
 def _only_moves(value: Gaussian) -> bool:
@@ -134,9 +143,7 @@ def _only_moves(value: Gaussian) -> bool:
 def _named(layer: Layer, item: Recorded) -> Layer:
     if not item.site or layer.site:
         return layer
-    return dataclasses.replace(
-        layer, recorded=dataclasses.replace(layer.recorded, site=item.site)
-    )
+    return dataclasses.replace(layer, recorded=dataclasses.replace(layer.recorded, site=item.site))
 
 
 def _layer(item: Recorded, place: int, value: Gaussian) -> Layer:
@@ -171,4 +178,3 @@ def to_numpy(array: Any) -> np.ndarray:
     if hasattr(array, "detach"):
         array = array.detach().cpu()
     return np.asarray(array, dtype=np.float64)
-

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -39,11 +40,13 @@ class Worst(NamedTuple):
 
     Args:
         value: its error.
-        index: where it is.
+        standard_error: of the value.
+        place: where it is.
     """
 
     value: float
-    index: tuple[int, ...]
+    standard_error: float
+    place: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -83,7 +86,7 @@ class Measures:
         return off or abs(math.log(ratio.value)) > max(BEYOND * in_log, 1e-6)
 
 
-def measured(layer: Layer, totals: Totals) -> Measures:
+def measured(layer: Layer, totals: Totals, errors: tuple[np.ndarray, np.ndarray]) -> Measures:
     """The measures of a layer.
 
     Elements whose standard deviation by the moments is below a tenth of the layer's root mean
@@ -93,6 +96,7 @@ def measured(layer: Layer, totals: Totals) -> Measures:
     Args:
         layer: its moments.
         totals: sums of its draws.
+        errors: standard errors of the sampled means and standard deviations.
     """
     mean, deviation = totals.mean, totals.deviation
     rest = list(totals.without())
@@ -109,8 +113,8 @@ def measured(layer: Layer, totals: Totals) -> Measures:
         Estimate(off, _jackknife(offs)),
         math.sqrt(2 / (math.pi * totals.count)),
         Estimate(ratio, ratio * _jackknife(logs)),
-        _worst(np.where(counted, layer.mean - mean, 0.0) / units, np.abs),
-        _worst(ratios, lambda part: np.abs(np.log(np.maximum(part, 1e-300)))),
+        _worst(np.where(counted, layer.mean - mean, 0.0) / units, errors[0] / units, np.abs),
+        _worst(ratios, ratios * errors[1] / units, lambda part: np.abs(np.log(part))),
         _correlation_error(layer, totals),
     )
 
@@ -136,9 +140,9 @@ def _jackknife(values: list[float]) -> float:
     return float(np.std(values)) * math.sqrt(len(values) - 1)
 
 
-def _worst(errors: np.ndarray, size) -> Worst:
-    index = np.unravel_index(int(np.argmax(size(errors))), errors.shape)
-    return Worst(float(errors[index]), tuple(map(int, index)))
+def _worst(found: np.ndarray, errors: np.ndarray, size: Callable) -> Worst:
+    index = np.unravel_index(int(np.argmax(size(found))), found.shape)
+    return Worst(float(found[index]), float(errors[index]), tuple(map(int, index)))
 
 
 def _correlation_error(layer: Layer, totals: Totals) -> float | None:

@@ -7,6 +7,7 @@ import numpy as np
 from moment_calculus.functions.algebra import moved
 from moment_calculus.functions.pairs.mehler import mehler_certificate
 from moment_calculus.numerics.rulebook import EXACT
+from moment_calculus.operations.dropout.noise import Noise
 from moment_calculus.operations.linear.maps import LinearMap
 from moment_calculus.operations.linear.reductions import SumOverFeatures
 from moment_calculus.operations.shapes.moves import Moved
@@ -64,7 +65,9 @@ def _keeps_gaussian(value: Gaussian) -> bool:
     step = value.step
     if isinstance(step, LinearMap):
         return step.mapped is None or all(x is step.mapped or x is step.bias for x in step.inputs)
-    moves = not step.inputs or isinstance(step, Moved | SumOverFeatures)
+    if not step.inputs:
+        return not isinstance(step, Noise)
+    moves = isinstance(step, Moved | SumOverFeatures)
     return moves or step.identity or step.affine is not None
 
 

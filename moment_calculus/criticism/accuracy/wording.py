@@ -106,3 +106,8 @@ def drawn_in_a_loop(line: str) -> UnsupportedMoments:
         remedy="let the guide draw the site as a whole, outside of the loop, as DVIGuide does",
         location=line,
     )
+
+
+def needs_a_key() -> ValueError:
+    """The random key is missing."""
+    return ValueError("moment_accuracy draws from the guide: pass rng_key=, e.g. jax.random.key(0)")
