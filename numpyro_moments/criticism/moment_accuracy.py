@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import jax
 
-from moment_calculus.criticism.accuracy.accuracy import MomentAccuracy, accuracy_of
+from moment_calculus.criticism.accuracy.accuracy import MomentAccuracy, accuracy_of, check_draws
+from moment_calculus.criticism.accuracy.layers import Layer, Recorded, layers_of
 from moment_calculus.criticism.accuracy.wording import ARGUMENTS, OPTIONS, RESULT, needs_a_key
 from moment_calculus.hosts.docstrings import documented
 from moment_calculus.numerics.rulebook import RuleBook
@@ -54,23 +56,55 @@ def moment_accuracy(
         >>> accuracy.worst.reason  # doctest: +SKIP
     """
     check_dictionary(params)
+    check_draws(num_samples)
     if rng_key is None:
         raise needs_a_key()
     of_trace, of_draws = jax.random.split(checked_key("rng_key", rng_key))
-    caller, how, recorders = calling_line(), propagation_of(covariance, rules), []
-
-    def evaluator(*args: Any, **kwargs: Any) -> Recorder:
-        recorders.append(Recorder(*args, **kwargs))
-        return recorders[-1]
-
+    caller, how = calling_line(), propagation_of(covariance, rules)
     with Precision.of(params)():
         bind(guide, model, params)
-        program = model, guide, data, named, params, of_trace, how
-        traces = moment_traces(*program, predicting=True, evaluator=evaluator)
-        (recorder,) = recorders
-        sites, outputs = sites_among(recorder.results, _random_parts(predicted_in(traces)))
-        draw = drawer(recorder, outputs, of_draws)
-        return accuracy_of([*recorder.recorded(caller), *sites], draw, num_samples)
+        program = _Program((model, guide, data, named, params, of_trace, how), caller)
+        layers, left_out = program.layers()
+        draw = drawer(program.recorder, program.outputs, of_draws)
+        return accuracy_of(layers, left_out, draw, num_samples)
+
+
+class _Program:
+    """A model and a guide, which are recorded once.
+
+    Args:
+        arguments: those of :func:`.traces.moment_traces`.
+        caller: file and line from which it is run.
+    """
+
+    recorder: Recorder
+    outputs: list[int]
+
+    def __init__(self, arguments: tuple, caller: str) -> None:
+        self.arguments, self.caller = arguments, caller
+
+    def layers(self) -> tuple[list[Layer], list[str]]:
+        """The layers, compiled as one program, and what has no moments."""
+        found: list[Any] = []
+
+        def evaluated() -> Any:
+            found[:] = layers_of(self._recorded())
+            return [layer.arrays for layer in found[0]], self.recorder.known()
+
+        arrays, known = jax.jit(evaluated)()
+        self.recorder.keep(known)
+        pairs = zip(found[0], arrays, strict=True)
+        return [dataclasses.replace(layer, arrays=part) for layer, part in pairs], found[1]
+
+    def _recorded(self) -> list[Recorded]:
+        traces = moment_traces(*self.arguments, predicting=True, evaluator=self._evaluator)
+        parts = _random_parts(predicted_in(traces))
+        sites, self.outputs = sites_among(self.recorder.results, parts)
+        return [*self.recorder.recorded(self.caller), *sites]
+
+    def _evaluator(self, *args: Any, **kwargs: Any) -> Recorder:
+        self.recorder = Recorder(*args, **kwargs)
+        return self.recorder
 
 
 def _random_parts(sites: Mapping[str, dict]) -> Iterator[tuple[str, str, str, Any]]:

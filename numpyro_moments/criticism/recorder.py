@@ -69,7 +69,7 @@ class Recorder(Interpreter):
     def __init__(self, rules: Mapping[str, Any], outputs: Sequence[str] = ()) -> None:
         super().__init__(rules, outputs)
         self.notes: list[Note] = []
-        self.root: Frame | None = None
+        self.frames: list[Frame] = []  # the whole program first
         self.operands: Sequence[Any] = ()
         self.results: list[Any] = []
         self._open: list[Frame | None] = []
@@ -78,6 +78,20 @@ class Recorder(Interpreter):
         """Evaluate a program, and keep what draws of the same program need."""
         self.operands, self.results = operands, super().run(program, operands)
         return self.results
+
+    def known(self) -> Any:
+        """The arrays that the program was evaluated with."""
+        return [frame.consts for frame in self.frames], self.operands
+
+    def keep(self, arrays: Any) -> None:
+        """Keep the arrays of :meth:`known`, which were traced, as they are.
+
+        Args:
+            arrays: of its form.
+        """
+        constants, self.operands = arrays
+        for frame, consts in zip(self.frames, constants, strict=True):
+            frame.consts = consts
 
     def within(self, live: core.Jaxpr, consts: Sequence[Any], operands: Sequence[Any]) -> list[Any]:
         """Evaluate a program that is part of another, or the whole."""
@@ -90,7 +104,7 @@ class Recorder(Interpreter):
     def _entered(self, live: core.Jaxpr, consts: Sequence[Any]) -> Frame | None:
         frame = Frame(live, consts)
         if not self._open:
-            self.root = frame
+            self.frames.append(frame)
             return frame
         outer = self._open[-1]
         caller = self.calls[-1] if self.calls else None
@@ -99,6 +113,7 @@ class Recorder(Interpreter):
         if (place := outer.place(caller)) is None:
             return None
         outer.inner[place] = frame
+        self.frames.append(frame)
         return frame
 
     def noted(self, equation: Any, results: Sequence[Any]) -> None:

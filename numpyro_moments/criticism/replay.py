@@ -117,8 +117,7 @@ def drawer(
     Returns:
         From a number of draws and places among what was recorded to arrays [draws, ...].
     """
-    frame = recorder.root
-    assert frame is not None, "nothing was recorded"
+    frame = recorder.frames[0]
     compiled: dict[tuple[int, ...], Callable] = {}
     calls = 0
 

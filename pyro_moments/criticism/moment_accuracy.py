@@ -9,8 +9,8 @@ import numpy as np
 import pyro
 import torch
 
-from moment_calculus.criticism.accuracy.accuracy import MomentAccuracy, accuracy_of
-from moment_calculus.criticism.accuracy.layers import Recorded, to_numpy
+from moment_calculus.criticism.accuracy.accuracy import MomentAccuracy, accuracy_of, check_draws
+from moment_calculus.criticism.accuracy.layers import Recorded, layers_of, to_numpy
 from moment_calculus.criticism.accuracy.wording import ARGUMENTS, OPTIONS, RESULT, other_path
 from moment_calculus.hosts.docstrings import documented
 from moment_calculus.numerics.rulebook import Propagation, RuleBook
@@ -52,10 +52,11 @@ def moment_accuracy(
         >>> print(accuracy)  # doctest: +SKIP
         >>> accuracy.worst.reason  # doctest: +SKIP
     """
+    check_draws(num_samples)
     program = _Program(model, guide, data, named, propagation_of(covariance, rules))
     with pyro.validation_enabled(False), full_precision():
-        recorded = program.recorded(Recorder(calling_line()))
-        return accuracy_of(recorded, program.draw, num_samples)
+        layers, left_out = layers_of(program.recorded(Recorder(calling_line())))
+        return accuracy_of(layers, left_out, program.draw, num_samples)
 
 
 class _Program:

@@ -11,12 +11,12 @@ import numpy as np
 
 from moment_calculus.criticism.accuracy import presentation
 from moment_calculus.criticism.accuracy.draws import GROUPS, Draw, Totals, drawn_totals
-from moment_calculus.criticism.accuracy.layers import Layer, Recorded, layers_of
+from moment_calculus.criticism.accuracy.layers import Layer
 from moment_calculus.criticism.accuracy.measures import Measures, measured
 from moment_calculus.criticism.accuracy.wording import no_layers, no_such_row, too_few_draws
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class AccuracyRow:
     """The accuracy of one layer; arrays are NumPy's, in double precision.
 
@@ -70,8 +70,12 @@ class AccuracyRow:
         """Whether the moments are those of the draws but for Monte Carlo error."""
         return not self.measures.is_beyond_noise
 
+    def __repr__(self) -> str:
+        """The row in words."""
+        return f"<{presentation.place(self)}: {presentation.error(self)}>"
 
-@dataclass(frozen=True, eq=False)
+
+@dataclass(frozen=True, eq=False, repr=False)
 class MomentAccuracy:
     """How exact the moments of a model and a guide are, layer by layer, against draws.
 
@@ -145,34 +149,58 @@ class MomentAccuracy:
         """
         return presentation.plotted(self.rows, axes)
 
+    def __repr__(self) -> str:
+        """The result in words."""
+        return f"<MomentAccuracy: {self.sentence}>"
+
     def __str__(self) -> str:
         """A table, and the result in words."""
         return f"{presentation.text(self.rows)}\n\n{self.sentence}"
 
 
-def accuracy_of(recorded: Sequence[Recorded], draw: Any, num_samples: int) -> MomentAccuracy:
-    """Compare what was recorded in a program with draws through the same program.
+def check_draws(num_samples: int) -> None:
+    """Check the number of draws.
 
     Args:
-        recorded: in the order of the program, sites last.
-        draw: from a number of draws and places among what was recorded to arrays [draws, ...].
-        num_samples: number of draws.
+        num_samples: what the user gave.
 
     Raises:
-        ValueError: if there are too few draws, or nothing in the program is random.
+        ValueError: if there are too few for standard errors.
     """
     if isinstance(num_samples, bool) or num_samples < 2 * GROUPS:
         raise too_few_draws(num_samples, 2 * GROUPS)
-    layers, left_out = layers_of(recorded)
-    if not layers:
+
+
+def accuracy_of(
+    layers: Sequence[Layer], left_out: Sequence[str], draw: Any, num_samples: int
+) -> MomentAccuracy:
+    """Compare the layers of a program with draws through it.
+
+    Args:
+        layers: in the order of the program, sites last.
+        left_out: in words, what else is random.
+        draw: from a number of draws and the places of layers to arrays [draws, ...].
+        num_samples: number of draws.
+
+    Raises:
+        ValueError: if nothing in the program is random.
+    """
+    known = [layer.in_numpy() for layer in layers]
+    finite = [layer for layer in known if layer.is_finite]
+    if not finite:
         raise no_layers()
-    places = [layer.place for layer in layers]
+    places = [layer.place for layer in finite]
     some: Draw = lambda count: draw(count, places)  # noqa: E731
-    totals = drawn_totals(layers, some, num_samples)
-    known = [pair for pair in zip(layers, totals, strict=True) if pair[1].is_finite]
-    left_out += [f"{t.layer.label}: draws are infinite" for t in totals if not t.is_finite]
-    rows = [_row(number, *pair) for number, pair in enumerate(known, 1)]
-    return MomentAccuracy(tuple(rows), num_samples, tuple(left_out))
+    totals = drawn_totals(finite, some, num_samples)
+    rest = [_infinite(layer, "moments") for layer in known if not layer.is_finite]
+    rest += [_infinite(part.layer, "draws") for part in totals if not part.is_finite]
+    found = enumerate((part for part in totals if part.is_finite), 1)
+    rows = tuple(_row(number, part.layer, part) for number, part in found)
+    return MomentAccuracy(rows, num_samples, (*left_out, *rest))
+
+
+def _infinite(layer: Layer, what: str) -> str:
+    return f"{layer.label} at {layer.line or '?'}: infinite {what}"
 
 
 def _row(number: int, layer: Layer, totals: Totals) -> AccuracyRow:
@@ -182,8 +210,8 @@ def _row(number: int, layer: Layer, totals: Totals) -> AccuracyRow:
     return AccuracyRow(
         number,
         layer.site,
-        layer.recorded.operation,
-        layer.recorded.line,
+        layer.operation,
+        layer.line,
         measured(layer, totals, errors),
         layer.certificate,
         layer.reason,

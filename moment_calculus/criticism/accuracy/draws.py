@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -37,7 +38,7 @@ class Totals:
 
     def __post_init__(self) -> None:
         """Begin with zeros."""
-        shape = (len(self.counts), *self.layer.mean.shape)
+        shape = (len(self.counts), *self.layer.shape)
         self.first, self.second = np.zeros(shape), np.zeros(shape)
         size, compared = self.layer.size, self.layer.compared
         self.products = np.zeros((compared, size, size)) if compared else None
@@ -57,8 +58,8 @@ class Totals:
         self.first[group] += points.sum(0)
         self.second[group] += (points * points).sum(0)
         if self.products is not None:
-            rows = self.layer.features(points)
-            self.products += np.einsum("nbi,nbj->bij", rows, rows)
+            rows = np.moveaxis(self.layer.features(points), 0, -1)
+            self.products += rows @ np.moveaxis(rows, -2, -1)
 
     @property
     def is_finite(self) -> bool:
@@ -129,7 +130,7 @@ def drawn_totals(layers: Sequence[Layer], draw: Draw, num_samples: int) -> list[
     """
     counts = np.array([len(part) for part in np.array_split(np.arange(num_samples), GROUPS)])
     found = [Totals(layer, counts) for layer in layers]
-    most = max(1, BLOCK // max(1, sum(layer.mean.size for layer in layers)))
+    most = max(1, BLOCK // max(1, sum(math.prod(layer.shape) for layer in layers)))
     for group, count in enumerate(counts):
         for size in _blocks(int(count), most):
             for totals, draws in zip(found, draw(size), strict=True):

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from moment_calculus.criticism.accuracy.reasons import certificate_of, reason_of
+from moment_calculus.numerics.special import namespace
 from moment_calculus.operations.dropout.bits import Bits, Uniform
 from moment_calculus.operations.dropout.masked import MaskedWeight
 from moment_calculus.operations.shapes.moves import Moved
@@ -42,47 +43,72 @@ class Layer:
     """The moments of one operation.
 
     Args:
-        recorded: the operation.
+        operation: its name in the host.
+        line: the user's file and line.
+        site: the site that it is; empty for others.
         place: of the operation among all that were recorded.
-        mean: of the value's shape.
-        deviation: standard deviations, likewise.
+        shape: of the value.
         axis: the feature axis, negative; None for a batch of scalars.
-        covariance: of the features of the first elements of the batch, [batch, d, d]; None where
-            none is carried.
-        certificate: bound on the error of any correlation by the truncation of its series; None
-            where it is in closed form, or not known.
         reason: why the moments may differ from those of draws; empty where none is known.
+        arrays: mean and variance, of the value's shape; the covariance of the features of the
+            first elements of the batch, [batch, d, d], or None where none is carried; a bound on
+            the error of any correlation by the truncation of its series, or None where it is in
+            closed form, or not known.
     """
 
-    recorded: Recorded
+    operation: str
+    line: str
+    site: str
     place: int
-    mean: np.ndarray
-    deviation: np.ndarray
+    shape: tuple[int, ...]
     axis: int | None
-    covariance: np.ndarray | None
-    certificate: float | None
     reason: str
-
-    @property
-    def site(self) -> str:
-        """The site that it is; empty for others."""
-        return self.recorded.site
+    arrays: tuple[Any, Any, Any, Any]
 
     @property
     def label(self) -> str:
         """The site, or the operation."""
-        return self.recorded.site or self.recorded.operation
+        return self.site or self.operation
 
     @property
     def size(self) -> int:
         """Number of features."""
-        return 1 if self.axis is None else self.mean.shape[self.axis]
+        return 1 if self.axis is None else self.shape[self.axis]
 
     @property
     def compared(self) -> int:
         """Of how many elements of the batch covariances are compared."""
-        size = self.size
-        return min(self.mean.size // size, LARGEST // size**2) if size > 1 else 0
+        return compared(self.shape, self.axis)
+
+    @property
+    def mean(self) -> np.ndarray:
+        """Means, of the value's shape."""
+        return self.arrays[0]
+
+    @property
+    def deviation(self) -> np.ndarray:
+        """Standard deviations, of the value's shape."""
+        return np.sqrt(np.maximum(self.arrays[1], 0.0))
+
+    @property
+    def covariance(self) -> np.ndarray | None:
+        """Covariances of the features of the first elements of the batch, if they are carried."""
+        return self.arrays[2]
+
+    @property
+    def certificate(self) -> float | None:
+        """The bound on the error of any correlation."""
+        return None if self.arrays[3] is None else float(self.arrays[3])
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether all means and variances are finite."""
+        return all(bool(np.isfinite(part).all()) for part in self.arrays[:2])
+
+    def in_numpy(self) -> Layer:
+        """The same with arrays of NumPy, in double precision."""
+        arrays: Any = tuple(None if part is None else to_numpy(part) for part in self.arrays)
+        return dataclasses.replace(self, arrays=arrays)
 
     def features(self, array: np.ndarray) -> np.ndarray:
         """Arrays of the value's shape as rows of features, of the elements that are compared.
@@ -95,6 +121,17 @@ class Layer:
         """
         last = np.moveaxis(array, self.axis, -1)  # type: ignore[arg-type]
         return last.reshape(len(array), -1, last.shape[-1])[:, : self.compared]
+
+
+def compared(shape: tuple[int, ...], axis: int | None) -> int:
+    """Of how many elements of the batch covariances are compared.
+
+    Args:
+        shape: of a value.
+        axis: its feature axis.
+    """
+    size, total = 1 if axis is None else shape[axis], int(np.prod(shape))
+    return min(total // size, LARGEST // size**2) if size > 1 else 0
 
 
 def layers_of(recorded: Sequence[Recorded]) -> tuple[list[Layer], list[str]]:
@@ -117,14 +154,12 @@ def layers_of(recorded: Sequence[Recorded]) -> tuple[list[Layer], list[str]]:
             if not isinstance(value, Gaussian):
                 continue
             if (known := found.get(value.serial)) is not None:
-                found[value.serial] = _named(known, item)
+                found[value.serial] = dataclasses.replace(known, site=known.site or item.site)
             elif item.site or not _only_moves(value):
                 found[value.serial] = _layer(item, place, value)
         except UnsupportedMoments as refusal:
             left_out.append(f"{item.operation} at {item.line or '?'}: {refusal.cause}")
-    infinite = [layer for layer in found.values() if not _is_finite(layer)]
-    left_out += [f"{layer.label} at {layer.recorded.line}: infinite moments" for layer in infinite]
-    return [layer for layer in found.values() if _is_finite(layer)], left_out
+    return list(found.values()), left_out
 
 
 def _has_moments(item: Recorded) -> bool:
@@ -140,33 +175,28 @@ def _only_moves(value: Gaussian) -> bool:
     return not step.inputs or (isinstance(step, Moved) and not step.computes)
 
 
-def _named(layer: Layer, item: Recorded) -> Layer:
-    if not item.site or layer.site:
-        return layer
-    return dataclasses.replace(layer, recorded=dataclasses.replace(layer.recorded, site=item.site))
-
-
 def _layer(item: Recorded, place: int, value: Gaussian) -> Layer:
-    variance = to_numpy(value.variance)
-    layer = Layer(
-        item,
-        place,
-        to_numpy(value.mean),
-        np.sqrt(np.maximum(variance, 0.0)),
-        value.axis,
-        None,
-        None,
-        reason_of(value),
-    )
-    if not layer.compared or not value.has_covariance:
-        return layer
-    rows = to_numpy(value.covariance).reshape(-1, *value.covariance.shape[-2:])  # type: ignore
-    certificate = certificate_of(value) if rows.size <= LARGEST else None
-    return dataclasses.replace(layer, covariance=rows[: layer.compared], certificate=certificate)
+    reason, variance = reason_of(value), value.variance
+    arrays = (value.mean, variance, _first_covariances(value), _certificate(value))
+    names = item.operation, item.line, item.site
+    return Layer(*names, place, value.shape, value.axis, reason, arrays)
 
 
-def _is_finite(layer: Layer) -> bool:
-    return bool(np.isfinite(layer.mean).all() and np.isfinite(layer.deviation).all())
+def _first_covariances(value: Gaussian) -> Any:
+    """Of the elements of the batch that are compared; None where none are carried."""
+    count = compared(value.shape, value.axis)
+    if not count or (covariance := value.covariance) is None:
+        return None
+    size = covariance.shape[-1]
+    return namespace(covariance).reshape(covariance, (-1, size, size))[:count]
+
+
+def _certificate(value: Gaussian) -> Any:
+    """The bound for all elements of the batch; None where they are too many."""
+    if value.axis is None or not value.has_covariance:
+        return None
+    entries = int(np.prod(value.shape)) * value.shape[value.axis]
+    return certificate_of(value) if entries <= LARGEST else None
 
 
 def to_numpy(array: Any) -> np.ndarray:

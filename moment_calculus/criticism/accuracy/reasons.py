@@ -6,7 +6,9 @@ import numpy as np
 
 from moment_calculus.functions.algebra import moved
 from moment_calculus.functions.pairs.mehler import mehler_certificate
+from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.rulebook import EXACT
+from moment_calculus.numerics.special import constants, namespace
 from moment_calculus.operations.dropout.noise import Noise
 from moment_calculus.operations.linear.maps import LinearMap
 from moment_calculus.operations.linear.reductions import SumOverFeatures
@@ -71,7 +73,7 @@ def _keeps_gaussian(value: Gaussian) -> bool:
     return moves or step.identity or step.affine is not None
 
 
-def certificate_of(value: Gaussian) -> float | None:
+def certificate_of(value: Gaussian) -> Array | None:
     """Bound on the error of the correlations of a function by the truncation of their series.
 
     Args:
@@ -99,10 +101,10 @@ def certificate_of(value: Gaussian) -> float | None:
     return _largest_pair(bound, features_last(value.variance, base.axis))
 
 
-def _largest_pair(bound, variance) -> float:
+def _largest_pair(bound: Array, variance: Array) -> Array:
     """The largest entry off the diagonal, in standard deviations."""
-    parts = [p.detach().cpu() if hasattr(p, "detach") else p for p in (bound, variance)]
-    bound, deviation = np.asarray(parts[0], float), np.sqrt(np.asarray(parts[1], float))
+    xp = namespace(bound)
+    deviation = variance**0.5
     units = deviation[..., :, None] * deviation[..., None, :]
-    apart = (units > 0) & ~np.eye(bound.shape[-1], dtype=bool)
-    return float(np.max(bound / np.where(units > 0, units, 1.0), where=apart, initial=0.0))
+    apart = constants(1 - np.eye(bound.shape[-1]), bound) * bound
+    return xp.max(xp.where(units > 0, apart / xp.where(units > 0, units, 1.0 + 0.0 * units), 0.0))
