@@ -10,10 +10,7 @@ import jax
 from jax.extend import core, source_info_util
 from jax.interpreters.partial_eval import dce_jaxpr
 
-from moment_calculus.criticism.accuracy.wording import drawn_in_a_loop
 from numpyro_moments.criticism.recorder import Frame, Recorder
-from numpyro_moments.evaluation.user_line import line_of
-from numpyro_moments.rules.table import INLINED
 
 
 class Replay:
@@ -42,9 +39,6 @@ class Replay:
 
         Returns:
             Its outputs.
-
-        Raises:
-            UnsupportedMoments: if latent sites are drawn inside of a loop.
         """
         values = dict(zip(frame.jaxpr.constvars, consts, strict=True))
         values.update(zip(frame.jaxpr.invars, operands, strict=True))
@@ -95,9 +89,6 @@ class Replay:
 
 def _inside(equation: Any) -> Frame:
     """The program of a call in which sites are drawn, and nothing was recorded."""
-    if equation.primitive.name not in INLINED:
-        line = line_of(equation)
-        raise drawn_in_a_loop(f"{line[0]}:{line[1]}" if line else "unknown")
     program = equation.params.get("jaxpr", equation.params.get("call_jaxpr"))
     jaxpr = getattr(program, "jaxpr", program)
     live, _ = dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars), instantiate=True)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import jax
 import numpy as np
+import numpyro
 import torch
+from pyro.infer.autoguide import init_to_value
 
 from tests.response.models import doubles
 
+INITIAL = {"numpyro": numpyro.infer.init_to_value, "pyro": init_to_value}
 random = np.random.default_rng(4)
 X = random.normal(size=(6, 3))
 Y = np.sin(X[:, 0])
@@ -36,9 +39,13 @@ def network(host, *activations, units=8):
     return model
 
 
-def guided(host, model, *data, init_scale=0.3, guide=None):
+def guided(host, model, *data, init_scale=0.3, values=None):
     """A guide at its initial parameters, these, and the data, in double precision."""
-    guide = guide or host.package.DVIGuide(init_scale=init_scale)
+    options = {"init_scale": init_scale}
+    if values is not None:
+        arrays = {name: host.array(value) for name, value in values.items()}
+        options["init_loc_fn"] = INITIAL[host.name](values=arrays)
+    guide = host.package.DVIGuide(**options)
     arrays = [host.array(part) for part in data]
     loss = host.package.DeterministicELBO()
     if host.name == "pyro":
@@ -49,8 +56,8 @@ def guided(host, model, *data, init_scale=0.3, guide=None):
     return guide, {"params": params, "rng_key": jax.random.key(1)}, arrays
 
 
-def accuracy(host, model, *data, init_scale=0.3, guide=None, **options):
+def accuracy(host, model, *data, init_scale=0.3, values=None, **options):
     """Of the moments under a guide at its initial parameters, in double precision."""
     with doubles(host):
-        guide, known, arrays = guided(host, model, *data, init_scale=init_scale, guide=guide)
+        guide, known, arrays = guided(host, model, *data, init_scale=init_scale, values=values)
         return host.package.moment_accuracy(model, guide, *arrays, **known, **options)

@@ -54,7 +54,8 @@ class Totals:
         if self.origin is None:
             self.origin = points[0]
             self.rounding = float(np.finfo(to_dtype(draws)).eps)
-        points = points - self.origin
+        with np.errstate(invalid="ignore"):  # of infinite draws
+            points = points - self.origin
         self.first[group] += points.sum(0)
         self.second[group] += (points * points).sum(0)
         if self.products is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -146,6 +147,9 @@ def layers_of(recorded: Sequence[Recorded]) -> tuple[list[Layer], list[str]]:
     Returns:
         The layers, and in words what else is random but has no moments.
     """
+    for item in recorded:
+        if item.site and hasattr(item.value, "gaussian"):
+            _matched(item)  # so that what they are made from is known to have moments
     found: dict[int, Layer] = {}
     left_out: list[str] = []
     for place, item in [pair for pair in enumerate(recorded) if _has_moments(pair[1])]:
@@ -160,6 +164,11 @@ def layers_of(recorded: Sequence[Recorded]) -> tuple[list[Layer], list[str]]:
         except UnsupportedMoments as refusal:
             left_out.append(f"{item.operation} at {item.line or '?'}: {refusal.cause}")
     return list(found.values()), left_out
+
+
+def _matched(item: Recorded) -> None:
+    with contextlib.suppress(UnsupportedMoments):  # which is said when its turn comes
+        item.value.gaussian()
 
 
 def _has_moments(item: Recorded) -> bool:

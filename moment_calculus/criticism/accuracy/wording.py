@@ -95,19 +95,6 @@ def other_path(with_moments: str, with_draws: str, line: str) -> UnsupportedMome
     )
 
 
-def drawn_in_a_loop(line: str) -> UnsupportedMoments:
-    """A guide draws its sites inside a loop of JAX.
-
-    Args:
-        line: the user's line.
-    """
-    return UnsupportedMoments(
-        "latent sites are drawn inside a loop or branch of JAX, whose layers cannot be compared",
-        remedy="let the guide draw the site as a whole, outside of the loop, as DVIGuide does",
-        location=line,
-    )
-
-
 def needs_a_key() -> ValueError:
     """The random key is missing."""
     return ValueError("moment_accuracy draws from the guide: pass rng_key=, e.g. jax.random.key(0)")
