@@ -10,6 +10,7 @@ import pytest
 from moment_calculus.criticism.accuracy import draws as drawing
 from moment_calculus.criticism.accuracy.accuracy import accuracy_of
 from moment_calculus.criticism.accuracy.layers import Layer
+from moment_calculus.functions.table import activation
 
 MEAN, VARIANCE = np.array([[1.0, -2.0], [0.0, 5.0]]), np.array([[1.0, 4.0], [0.25, 9.0]])
 COUNT = 1000
@@ -105,17 +106,21 @@ def test_draws_that_only_rounding_moves_are_constant():
 
 
 def test_units_that_hardly_fire_do_not_count():
-    """Of a unit beyond five deviations a thousand draws know nothing."""
-    variance = VARIANCE * np.array([[1.0, 1.0], [1.0, 1e-8]])
+    """Rectifiers from those that are mostly on to those that are on once in thirty thousand draws."""
+    places = np.linspace(-4, 1, 400).reshape(20, 20)
+    mean, variance = activation("relu").moments(places, np.ones_like(places))
 
-    def draw(count, places):
-        points = normal()(count, places)[0]
-        points[:, 1, 1] = 5.0 + 3e-2 * (random.random(count) < 2e-2)
-        return [points]
+    def draw(count, _):
+        return [np.maximum(places + random.normal(size=(count, 20, 1)), 0.0)]
 
-    measures = compared(draw, variance=variance).measures
-    assert abs(math.log(measures.deviation_ratio.value)) < 0.05
-    assert measures.worst_deviation.place != (1, 1)
+    known = layer(mean=mean, variance=variance)
+    found = [accuracy_of([known], [], draw, COUNT).rows[0].measures for _ in range(40)]
+    ratios = np.array([measures.deviation_ratio for measures in found])
+    scores = np.log(ratios[:, 0]) / (ratios[:, 1] / ratios[:, 0])
+    assert abs(scores.mean()) < 4 * scores.std() / math.sqrt(len(scores))
+    assert 0.7 < scores.std() < 1.3
+    assert not any(measures.is_beyond_noise for measures in found)
+    assert all(0.3 < measures.share < 0.7 for measures in found)
 
 
 def test_infinite_moments_and_draws_are_named():

@@ -26,7 +26,8 @@ class AccuracyRow:
         operation: the operation as the host calls it.
         line: the user's file and line; empty where there is none.
         measures: the error measures: ``mean_error`` ε_μ and ``deviation_ratio`` ε_σ with their
-            standard errors, ``noise``, ``worst_mean``, ``worst_deviation``, ``correlation_error``.
+            standard errors, ``noise``, the ``share`` of the elements in ε_σ, ``worst_mean``,
+            ``worst_deviation``, ``correlation_error``.
         certificate: bound on the error of any correlation, in standard deviations of both
             features, by the truncation of the series; None where there is none.
         reason: why the moments may be off; empty where no approximation of this layer is known.

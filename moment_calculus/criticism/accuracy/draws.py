@@ -92,6 +92,19 @@ class Totals:
         centred = self.products / self.count - mean[:, :, None] * mean[:, None, :]
         return centred * (self.count / (self.count - 1))
 
+    def deviations(self, start: int) -> tuple[np.ndarray, list[np.ndarray]]:
+        """Standard deviations of every other group, and without each of these in turn.
+
+        Args:
+            start: the first of the groups, zero or one.
+        """
+        chosen = slice(start, None, 2)
+        counts, firsts, seconds = self.counts[chosen], self.first[chosen], self.second[chosen]
+        count, first, second = counts.sum(), firsts.sum(0), seconds.sum(0)
+        every = zip(counts, firsts, seconds, strict=True)
+        rest = [_deviation(first - one, second - two, count - size) for size, one, two in every]
+        return _deviation(first, second, count), rest
+
     def without(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Mean and standard deviation without each of the groups in turn."""
         first, second = self.first.sum(0), self.second.sum(0)

@@ -12,8 +12,9 @@ import numpy as np
 from moment_calculus.criticism.accuracy.draws import Totals
 from moment_calculus.criticism.accuracy.layers import Layer
 
-SMALL = 0.1  # of the root mean square of a layer's standard deviations
+RELIABLE = 0.15  # relative standard error of a sampled standard deviation, in half of the draws
 BEYOND = 4.0  # standard errors
+LEAST = 1e-6  # ratio of standard deviations
 
 
 class Estimate(NamedTuple):
@@ -56,7 +57,9 @@ class Measures:
     Args:
         mean_error: ε_μ = mean |μ − μ*| / mean σ*.
         noise: what ε_μ is expected to be where the moments are exact: √(2 / πn).
-        deviation_ratio: ε_σ, the geometric mean of σ / σ*, over elements that are not small.
+        deviation_ratio: ε_σ, the geometric mean of σ / σ* over the elements that count: those
+            whose σ* is known to 15 % by half of the draws. One without any is one.
+        share: of the elements that count.
         worst_mean: the largest (μ − μ*) / σ* of these elements.
         worst_deviation: the σ / σ* of these elements that is farthest from one.
         correlation_error: root mean square of R − R* off the diagonal; None where no covariance
@@ -68,6 +71,7 @@ class Measures:
     mean_error: Estimate
     noise: float
     deviation_ratio: Estimate
+    share: float
     worst_mean: Worst
     worst_deviation: Worst
     correlation_error: float | None
@@ -89,50 +93,66 @@ class Measures:
 def measured(layer: Layer, totals: Totals, errors: tuple[np.ndarray, np.ndarray]) -> Measures:
     """The measures of a layer.
 
-    Elements whose standard deviation by the moments is below a tenth of the layer's root mean
-    square are left to ε_μ alone: units that hardly ever fire have a sampled one that is noise. So
-    are those that no draw moves.
-
     Args:
         layer: its moments.
         totals: sums of its draws.
         errors: standard errors of the sampled means and standard deviations.
     """
     mean, deviation = totals.mean, totals.deviation
-    rest = list(totals.without())
-    counted = _counted(layer, deviation, rest)
     off = _ratio(np.abs(layer.mean - mean), deviation, layer.deviation)
-    offs = [_ratio(np.abs(layer.mean - m), d, layer.deviation) for m, d in rest]
-    log = _mean_log(layer.deviation, deviation, counted)
-    logs = [_mean_log(layer.deviation, d, counted) for _, d in rest]
-    corrected = len(logs) * log - (len(logs) - 1) * float(np.mean(logs))  # for the bias of logs
-    ratio = math.exp(corrected)
+    offs = [_ratio(np.abs(layer.mean - m), d, layer.deviation) for m, d in totals.without()]
+    ratio, counted = _deviation_ratio(layer.deviation, totals)
     units = np.where(counted, deviation, 1.0)
-    ratios = np.where(counted, layer.deviation, 1.0) / units
+    ratios = np.where(counted, np.maximum(layer.deviation / units, LEAST), 1.0)
     return Measures(
         Estimate(off, _jackknife(offs)),
         math.sqrt(2 / (math.pi * totals.count)),
-        Estimate(ratio, ratio * _jackknife(logs)),
+        ratio,
+        float(np.mean(counted)),
         _worst(np.where(counted, layer.mean - mean, 0.0) / units, errors[0] / units, np.abs),
         _worst(ratios, ratios * errors[1] / units, lambda part: np.abs(np.log(part))),
         _correlation_error(layer, totals),
     )
 
 
-def _counted(layer: Layer, deviation: np.ndarray, rest: list) -> np.ndarray:
-    size = np.sqrt(np.mean(layer.deviation**2))
-    moved = (deviation > 0) & np.all([part > 0 for _, part in rest], axis=0)
-    return moved & (layer.deviation > 0) & (layer.deviation >= SMALL * size)
+def _deviation_ratio(known: np.ndarray, totals: Totals) -> tuple[Estimate, np.ndarray]:
+    """The geometric mean of σ / σ*, and which elements are in it.
+
+    Of units that hardly ever fire a few draws decide the sampled deviation. Which elements count is
+    found by one half of the draws for the other, so that no element is chosen by its own luck.
+    """
+    halves = [totals.deviations(start) for start in (0, 1)]
+    limit = max(RELIABLE, 2 / math.sqrt(totals.count))
+    reliable = [_is_reliable(*half, limit) & (totals.deviation > 0) for half in halves]
+    parts = [_mean_log(known, *half, c) for half, c in zip(halves, reliable[::-1], strict=True)]
+    ratio = math.exp(sum(log for log, _ in parts) / 2)
+    return Estimate(ratio, ratio * math.hypot(*(e for _, e in parts)) / 2), np.all(reliable, axis=0)
+
+
+def _is_reliable(deviation: np.ndarray, rest: list[np.ndarray], limit: float) -> np.ndarray:
+    """Whether the sampled deviation of an element is known to a relative standard error."""
+    error = np.std(rest, axis=0) * math.sqrt(len(rest) - 1)
+    return error < limit * deviation
+
+
+def _mean_log(
+    known: np.ndarray, deviation: np.ndarray, rest: list[np.ndarray], counted: np.ndarray
+) -> tuple[float, float]:
+    """Mean of log σ / σ* without the bias of the logarithm, and its standard error."""
+    counted = counted & np.all([part > 0 for part in rest], axis=0)
+    if not counted.any():
+        return 0.0, 0.0
+    log, *logs = (
+        float(np.mean(np.log(np.maximum(known[counted] / part[counted], LEAST))))
+        for part in (deviation, *rest)
+    )
+    return len(logs) * log - (len(logs) - 1) * float(np.mean(logs)), _jackknife(logs)
 
 
 def _ratio(difference: np.ndarray, deviation: np.ndarray, known: np.ndarray) -> float:
     """Means in units of the mean standard deviation: the sampled one, else the known one."""
     unit = float(np.mean(deviation)) or float(np.mean(known))
     return float(np.mean(difference)) / unit if unit > 0 else 0.0
-
-
-def _mean_log(known: np.ndarray, deviation: np.ndarray, counted: np.ndarray) -> float:
-    return float(np.mean(np.log(known[counted] / deviation[counted]))) if counted.any() else 0.0
 
 
 def _jackknife(values: list[float]) -> float:

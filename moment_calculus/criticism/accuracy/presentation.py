@@ -89,6 +89,7 @@ def _columns(row: Any) -> dict[str, Any]:
         "noise": measures.noise,
         "deviation_ratio": measures.deviation_ratio.value,
         "deviation_ratio_se": measures.deviation_ratio.standard_error,
+        "share": measures.share,
         "worst_mean": measures.worst_mean.value,
         "worst_deviation": measures.worst_deviation.value,
         "correlation_error": _or_nan(measures.correlation_error),

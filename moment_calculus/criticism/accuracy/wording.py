@@ -18,8 +18,10 @@ one row for each of its results.
 A row has the error measures of Shekhovtsov et al. 2018, ε_μ = mean |μ − μ*| / mean σ* and ε_σ,
 the geometric mean of σ / σ*, with Monte Carlo standard errors by a jackknife of twenty groups of
 draws, which takes into account that the elements of a layer are drawn together. ε_μ of exact
-moments is not zero but √(2 / πn), its ``noise``. A row counts as accurate within four standard
-errors: among fifteen exact rows one in about a hundred runs has one beyond.
+moments is not zero but √(2 / πn), its ``noise``. Elements whose sampled standard deviation a few
+draws decide, such as units that hardly ever fire, are left out of ε_σ; the root mean square error
+of correlations is about 1 / √n where covariances are exact. A row counts as accurate within four
+standard errors: among fifteen exact rows one in about a hundred runs has one beyond.
 
 Args:
     model: {host} model.
