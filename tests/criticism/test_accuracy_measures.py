@@ -106,7 +106,7 @@ def test_draws_that_only_rounding_moves_are_constant():
 
 
 def test_units_that_hardly_fire_do_not_count():
-    """Rectifiers from those that are mostly on to those that are on once in thirty thousand draws."""
+    """Rectifiers, from mostly on to on once in thirty thousand draws."""
     places = np.linspace(-4, 1, 400).reshape(20, 20)
     mean, variance = activation("relu").moments(places, np.ones_like(places))
 
