@@ -1,7 +1,7 @@
 # make demo | test | test-slow | test-all | lint | format | hooks | clean: each builds the environment it needs first.
 PYTHON ?= python3
 VENV ?= .venv
-BACKEND ?= pyro
+BACKEND ?= both
 WORKERS ?= 2
 
 BIN := $(VENV)/bin

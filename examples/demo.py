@@ -1,16 +1,17 @@
 """A Bayesian network on scikit-learn's diabetes data: closed-form against sampled inference.
 
-    python examples/demo.py [--backend numpyro]
+    python examples/demo.py [--backend pyro | numpyro | both]
 
 Trains the same model and the same guide for the same time, once with the ELBO in closed form and
-once with the host's sampled one, and draws the predictive intervals and both learning curves. In
-NumPyro the same model also runs under NUTS.
+once with the host's sampled one, and draws the predictive intervals and both learning curves. Then
+it compares with NUTS on the same models: in NumPyro a network, in Pyro a regression.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib
+from pathlib import Path
 
 import matplotlib
 
@@ -29,21 +30,43 @@ def main(arguments: list[str] | None = None) -> None:
         f"diabetes: {len(split.y_train)} training rows, {len(split.y_test)} test rows; "
         f"{options.seconds:g} s of training each"
     )
-    backend = importlib.import_module(f"demo_{options.backend}")
+    names = ["pyro", "numpyro"] if options.backend == "both" else [options.backend]
+    backends = [importlib.import_module(f"demo_{name}") for name in names]
     runs = []
-    for run in backend.runs(split, options):
+    for run in backends[0].runs(split, options):
         report(run, split)
         runs.append(run)
     compare(runs, split)
     draw(runs, split, options.out)
     print(options.out)
+    compare_with_chains(backends, split, options)
+
+
+def compare_with_chains(backends: list, split: Split, options: argparse.Namespace) -> None:
+    """Tables and one picture, a row for each fit."""
+    found = {}
+    for backend in backends:
+        for title, comparison in backend.comparisons(split, options):
+            print(f"\n{title}\n{comparison}", flush=True)
+            found[title] = comparison
+    figure, axes = plt.subplots(
+        len(found), 3, figsize=(13, 3.6 * len(found)), layout="constrained", squeeze=False
+    )
+    for row, (title, comparison) in zip(axes, found.items(), strict=True):
+        comparison.plot(row)
+        row[0].set_title(title, loc="left")
+    path = Path(options.out).with_name("comparison.png")
+    figure.savefig(path, dpi=110)
+    print(path)
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--backend", choices=["pyro", "numpyro"], default="pyro")
-    parser.add_argument("--seconds", type=float, default=15.0, help="of each training (15)")
-    parser.add_argument("--nuts", type=int, default=500, help="warm-up steps and draws (500)")
+    parser.add_argument("--backend", choices=["pyro", "numpyro", "both"], default="both")
+    parser.add_argument("--seconds", type=float, default=10.0, help="of each training (10)")
+    parser.add_argument(
+        "--nuts", type=int, default=300, help="warm-up steps and draws of a chain (300)"
+    )
     parser.add_argument("--out", default="demo.png", help="the picture (demo.png)")
     return parser.parse_args(arguments)
 

@@ -1,21 +1,28 @@
-"""The demo in NumPyro: the model, trained in closed form and by sampling, and under NUTS."""
+"""The demo in NumPyro: a network, trained in closed form and by sampling, and under NUTS."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from argparse import Namespace
+from collections.abc import Iterator
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import numpyro
 import numpyro.distributions as dist
-from jax import random
-from numpyro.infer import MCMC, NUTS, TraceMeanField_ELBO
+from numpyro.infer import TraceMeanField_ELBO
 from numpyro.infer.elbo import ELBO
 from regression import Clock, Run, Split
 
-from numpyro_moments import DeterministicELBO, DVIGuide, EmpiricalBayesNormal, fit, predict
+from numpyro_moments import (
+    Comparison,
+    DeterministicELBO,
+    DVIGuide,
+    EmpiricalBayesNormal,
+    Fit,
+    compare_with_nuts,
+    fit,
+    predict,
+)
 
 
 def network(x: jax.Array, y: jax.Array | None = None) -> jax.Array:
@@ -32,11 +39,10 @@ def layer(name: str, x: jax.Array, outputs: int) -> jax.Array:
     return x @ weight.T + bias
 
 
-def runs(split: Split, options) -> Iterator[Run]:
-    """One model, three ways of inference."""
+def runs(split: Split, options: Namespace) -> Iterator[Run]:
+    """The same model and guide, trained for the same time by either ELBO."""
     for label, elbo in (("DVI", DeterministicELBO()), ("MCVI", TraceMeanField_ELBO())):
         yield train(label, elbo, split, Clock(options.seconds))
-    yield sample(split, options.nuts)
 
 
 def train(label: str, elbo: ELBO, split: Split, clock: Clock) -> Run:
@@ -46,26 +52,46 @@ def train(label: str, elbo: ELBO, split: Split, clock: Clock) -> Run:
     return clock.run(label, prediction, prediction.log_prob(split.y_test))
 
 
-def sample(split: Split, draws: int) -> Run:
-    """NUTS on the same model, with the predictive distribution as a mixture over its draws."""
-    start = time.perf_counter()
-    kernel = NUTS(network, max_tree_depth=8)
-    chain = MCMC(kernel, num_warmup=draws, num_samples=draws, progress_bar=False)
-    chain.run(random.key(0), jnp.asarray(split.x_train), jnp.asarray(split.y_train))
-    means, variances, log_probs = jax.vmap(noise_at(split))(chain.get_samples())
-    epistemic = means.var(0)
-    log_prob = jax.nn.logsumexp(log_probs, axis=0) - np.log(len(log_probs))
-    parts = means.mean(0), epistemic + variances.mean(0), epistemic, log_prob
-    return Run("NUTS", *map(np.asarray, parts), [time.perf_counter() - start], [])
+def small_network(x: jax.Array, y: jax.Array | None = None) -> None:
+    """20 ReLUs with standard normal priors, and noise of one unknown scale."""
+    hidden = jax.nn.relu(plain_layer("hidden", x, 20))
+    out = plain_layer("output", hidden, 1)[..., 0]
+    scale = numpyro.sample("scale", dist.HalfNormal(1.0))
+    with numpyro.plate("data", len(x)):
+        numpyro.sample("obs", dist.Normal(out, scale), obs=y)
 
 
-def noise_at(split: Split) -> Callable:
-    """Mean, variance and log density of the test rows, given the weights."""
+def plain_layer(name: str, x: jax.Array, outputs: int) -> jax.Array:
+    prior = dist.Normal(0.0, 1.0)
+    weight = numpyro.sample(f"{name}.weight", prior.expand([x.shape[-1], outputs]).to_event(2))
+    return x @ weight + numpyro.sample(f"{name}.bias", prior.expand([outputs]).to_event(1))
 
-    def moments(weights: dict[str, jax.Array]) -> tuple[jax.Array, jax.Array, jax.Array]:
-        model = numpyro.handlers.condition(network, data=weights)
-        trace = numpyro.handlers.trace(numpyro.handlers.seed(model, 0)).get_trace(split.x_test)
-        fn = trace["obs"]["fn"]
-        return fn.mean, fn.variance, fn.log_prob(split.y_test)
 
-    return moments
+def comparisons(split: Split, options: Namespace) -> Iterator[tuple[str, Comparison]]:
+    """A network by moments, corrected by linear response, and by sampling, beside NUTS."""
+    with jax.enable_x64(True):
+        x, y, new = map(jnp.asarray, (split.x_train, split.y_train, split.x_test))
+        chains = {"num_warmup": options.nuts, "num_samples": options.nuts, "num_chains": 2}
+        kernel = {"max_tree_depth": 8}
+        title = "network 10-20-1 in NumPyro: DVI"
+        ours = compare_with_nuts(
+            small_network, at_optimum(x, y), x, y, test=(new,), kernel=kernel, **chains
+        )
+        yield title, ours
+        clock = Clock(options.seconds)
+        sampled = {"objective": TraceMeanField_ELBO(), "callback": clock, **Clock.UNTIL}
+        found = fit(small_network, DVIGuide(), x, y, float64=True, **sampled)
+        reference = ours.reference
+        yield (
+            "the same by Monte Carlo VI",
+            compare_with_nuts(small_network, found, x, y, test=(new,), reference=reference),
+        )
+
+
+def at_optimum(x: jax.Array, y: jax.Array) -> Fit:
+    """By L-BFGS, then by Newton's method, which ends where linear response begins."""
+    begun = fit(small_network, DVIGuide(), x, y, method="lbfgs", float64=True)
+    options = {"params": begun.params, "float64": True, "steps": 600}
+    found = fit(small_network, begun.guide, x, y, method="newton", **options)
+    found.seconds["before"] = sum(begun.seconds.values())
+    return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from collections.abc import Iterator
 
 import pyro
@@ -13,7 +14,15 @@ from pyro.nn import PyroModule, PyroSample
 from regression import Clock, Run, Split
 from torch import Tensor, nn
 
-from pyro_moments import DeterministicELBO, DVIGuide, EmpiricalBayesNormal, fit, predict
+from pyro_moments import (
+    Comparison,
+    DeterministicELBO,
+    DVIGuide,
+    EmpiricalBayesNormal,
+    compare_with_nuts,
+    fit,
+    predict,
+)
 
 
 class Network(PyroModule):
@@ -36,7 +45,7 @@ def layer(inputs: int, outputs: int) -> PyroModule:
     return linear
 
 
-def runs(split: Split, options) -> Iterator[Run]:
+def runs(split: Split, options: Namespace) -> Iterator[Run]:
     """The same model and guide, trained for the same time by either ELBO."""
     torch.set_num_threads(1)
     for label, elbo in (("DVI", DeterministicELBO()), ("MCVI", TraceMeanField_ELBO())):
@@ -53,3 +62,27 @@ def train(label: str, elbo: ELBO, split: Split, clock: Clock) -> Run:
     fit(model, guide, x_train, y_train, objective=elbo, callback=clock, **Clock.UNTIL)
     prediction = predict(model, guide, x_test)["obs"]
     return clock.run(label, prediction, prediction.log_prob(y_test))
+
+
+def regression(x: Tensor, y: Tensor | None = None) -> None:
+    """All covariates, whose coefficients depend on each other in the posterior."""
+    weights = pyro.sample("weights", dist.Normal(0.0, 1.0).expand([x.shape[1]]).to_event(1))
+    bias = pyro.sample("bias", dist.Normal(0.0, 1.0))
+    scale = pyro.sample("scale", dist.HalfNormal(1.0))
+    with pyro.plate("data", len(x)):
+        pyro.sample("obs", dist.Normal(x @ weights + bias, scale), obs=y)
+
+
+def comparisons(split: Split, options: Namespace) -> Iterator[tuple[str, Comparison]]:
+    """A regression by moments, and corrected by linear response, beside NUTS."""
+    pyro.clear_param_store()
+    pyro.set_rng_seed(0)
+    x, y, new = (
+        torch.as_tensor(part).double() for part in (split.x_train, split.y_train, split.x_test)
+    )
+    found = fit(regression, DVIGuide(), x, y, method="newton", float64=True)
+    chains = {"num_warmup": options.nuts, "num_samples": options.nuts, "num_chains": 1}
+    yield (
+        "regression in Pyro: DVI",
+        compare_with_nuts(regression, found, x, y, test=(new,), **chains),
+    )

@@ -13,6 +13,11 @@ from guides.numpyro.mc_dropout import MCDropoutGuide
 from guides.numpyro.mean_field import DVIGuide
 from guides.numpyro.tridiagonal import TridiagonalGuide
 from moment_calculus.criticism.accuracy.accuracy import MomentAccuracy
+from moment_calculus.criticism.calibration.classes import ClassCalibration
+from moment_calculus.criticism.calibration.outcomes import Calibration, calibration
+from moment_calculus.criticism.calibration.replications import predictive_p_values
+from moment_calculus.criticism.comparison.comparison import Comparison
+from moment_calculus.criticism.diagnosis.findings import Diagnosis, Finding
 from moment_calculus.hosts.moments import Moments
 from moment_calculus.optimisation.outcome import Fit
 from moment_calculus.optimisation.training import Progress
@@ -24,6 +29,9 @@ from moment_calculus.refusals.errors import (
 from moment_calculus.response.errors import NarrowerVarianceWarning, NotAnOptimum
 from moment_calculus.storage.errors import StoredFileError
 from numpyro_moments import rules as _rules  # noqa: F401  (registers the rules)
+from numpyro_moments.criticism.compare import compare_with_nuts
+from numpyro_moments.criticism.diagnose import diagnose
+from numpyro_moments.criticism.inference_data import loo, to_inference_data
 from numpyro_moments.criticism.moment_accuracy import moment_accuracy
 from numpyro_moments.fitting.fit import fit
 from numpyro_moments.fitting.storing import load, save
@@ -42,11 +50,16 @@ from numpyro_moments.svi import SVI
 __all__ = [
     "SVI",
     "BBAlphaELBO",
+    "Calibration",
+    "ClassCalibration",
+    "Comparison",
     "CovarianceDroppedWarning",
     "DVIGuide",
     "DependenceWarning",
     "DeterministicELBO",
+    "Diagnosis",
     "EmpiricalBayesNormal",
+    "Finding",
     "Fit",
     "LinearResponse",
     "MCDropoutGuide",
@@ -61,14 +74,20 @@ __all__ = [
     "StoredFileError",
     "TridiagonalGuide",
     "UnsupportedMoments",
+    "calibration",
+    "compare_with_nuts",
+    "diagnose",
     "expected_log_prob",
     "fit",
     "linear_response",
     "load",
+    "loo",
     "moment_accuracy",
     "moment_rule",
     "predict",
     "predictive_moments",
+    "predictive_p_values",
     "propagate",
     "save",
+    "to_inference_data",
 ]

@@ -13,6 +13,9 @@ from guides.pyro.mc_dropout import MCDropoutGuide
 from guides.pyro.mean_field import DVIGuide
 from guides.pyro.tridiagonal import TridiagonalGuide
 from moment_calculus.criticism.accuracy.accuracy import MomentAccuracy
+from moment_calculus.criticism.calibration.classes import ClassCalibration
+from moment_calculus.criticism.calibration.outcomes import Calibration, calibration
+from moment_calculus.criticism.calibration.replications import predictive_p_values
 from moment_calculus.hosts.moments import Moments
 from moment_calculus.optimisation.outcome import Fit
 from moment_calculus.optimisation.training import Progress
@@ -43,7 +46,9 @@ from pyro_moments.svi import SVI
 __all__ = [
     "SVI",
     "BBAlphaELBO",
+    "Calibration",
     "CaptureWarning",
+    "ClassCalibration",
     "CovarianceDroppedWarning",
     "DVIGuide",
     "DependenceWarning",
@@ -64,6 +69,7 @@ __all__ = [
     "StoredFileError",
     "TridiagonalGuide",
     "UnsupportedMoments",
+    "calibration",
     "expected_log_prob",
     "fit",
     "linear_response",
@@ -72,6 +78,7 @@ __all__ = [
     "moment_rule",
     "predict",
     "predictive_moments",
+    "predictive_p_values",
     "propagate",
     "save",
 ]

@@ -1,4 +1,4 @@
-"""Quantiles of distributions by what is known of them: moments, densities or probabilities."""
+"""Quantiles and sums of distributions by what is known of them: densities or probabilities."""
 
 from __future__ import annotations
 
@@ -166,6 +166,42 @@ def count_quantile(
     return xp.where(short, limit, found)
 
 
+def count_cumulative(
+    probability: Callable[[Array], Array], values: Array, bounds: tuple[Any, Any] = (0, math.inf)
+) -> Array:
+    """Probabilities of counts up to some values, by summation.
+
+    The work is proportional to the largest value below the largest count.
+
+    Args:
+        probability: from counts [counts, *shape] to their probabilities.
+        values: real numbers [*shape].
+        bounds: the smallest count there is, a number, and the largest, number or array.
+
+    Returns:
+        Array [*shape]; NaN where a value is, or exceeds four millions without being the largest.
+    """
+    xp = namespace(values)
+    first, last = float(bounds[0]), bounds[1] + xp.zeros_like(values)
+    summed, many = (values >= first) & (values < last), values - first >= COUNTED
+    top = xp.where(summed & ~many, xp.floor(values), first - 1)
+    size = block_of(tuple(values.shape))
+    ramp = constants(np.arange(size).reshape((-1,) + (1,) * values.ndim), values)
+
+    def unfinished(state: tuple) -> Array:
+        return xp.any(state[0] <= top)
+
+    def further(state: tuple) -> tuple:
+        counts = state[0] + ramp + xp.zeros_like(values)
+        found = probability(xp.minimum(counts, last))
+        return state[0] + size, state[1] + xp.sum(xp.where(counts <= top, found, 0.0), axis=0)
+
+    start = constants(first, values), xp.zeros_like(values)
+    _, total = repeated(unfinished, further, start)
+    found = xp.where(values >= last, 1.0, xp.clip(total, max=1.0))
+    return xp.where(xp.isnan(values) | (summed & many), math.nan, found)
+
+
 def block_of(shape: tuple[int, ...]) -> int:
     """How many counts are looked at together.
 
@@ -188,6 +224,20 @@ def class_quantile(probabilities: Array, levels: Array) -> Array:
     xp = namespace(probabilities)
     sums = xp.cumulative_sum(probabilities, axis=-1)[..., :-1]
     return xp.sum(xp.astype(sums < levels[..., None], probabilities.dtype), axis=-1)
+
+
+def class_cumulative(probabilities: Array, values: Array) -> Array:
+    """Probabilities of ordered classes up to some values.
+
+    Args:
+        probabilities: [..., classes].
+        values: indices of classes, broadcastable to the leading axes; NaN stays NaN.
+    """
+    xp = namespace(probabilities)
+    classes = constants(np.arange(probabilities.shape[-1]), probabilities)
+    found = xp.sum(xp.where(classes <= values[..., None], probabilities, 0.0), axis=-1)
+    last = xp.where(values >= probabilities.shape[-1] - 1, 1.0, found)
+    return xp.where(xp.isnan(values), math.nan, last)
 
 
 def empirical_quantile(values: Array, levels: np.ndarray) -> Array:

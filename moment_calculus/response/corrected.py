@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from typing import Any
 
 import numpy as np
+from scipy.linalg import LinAlgError, cholesky, solve_triangular
 from scipy.special import ndtri
 
 from moment_calculus.refusals.notices import warn_user
@@ -15,6 +17,8 @@ from moment_calculus.response.latents import Latent
 from moment_calculus.response.problem import Problem
 from moment_calculus.response.solved import Solved
 from moment_calculus.response.summary import table
+
+DENSE = 3000  # coordinates whose covariance is factored
 
 
 class CorrectedMoments:
@@ -29,7 +33,7 @@ class CorrectedMoments:
     """
 
     def __init__(self, problem: Problem, tolerance: float) -> None:
-        self._problem, self._solved = problem, Solved(problem, tolerance)
+        self.problem, self._solved = problem, Solved(problem, tolerance)
         self._variances = self._known_variances()
         if not self._solved.inverse.is_iterative:
             _warn_of(self._narrower())
@@ -38,6 +42,11 @@ class CorrectedMoments:
     def sites(self) -> dict[str, tuple[int, ...]]:
         """The unconstrained shapes of the latent sites, in the order of the joint covariance."""
         return {name: latent.loc.shape for name, latent in self._solved.layout.latents.items()}
+
+    @property
+    def decrement(self) -> float:
+        """Newton decrement at the parameters, in nats: what one more step of Newton would gain."""
+        return self._solved.decrement
 
     def location(self, site: str) -> Any:
         """Posterior mean on the unconstrained space.
@@ -117,7 +126,7 @@ class CorrectedMoments:
         decrement.
         """
         missed = 2 * (2 * max(self._solved.decrement, 0.0)) ** 0.5
-        least = 1 - missed - 10 * self._problem.objective.precision**0.5
+        least = 1 - missed - 10 * self.problem.objective.precision**0.5
         variance, guides = self._variance(site), self._latent(site).scale ** 2
         return variance / guides if (variance < least * guides).any() else None
 
@@ -207,13 +216,67 @@ class CorrectedMoments:
         return latents[site]
 
     def _array(self, values: np.ndarray) -> Any:
-        return self._problem.array(values)
+        return self.problem.array(values)
 
-    def _draws(self, generator: np.random.Generator, count: int) -> dict[str, Any]:
-        """Of the latent sites on their supports, [count, ...] by site."""
+    def plain_draws(self, generator: np.random.Generator, count: int) -> dict[str, Any]:
+        """Draws of the corrected posterior, by a generator of NumPy.
+
+        Args:
+            generator: of NumPy.
+            count: how many.
+
+        Returns:
+            Arrays [count, ...] by latent site, on the sites' supports.
+        """
+        return self._on_supports(self._steps(generator, count))
+
+    def weighted_draws(
+        self, generator: np.random.Generator, count: int
+    ) -> tuple[dict[str, Any], np.ndarray]:
+        """Draws of the corrected posterior with their log densities, as importance weights take.
+
+        Args:
+            generator: of NumPy.
+            count: how many.
+
+        Returns:
+            Arrays [count, ...] by latent site, and the log density on the supports, [count].
+
+        Raises:
+            ValueError: if the covariance of so many coordinates is not held densely, or it is
+                singular.
+        """
+        size = len(self._solved.locations.value)
+        if size > DENSE:
+            raise ValueError(
+                f"the corrected Gaussian has {size} coordinates: its density takes their dense "
+                f"covariance, which is made up to {DENSE}"
+            )
+        moved = self._steps(generator, count)
+        return self._on_supports(moved), self._log_density(moved)
+
+    def _log_density(self, moved: np.ndarray) -> np.ndarray:
+        size, parts = moved.shape[1], self._solved.layout.slices
+        try:
+            factor = cholesky(self._covariance(None, None), lower=True)
+        except LinAlgError:
+            raise ValueError("the corrected covariance is singular: it has no density") from None
+        white = solve_triangular(factor, moved.T, lower=True)
+        found = -0.5 * (white**2).sum(0) - 0.5 * size * math.log(2 * math.pi)
+        found -= np.log(np.diagonal(factor)).sum()
+        for site, latent in self._solved.layout.latents.items():
+            steps = moved[:, parts[site]].reshape(len(moved), *latent.loc.shape)
+            slopes = latent.log_slope(self._array(latent.loc + steps))
+            found -= np.asarray(slopes, np.float64).reshape(len(moved), -1).sum(1)
+        return found
+
+    def _steps(self, generator: np.random.Generator, count: int) -> np.ndarray:
+        """From the locations of all coordinates to draws, [count, coordinates]."""
         solved = self._solved
-        moved = solved.locations.push(solved.inverse.draws(generator, count))
-        draws = {}
+        return solved.locations.push(solved.inverse.draws(generator, count))
+
+    def _on_supports(self, moved: np.ndarray) -> dict[str, Any]:
+        solved, count, draws = self._solved, len(moved), {}
         for site, latent in solved.layout.latents.items():
             steps = moved[:, solved.layout.slices[site]].reshape(count, *latent.loc.shape)
             draws[site] = latent.to_support(self._array(latent.loc + steps))

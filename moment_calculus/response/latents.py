@@ -24,6 +24,8 @@ class Latent:
         scale: their standard deviation in the guide, of the same shape.
         to_support: the function that makes values of the site, of arrays of the host with further
             axes in front; monotone where it is elementwise.
+        log_slope: log of the absolute derivative of that function, elementwise, or of its
+            Jacobian's determinant.
         plates: around the site, the axis of each.
         is_elementwise: whether that function is; otherwise it mixes coordinates, as of a simplex.
     """
@@ -32,6 +34,7 @@ class Latent:
     loc: np.ndarray
     scale: np.ndarray
     to_support: Callable[[Any], Any]
+    log_slope: Callable[[Any], Any]
     plates: Mapping[str, int]
     is_elementwise: bool = True
 

@@ -66,8 +66,8 @@ class Response(CorrectedMoments):
             By site what ``predict`` returns: a ``Prediction``, or :class:`Moments` of a
             deterministic site.
         """
-        predictive = self._problem.predictive(args, named)
-        with self._problem.precision():
+        predictive = self.problem.predictive(args, named)
+        with self.problem.precision():
             return predictive.corrected(self._moments(predictive.sources, predictive.joint))
 
     def influence(self, of: Quantity, *args: Any, datum: str | None = None, **named: Any) -> Any:
@@ -89,7 +89,7 @@ class Response(CorrectedMoments):
         Raises:
             ValueError: if it is not clear what one datum is, or what a guide adds to each.
         """
-        asked, found = self._changes(of, args, named, self._problem.weights_of_data(datum))
+        asked, found = self._changes(of, args, named, self.problem.weights_of_data(datum))
         return asked.rebuilt([self._array(part) for part in asked.parts(found[None])])
 
     def standard_error(
@@ -111,7 +111,7 @@ class Response(CorrectedMoments):
 
         Source: Giordano and Broderick 2023, The Bayesian infinitesimal jackknife.
         """
-        asked, found = self._changes(of, args, named, self._problem.weights_of_data(datum))
+        asked, found = self._changes(of, args, named, self.problem.weights_of_data(datum))
         by_datum = found[None].reshape(len(found[None]), -1)
         errors = np.sqrt(((by_datum - by_datum.mean(1, keepdims=True)) ** 2).sum(1))
         return asked.rebuilt([self._array(part) for part in asked.parts(errors)])
@@ -129,7 +129,7 @@ class Response(CorrectedMoments):
             then the parameter's as the model wrote it. Parameters that depend on other latent
             sites are left out.
         """
-        asked, found = self._changes(of, args, named, self._problem.prior_parameters())
+        asked, found = self._changes(of, args, named, self.problem.prior_parameters())
         by_site: dict[str, dict[str, Any]] = {}
         for (site, parameter), changes in found.items():
             parts = [self._array(part) for part in asked.parts(changes)]
@@ -138,7 +138,7 @@ class Response(CorrectedMoments):
 
     def _asked(self, of: Quantity, args: tuple, named: dict[str, Any]) -> Quantities:
         try:
-            return self._problem.quantities(of, args, named)
+            return self.problem.quantities(of, args, named)
         except UnsupportedMoments as refusal:
             raise refusal.with_remedy(
                 "take the function of draws instead, which response.sample(...) gives"
@@ -172,5 +172,5 @@ class Response(CorrectedMoments):
         return self._made(mean, covariance=self._array(blocks.reshape(*shape, shape[-1])))
 
     def _made(self, mean: Any, **second: Any) -> Moments:
-        with self._problem.precision():
+        with self.problem.precision():
             return Moments(mean, **second)

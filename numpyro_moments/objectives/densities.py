@@ -60,7 +60,7 @@ def at_draws(program: Program, key: Any, *, consume: Callable[[Traces], Any]) ->
         keys = tuple(jax.random.split(key))
         sites = host_traces(model, guide, traced, parameters, keys, _WithDensity, lambda fn: fn)
         traces = Traces.of(*sites)
-        _check_points(program, traces.guide, key)
+        check_density(program, traces.guide, key)
         return consume(traces), traces.mutable
 
 
@@ -68,8 +68,20 @@ def _is_point(fn: Any) -> bool:
     return isinstance(without_wrappers(fn), dist.Delta)
 
 
-def _check_points(program: Program, guide: dict[str, dict], key: Any) -> None:
-    """Refuse points, but for functions of what is drawn."""
+def check_density(program: Program, guide: dict[str, dict], key: Any) -> None:
+    """Refuse dropped weights, and points, but for functions of what is drawn.
+
+    Args:
+        program: model and guide.
+        guide: the sites of the guide.
+        key: for what is drawn.
+
+    Raises:
+        UnsupportedMoments: naming the site.
+    """
+    for site in _samples(guide):
+        if (dropped := dropped_weight(site["fn"])) is not None:
+            raise no_density(dropped.design.site)
     points = [site["name"] for site in _samples(guide) if _is_point(site["fn"])]
     if not points:
         return

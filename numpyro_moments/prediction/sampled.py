@@ -8,7 +8,8 @@ import jax
 
 from moment_calculus.hosts.docstrings import documented
 from moment_calculus.hosts.predictions.docstrings import DRAWN_PARTICLES, SAMPLED_SITE
-from moment_calculus.hosts.predictions.site import SampledSite, checked_count
+from moment_calculus.hosts.predictions.sampled import SampledSite
+from moment_calculus.hosts.predictions.site import checked_count
 from moment_calculus.hosts.predictions.wording import not_of_particles
 from numpyro_moments.evaluation.keys import checked_key
 from numpyro_moments.likelihoods.derived import restored

@@ -13,6 +13,7 @@ from numpyro.optim import Adam
 
 from moment_calculus.hosts.docstrings import documented
 from moment_calculus.hosts.predictions.site import checked_count
+from moment_calculus.optimisation.batches import Arguments
 from moment_calculus.response.optimum import TOLERANCE
 from moment_calculus.response.response import Response
 from moment_calculus.response.wording import ABOUT, ARGUMENTS, RESULT, check_dictionary
@@ -48,7 +49,7 @@ class LinearResponse(Response):
         """
         count = checked_count(n)
         seed = np.asarray(jax.random.bits(checked_key("key", key), [4]))
-        draws = self._draws(np.random.default_rng(seed), count)
+        draws = self.plain_draws(np.random.default_rng(seed), count)
         return {site: jnp.asarray(np.asarray(values)) for site, values in draws.items()}
 
 
@@ -79,8 +80,29 @@ def linear_response(
         >>> response.standard_deviation("weight")  # doctest: +SKIP
     """
     check_dictionary(params)
-    precision = Precision.of(params, float64)
+    problem = problem_of(model, guide, (data, named), params, objective, float64)
+    return LinearResponse(problem, tolerance)
+
+
+def problem_of(
+    model: Callable,
+    guide: Callable,
+    arguments: Arguments,
+    params: dict[str, Any],
+    objective: ELBO | None = None,
+    float64: bool = False,
+) -> NumPyroProblem:
+    """Model and guide at trained parameters.
+
+    Args:
+        model: NumPyro model.
+        guide: trained guide.
+        arguments: of both, by place and by name.
+        params: trained parameters.
+        objective: that they were trained by.
+        float64: whether to compute in double precision.
+    """
+    precision, (data, named) = Precision.of(params, float64), arguments
     with precision():
         svi = SVI(model, guide, Adam(1.0), loss=objective)
-        problem = NumPyroProblem(svi, in_jax(data), in_jax(named), params, precision)
-    return LinearResponse(problem, tolerance)
+        return NumPyroProblem(svi, in_jax(data), in_jax(named), params, precision)

@@ -137,11 +137,14 @@ class NumPyroProblem:
             return [self._latent(site, values[name]) for name, site in sites.items()]
 
     def _latent(self, site: dict, value: Any) -> Latent:
-        loc, scale, to_support = _location(site, value)
+        loc, scale, to_support, log_slope = _location(site, value)
 
-        def entered(points: jax.Array) -> jax.Array:
-            with self.precision():
-                return to_support(points)
+        def within(function: Callable) -> Callable:
+            def computed(points: jax.Array) -> jax.Array:
+                with self.precision():
+                    return function(points)
+
+            return computed
 
         batch = len(site["fn"].batch_shape)
         plates = {name: batch + axis for name, (axis, _) in plates_of(site).items()}
@@ -149,7 +152,8 @@ class NumPyroProblem:
             site["name"],
             np.asarray(loc, np.float64),
             np.asarray(jnp.broadcast_to(scale, loc.shape), np.float64),
-            entered,
+            within(to_support),
+            within(log_slope),
             plates,
             is_random(value) or not mixes(biject_to(site["fn"].support)),
         )
@@ -261,14 +265,26 @@ def _is_function(site: dict) -> bool:
     return is_delta and is_random(site["value"])
 
 
-def _location(site: dict, value: Any) -> tuple[jax.Array, jax.Array, Callable]:
-    """Mean and standard deviation of a site's coordinates, and what takes them to its support."""
+def _location(site: dict, value: Any) -> tuple[jax.Array, jax.Array, Callable, Callable]:
+    """Mean and standard deviation of a site's coordinates, what takes them to its support.
+
+    And the log of the absolute determinant of the last one's Jacobian, by element where there are
+    elements.
+    """
     if not is_random(value):
         transform = biject_to(site["fn"].support)
         loc = transform.inv(value)
-        return loc, jnp.zeros_like(loc), transform
+
+        def log_determinant(points: jax.Array) -> jax.Array:
+            return transform.log_abs_det_jacobian(points, transform(points))
+
+        return loc, jnp.zeros_like(loc), transform, log_determinant
     base = value.base if isinstance(value, Deferred) else value
     if not isinstance(base, Gaussian):
         raise not_gaussian(site["name"])
     to_support = value.function if isinstance(value, Deferred) else lambda points: points
-    return base.mean, jnp.sqrt(base.variance), to_support
+
+    def log_slope(points: jax.Array) -> jax.Array:
+        return jnp.log(jnp.abs(jax.jvp(to_support, (points,), (jnp.ones_like(points),))[1]))
+
+    return base.mean, jnp.sqrt(base.variance), to_support, log_slope

@@ -123,4 +123,4 @@ class LinearResponse(Response):
         """
         count = checked_count(n)
         seed = int(torch.randint(2**62, ()))
-        return self._draws(np.random.default_rng(seed), count)
+        return self.plain_draws(np.random.default_rng(seed), count)

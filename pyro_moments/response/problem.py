@@ -98,11 +98,14 @@ class PyroProblem:
             return [self._latent(self._sites[name], value) for name, value in values.items()]
 
     def _latent(self, site: Any, value: Any) -> Latent:
-        loc, scale, to_support = _location(site, value)
+        loc, scale, to_support, log_slope = _location(site, value)
 
-        def entered(points: torch.Tensor) -> torch.Tensor:
-            with self.held(), torch.no_grad():
-                return to_support(points).detach()
+        def within(function: Callable) -> Callable:
+            def computed(points: torch.Tensor) -> torch.Tensor:
+                with self.held(), torch.no_grad():
+                    return function(points).detach()
+
+            return computed
 
         batch = len(site["fn"].batch_shape)
         plates = {name: batch + axis for name, (axis, _) in plates_of(site).items()}
@@ -110,7 +113,8 @@ class PyroProblem:
             site["name"],
             as_array(loc).reshape(tuple(loc.shape)),
             as_array(scale.expand(loc.shape)).reshape(tuple(loc.shape)),
-            entered,
+            within(to_support),
+            within(log_slope),
             plates,
             isinstance(value, MomentTensor) or not mixes(biject_to(site["fn"].support)),
         )
@@ -204,15 +208,28 @@ def _is_function(site: Any) -> bool:
     return is_delta and isinstance(site["value"], MomentTensor)
 
 
-def _location(site: Any, value: Any) -> tuple[torch.Tensor, torch.Tensor, Callable]:
-    """Mean and standard deviation of a site's coordinates, and what takes them to its support."""
+def _location(site: Any, value: Any) -> tuple[torch.Tensor, torch.Tensor, Callable, Callable]:
+    """Mean and standard deviation of a site's coordinates, what takes them to its support.
+
+    And the log of the absolute determinant of the last one's Jacobian, by element where there are
+    elements.
+    """
     if not isinstance(value, MomentTensor):
         transform = biject_to(site["fn"].support)
         loc = transform.inv(value)
-        return loc, torch.zeros_like(loc), transform
+
+        def log_determinant(points: torch.Tensor) -> torch.Tensor:
+            return transform.log_abs_det_jacobian(points, transform(points))
+
+        return loc, torch.zeros_like(loc), transform, log_determinant
     live = unwrap(value)
     base = live.base if isinstance(live, Deferred) else live
     if not isinstance(base, Gaussian):
         raise not_gaussian(site["name"])
     to_support = live.function if isinstance(live, Deferred) else lambda points: points
-    return base.mean, torch.sqrt(base.variance), to_support
+
+    def log_slope(points: torch.Tensor) -> torch.Tensor:
+        slope = torch.func.jvp(to_support, (points,), (torch.ones_like(points),))[1]
+        return slope.abs().log()
+
+    return base.mean, torch.sqrt(base.variance), to_support, log_slope

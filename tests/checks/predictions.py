@@ -53,3 +53,19 @@ def check_frequencies(draws, probabilities):
     for count, expected in enumerate(np.asarray(probabilities)):
         error = np.sqrt(expected * (1 - expected) / len(draws)) + 1e-12
         assert (abs((draws == count).mean(0) - expected) < 5 * error).all(), count
+
+
+def check_distribution_function(cdf, value, draws):
+    """It is the share of draws up to a value, zero and one at the ends, NaN where the value is.
+
+    Args:
+        cdf: of a prediction.
+        value: of the shape of an observation, an array of the host.
+        draws: [draws, ...].
+    """
+    below = np.asarray(cdf(value))
+    assert below.shape == draws.shape[1:]
+    error = np.sqrt(below * (1 - below) / len(draws)) + 1e-12
+    assert (abs((draws <= np.asarray(value)).mean(0) - below) < 5 * error).all()
+    for end, expected in ((-np.inf, 0.0), (np.inf, 1.0), (np.nan, np.nan)):
+        np.testing.assert_array_equal(cdf(0 * value + end), np.full(below.shape, expected))

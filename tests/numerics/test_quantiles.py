@@ -9,7 +9,12 @@ import pytest
 import scipy.stats
 import torch
 
-from moment_calculus.numerics.quantiles import class_quantile, count_quantile, inverse
+from moment_calculus.numerics.quantiles import (
+    class_quantile,
+    count_cumulative,
+    count_quantile,
+    inverse,
+)
 from moment_calculus.numerics.special import ndtr
 
 LEVELS = np.array([1e-6, 0.1, 0.7, 0.99])
@@ -64,3 +69,23 @@ def test_quantiles_of_classes():
     probabilities = np.array([[0.2, 0.3, 0.5], [0.0, 0.0, 1.0]])
     found = [class_quantile(probabilities, np.array(level)) for level in (0.1, 0.4, 0.99)]
     np.testing.assert_array_equal(found, [[0, 2], [1, 2], [2, 2]])
+
+
+@pytest.mark.parametrize("xp", [np.asarray, torch.as_tensor, jnp.asarray])
+def test_sums_of_counts_in_every_framework(xp):
+    fn, values = scipy.stats.binom(400, 0.3), np.array([-1.0, 0.0, 120.3, 400.0, 1e9, np.nan])
+    pmf = xp(np.append(fn.pmf(np.arange(401)), np.nan))  # nothing is asked beyond the largest
+
+    def probability(counts):
+        return pmf[counts.astype(int) if hasattr(counts, "astype") else counts.long()]
+
+    with jax.enable_x64(True):
+        found = np.asarray(count_cumulative(probability, xp(values), (0, 400)))
+    np.testing.assert_allclose(found, fn.cdf(values), atol=1e-12)
+
+
+def test_sums_of_counts_without_a_largest():
+    fn = scipy.stats.geom(0.3)
+    values = np.array([0.0, 1.0, 7.0, 1e9, np.inf])
+    found = count_cumulative(fn.pmf, values, (1, np.inf))
+    np.testing.assert_allclose(found, [0.0, 0.3, fn.cdf(7), np.nan, 1.0])

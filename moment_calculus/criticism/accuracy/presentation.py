@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from moment_calculus.criticism.tables import aligned
+
 LARGE = 0.1  # from which error on moments are said to break
 
 
@@ -126,16 +128,7 @@ def text(rows: Sequence[Any]) -> str:
     Args:
         rows: of the result.
     """
-    cells = [HEADINGS, *map(_cells, rows)]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    left = (1, 2, 3)
-    return "\n".join(
-        "  ".join(
-            cell.ljust(width) if place in left else cell.rjust(width)
-            for place, (cell, width) in enumerate(zip(line, widths, strict=True))
-        ).rstrip()
-        for line in cells
-    )
+    return "\n".join(aligned([HEADINGS, *map(_cells, rows)]))
 
 
 def _cells(row: Any) -> tuple[str, ...]:

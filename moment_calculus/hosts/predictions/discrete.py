@@ -16,7 +16,12 @@ from moment_calculus.numerics.entropies import (
     count_total,
     surprisal_of_log,
 )
-from moment_calculus.numerics.quantiles import class_quantile, count_quantile
+from moment_calculus.numerics.quantiles import (
+    class_cumulative,
+    class_quantile,
+    count_cumulative,
+    count_quantile,
+)
 from moment_calculus.numerics.special import namespace
 
 
@@ -49,6 +54,11 @@ class CountMarginal(Marginal):
             lambda counts: self._log(counts)[0], levels, mean, variance, self.bounds
         )
 
+    def cdf(self, value: Array, moments: PredictiveMoments) -> Array:
+        """By summation of the probabilities."""
+        value, _ = namespace(moments.mean).broadcast_arrays(value, moments.mean)
+        return count_cumulative(lambda counts: self._log(counts)[0], value, self.bounds)
+
     def _log(self, counts: Array) -> tuple[Array, Array]:
         """Predictive probabilities, and −p log p of them."""
         log_p = self.log_prob(counts)
@@ -72,6 +82,13 @@ class CountMarginal(Marginal):
 @dataclass(frozen=True)
 class BinaryMarginal(CountMarginal):
     """Zeros and ones; the mean is the probability of a one."""
+
+    def cdf(self, value: Array, moments: PredictiveMoments) -> Array:
+        """In closed form."""
+        xp = namespace(moments.mean)
+        value, zero = xp.broadcast_arrays(value, 1 - moments.mean)
+        found = xp.where(value < 0, 0.0, xp.where(value < 1, zero, 1.0))
+        return xp.where(xp.isnan(value), math.nan, found)
 
     def entropy(self, moments: PredictiveMoments) -> Array:
         """In closed form."""
@@ -110,6 +127,12 @@ class ClassMarginal(Marginal):
         if not self.ordered:
             raise wording.no_quantiles(self.name, self.family, classes=True)
         return class_quantile(moments.mean, levels[..., 0])
+
+    def cdf(self, value: Array, moments: PredictiveMoments) -> Array:
+        """By summation of the probabilities, if the classes have an order."""
+        if not self.ordered:
+            raise wording.no_distribution_function(self.name, self.family, classes=True)
+        return class_cumulative(moments.mean, value)
 
     def entropy(self, moments: PredictiveMoments) -> Array:
         """In closed form."""

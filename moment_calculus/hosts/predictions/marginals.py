@@ -13,7 +13,7 @@ from moment_calculus.hosts.predictions import wording
 from moment_calculus.numerics.arrays import Array, positive_part
 from moment_calculus.numerics.entropies import density_entropy
 from moment_calculus.numerics.quantiles import inverse, normal_quantile
-from moment_calculus.numerics.special import constants, namespace
+from moment_calculus.numerics.special import constants, namespace, ndtr, safe_scale
 from moment_calculus.refusals.errors import UnsupportedMoments
 
 LOG_2PI_E = math.log(2 * math.pi * math.e)
@@ -55,6 +55,8 @@ class Marginal:
 
     name: str
     family: str
+    bounds = (-math.inf, math.inf)  # numbers or arrays between which all values are
+
     expected_entropy: Callable[[], Array] | None = field(default=None, kw_only=True)
     mean_quantile: Callable[[np.ndarray], Array] | None = field(default=None, kw_only=True)
 
@@ -80,6 +82,18 @@ class Marginal:
             UnsupportedMoments: if the predictive distribution function is not known.
         """
         raise wording.no_quantiles(self.name, self.family)
+
+    def cdf(self, value: Array, moments: PredictiveMoments) -> Array:
+        """P(y ≤ value) of every element.
+
+        Args:
+            value: broadcastable to an observation, in double precision.
+            moments: of the prediction, likewise.
+
+        Raises:
+            UnsupportedMoments: if the predictive distribution function is not known.
+        """
+        raise wording.no_distribution_function(self.name, self.family)
 
     def entropy(self, moments: PredictiveMoments) -> Array:
         """Entropy in nats, of the mean's shape; of classes without theirs.
@@ -156,6 +170,13 @@ class NormalMarginal(Marginal):
         """In closed form."""
         return normal_quantile(moments.mean, moments.variance, levels)
 
+    def cdf(self, value: Array, moments: PredictiveMoments) -> Array:
+        """In closed form; a step where the variance is zero."""
+        xp, mean = namespace(moments.mean), moments.mean
+        step = xp.astype(value >= mean, mean.dtype)
+        below = ndtr((value - mean) / safe_scale(moments.variance))
+        return xp.where((moments.variance == 0) & ~xp.isnan(value), step, below)
+
     def entropy(self, moments: PredictiveMoments) -> Array:
         """In closed form."""
         return 0.5 * (LOG_2PI_E + namespace(moments.mean).log(moments.variance))
@@ -214,6 +235,20 @@ class ContinuousMarginal(Marginal):
     def quantile(self, levels: Array, moments: PredictiveMoments) -> Array:
         """By inversion of the distribution function."""
         return self._inverse(levels, moments)
+
+    def cdf(self, value: Array, moments: PredictiveMoments) -> Array:
+        """As it is known; zero or one beyond the bounds."""
+        xp = namespace(moments.mean)
+        value, _ = xp.broadcast_arrays(value, moments.mean)
+        low, high = (bound + xp.zeros_like(value) for bound in self.bounds)
+        inside = xp.where(xp.isfinite(value), value, 0.0)
+        try:
+            found = self.cumulative(xp.minimum(xp.maximum(inside, low), high))
+        except NotImplementedError:
+            raise wording.no_distribution_function(self.name, self.family) from None
+        below = (value < low) | (value == -math.inf)  # at the lower bound there may be an atom
+        found = xp.where(below, 0.0, xp.where(value >= high, 1.0, found))
+        return xp.where(xp.isnan(value), math.nan, found)
 
     def _inverse(self, levels: Array, moments: PredictiveMoments, slack: Any = -1.0) -> Array:
         xp = namespace(moments.mean)

@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from moment_calculus.hosts.predictions.marginals import Marginal, PredictiveMoments
-from moment_calculus.hosts.predictions.mixtures import Particles, mixed, mixture_moments
-from moment_calculus.numerics.arrays import Array
+from moment_calculus.numerics.arrays import Array, device
 from moment_calculus.numerics.special import constants, double, in_precision_of, namespace
 
 
@@ -57,6 +56,11 @@ class PredictedSite:
         self._log_density, self._marginal, self._context = log_density, marginal, context
 
     @property
+    def marginal(self) -> Marginal:
+        """What is known of the predictive distribution of an element beside its moments."""
+        return self._marginal
+
+    @property
     def variance(self) -> Array:
         """Epistemic plus aleatoric variance, of the mean's shape."""
         return self.epistemic_variance + self.aleatoric_variance
@@ -83,6 +87,29 @@ class PredictedSite:
         """
         with self._context():
             return self._log_density(value)
+
+    def cdf(self, value: Array) -> Array:
+        """Predictive distribution function P(y ≤ value) of every element, weights and noise.
+
+        The function that :meth:`quantile` inverts, with its errors: closed form where the
+        predictive distribution is Normal and for a Bernoulli, a sum of the probabilities of
+        ordered classes and of counts, whose work is proportional to the largest value, an integral
+        over the weights of the likelihood's own function otherwise.
+
+        Args:
+            value: where: an array, or a number, that broadcasts to an observation.
+
+        Returns:
+            Array of the shape of an observation; NaN where the value is.
+
+        Raises:
+            UnsupportedMoments: as :meth:`quantile`.
+        """
+        with self._context():
+            moments = self._moments()
+            mean = moments.mean
+            wide = namespace(mean).asarray(value, dtype=mean.dtype, device=device(mean))
+            return self._like_mean(self._marginal.cdf(wide, moments))
 
     def quantile(self, q: float | Sequence[float]) -> Array:
         """Quantiles of the predictive distribution of every element, weights and noise together.
@@ -238,30 +265,6 @@ class PredictedSite:
     def __repr__(self) -> str:
         """Site and shape."""
         return f"{type(self).__name__}({self.name!r}, shape={tuple(self.mean.shape)})"
-
-
-class SampledSite(PredictedSite):
-    """What particles predict together: a mixture, with equal weights, of the parts.
-
-    The epistemic variance is that of the parts' means, the aleatoric one the mean of theirs.
-
-    Args:
-        parts: what every particle predicts, particles on the leading axis of its shape.
-    """
-
-    def __init__(self, parts: PredictedSite) -> None:
-        (_, *elements), event, summed = parts._axes
-        axes = Axes(tuple(elements), event, summed)
-        with parts._context():
-            given = parts._moments()
-            moments = PredictiveMoments(*map(parts._like_mean, mixture_moments(given)))
-        particles = Particles(len(elements) + event, given)
-        self.parts = parts
-        log_density = particles.log_mean(parts._log_density)
-        marginal = mixed(parts._marginal, particles)
-        super().__init__(
-            parts.name, parts.distribution, moments, log_density, marginal, axes, parts._context
-        )
 
 
 def _central(mass: float) -> tuple[float, float]:

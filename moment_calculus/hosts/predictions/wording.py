@@ -56,6 +56,23 @@ def no_quantiles(name: str, family: str, *, classes: bool = False) -> Unsupporte
     )
 
 
+def no_distribution_function(
+    name: str, family: str, *, classes: bool = False
+) -> UnsupportedMoments:
+    """A prediction whose predictive distribution function is not known.
+
+    Args:
+        name: the site.
+        family: name of its distribution.
+        classes: whether it is of classes.
+    """
+    cause = "its classes have no order" if classes else "that of its likelihood is not known"
+    return UnsupportedMoments(
+        f"site '{name}': no predictive distribution function of a {family}: {cause}",
+        remedy="use probs" if classes else "take the share of draws below the value: use sample",
+    )
+
+
 def no_entropy(name: str, family: str) -> UnsupportedMoments:
     """A prediction whose predictive density is not known, or not where it is.
 

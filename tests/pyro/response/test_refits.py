@@ -66,7 +66,7 @@ def everything(response):
 @pytest.mark.parametrize("clear", [False, True])
 def test_later_training(response, clear):
     before = everything(response)
-    guide = response._problem.guide
+    guide = response.problem.guide
     if clear:
         pyro.clear_param_store()
         guide = DVIGuide()
@@ -95,7 +95,7 @@ def test_an_error_leaves_nothing_behind(response):
 
 
 def test_jacobians_forwards_and_backwards(response):
-    functional = response._problem.quantities("y", (X[:6],), {}).functional
+    functional = response.problem.quantities("y", (X[:6],), {}).functional
     jacobian = functional.pull(np.eye(6))
     rows = np.random.default_rng(0).normal(size=[11, jacobian.shape[1]])
     np.testing.assert_allclose(functional.push(rows), rows @ jacobian.T, rtol=1e-12, atol=1e-14)

@@ -1,0 +1,1 @@
+"""How predictions fit what was observed: coverage, scores, replicated data."""

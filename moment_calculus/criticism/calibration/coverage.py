@@ -1,0 +1,112 @@
+"""Coverage of predictive intervals, and whether it is what it should be."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+SIGNIFICANT = 0.05  # below it, chance is no longer an explanation that the words name
+SURPRISING = 0.01  # below it, a prediction no longer counts as calibrated
+
+
+@dataclass(frozen=True, eq=False)
+class Coverage:
+    """Shares of observations inside their central predictive intervals.
+
+    Args:
+        mass: of the intervals, nominally, [masses].
+        expected: the predictive probability inside them, on average: the mass, for counts more.
+        observed: the share of the observations inside them.
+        standard_error: of the share, √(c(1 − c)/n), if the observations are independent.
+        p_value: probability of a share at least as unlikely as that observed, were the prediction
+            right: an exact binomial test, which is conservative for counts.
+    """
+
+    mass: np.ndarray
+    expected: np.ndarray
+    observed: np.ndarray
+    standard_error: np.ndarray
+    p_value: np.ndarray
+
+    def __str__(self) -> str:
+        """A table."""
+        rows = [f"{'interval':>8}  {'expected':>8}  {'inside':>8}  {'± s.e.':>7}  {'p':>7}"]
+        for row in zip(*vars(self).values(), strict=True):
+            mass, expected, observed, error, p_value = map(float, row)
+            rows.append(
+                f"{mass:>8.4g}  {expected:>8.3f}  {observed:>8.3f}  {error:>7.3f}  {p_value:>7.2g}"
+            )
+        return "\n".join(rows)
+
+    def verdict(self) -> str:
+        """In words, what the widest interval that was asked for says of the prediction."""
+        last = int(np.argmax(self.mass))
+        mass, expected, observed = (
+            100 * float(part[last]) for part in (self.mass, self.expected, self.observed)
+        )
+        error, p_value = 100 * float(self.standard_error[last]), float(self.p_value[last])
+        found = f"{mass:.4g} % intervals hold {observed:.3g} ± {error:.2g} % of the observations"
+        if abs(expected - mass) > 0.05:
+            found += f", and {expected:.3g} % of the predictive probability"
+        if p_value >= SIGNIFICANT:
+            return f"{found}: as many as they should, within chance (p = {p_value:.2g})"
+        wrong = "narrow" if observed < expected else "wide"
+        return f"{found}: the predictive distribution is too {wrong} (p = {p_value:.2g})"
+
+
+def coverage_of(
+    masses: Sequence[float], expected: Sequence[float], inside: Sequence[np.ndarray]
+) -> Coverage:
+    """Coverage of intervals.
+
+    Args:
+        masses: of the intervals, nominally.
+        expected: the predictive probability inside them, on average.
+        inside: for each of them, which observations are.
+    """
+    from scipy.stats import binomtest  # which takes long to import
+
+    hits, count = [int(part.sum()) for part in inside], inside[0].size
+    share = np.asarray(hits) / count
+    likely = [
+        binomtest(hit, count, min(float(p), 1.0)).pvalue
+        for hit, p in zip(hits, expected, strict=True)
+    ]
+    return Coverage(
+        np.asarray(masses, np.float64),
+        np.asarray(expected, np.float64),
+        share,
+        np.sqrt(share * (1 - share) / count),
+        np.asarray(likely),
+    )
+
+
+def checked_masses(masses: float | Sequence[float]) -> list[float]:
+    """Masses of intervals.
+
+    Args:
+        masses: what the user passed.
+
+    Raises:
+        ValueError: if there are none, or one is not between 0 and 1.
+    """
+    found = np.atleast_1d(np.asarray(masses, np.float64))
+    if found.ndim > 1 or not found.size or not ((found > 0) & (found < 1)).all():
+        raise ValueError(f"masses of intervals are numbers between 0 and 1, not {masses!r}")
+    return [float(mass) for mass in found]
+
+
+def checked_bins(bins: int) -> int:
+    """A number of bins.
+
+    Args:
+        bins: what the user passed.
+
+    Raises:
+        ValueError: if it is not a positive integer.
+    """
+    if isinstance(bins, bool) or not isinstance(bins, int | np.integer) or bins < 1:
+        raise ValueError(f"the number of bins is a positive integer, not {bins!r}")
+    return int(bins)

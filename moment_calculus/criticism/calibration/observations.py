@@ -1,0 +1,142 @@
+"""Observations beside their prediction, checked at the boundary and brought to NumPy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from moment_calculus.hosts.predictions import PredictedSite
+from moment_calculus.numerics.arrays import Array, device
+from moment_calculus.numerics.special import namespace
+
+
+def checked_prediction(prediction: Any) -> PredictedSite:
+    """The prediction of one site.
+
+    Args:
+        prediction: what the user passed.
+
+    Raises:
+        TypeError: if it is something else.
+    """
+    if isinstance(prediction, PredictedSite):
+        return prediction
+    if isinstance(prediction, Mapping):
+        names = ", ".join(name for name, p in prediction.items() if isinstance(p, PredictedSite))
+        raise TypeError(
+            "calibration is of one site, not of the dictionary that predict returns: pass one of "
+            f"its predictions, predict(…)[name]; it has {names or 'none that is observed'}"
+        )
+    raise TypeError(
+        f"calibration is of a Prediction, not of a {type(prediction).__name__}: pass "
+        "predict(…)[name] of a site that the model observes"
+    )
+
+
+def checked_values(prediction: PredictedSite, y: Any, shape: tuple[int, ...]) -> np.ndarray:
+    """Observations as double-precision numbers.
+
+    Args:
+        prediction: of them.
+        y: what the user passed: an array of any framework, or numbers.
+        shape: that they have to have.
+
+    Returns:
+        Array of the shape.
+
+    Raises:
+        ValueError: if there are none, the shape is another one, or a number is NaN.
+    """
+    values, site = np.asarray(plain(y), np.float64), f"site {prediction.name!r}"
+    if values.shape != shape:
+        raise ValueError(
+            f"{site}: the observations have the shape {values.shape}, their predictions {shape}; "
+            "predict the rows that were observed, and pass as many observations"
+        )
+    if not values.size:
+        raise ValueError(f"{site}: there are no observations, of which to check the prediction")
+    missing = np.isnan(values)
+    if missing.any():
+        raise ValueError(
+            f"{site}: {missing.sum()} of {values.size} observations are NaN, {first(missing)}; "
+            "leave their rows out of the prediction and of the observations"
+        )
+    return values
+
+
+def check_support(prediction: PredictedSite, values: np.ndarray, *, whole: bool) -> None:
+    """Refuse observations that the predicted distribution cannot give.
+
+    Args:
+        prediction: of them.
+        values: numbers, of the shape of the prediction's mean.
+        whole: whether it gives whole numbers only.
+
+    Raises:
+        ValueError: if there are any.
+    """
+    marginal = prediction.marginal
+    ends = (np.asarray(plain(bound), np.float64) for bound in marginal.bounds)
+    low, high = (np.broadcast_to(end, values.shape) for end in ends)
+    outside = (values < low) | (values > high)
+    if whole:
+        outside |= values != np.floor(values)
+    if outside.any():
+        kind = "a whole number" if whole else "a number"
+        raise ValueError(
+            f"site {prediction.name!r}: {outside.sum()} of {values.size} observations are outside "
+            f"the support of the {marginal.family}, {first(outside)}: {values[outside][0]:g} is "
+            f"not {kind} between {low[outside][0]:g} and {high[outside][0]:g}; observe what the "
+            "model predicts, in the same units"
+        )
+
+
+def check_known(prediction: PredictedSite, found: np.ndarray) -> None:
+    """Refuse predictions that are NaN.
+
+    Args:
+        prediction: of a site.
+        found: probabilities of it, of the shape of the observations.
+
+    Raises:
+        ValueError: if any of them is NaN.
+    """
+    unknown = np.isnan(found)
+    if unknown.any():
+        raise ValueError(
+            f"site {prediction.name!r}: the predictive probabilities of {unknown.sum()} of "
+            f"{unknown.size} observations are NaN, {first(unknown)}; look at the prediction's "
+            "mean and variance there, and at the inputs and the fit they come from"
+        )
+
+
+def first(where: np.ndarray) -> str:
+    """In words, the first place where something holds.
+
+    Args:
+        where: booleans.
+    """
+    index = [int(i) for i in np.argwhere(where)[0]]
+    return f"the first at index {index[0] if len(index) == 1 else tuple(index)}" if index else "it"
+
+
+def plain(array: Any) -> np.ndarray:
+    """An array of any framework in NumPy.
+
+    Args:
+        array: numbers, on any device.
+    """
+    return np.asarray(array.detach().cpu() if hasattr(array, "detach") else array)
+
+
+def hosted(values: np.ndarray, like: Array) -> Array:
+    """An array of NumPy in the framework, and on the device, of another one.
+
+    Args:
+        values: floating-point numbers, which take the other one's precision, or integers.
+        like: the array to imitate.
+    """
+    dtype = like.dtype if np.issubdtype(values.dtype, np.floating) else None
+    return namespace(like).asarray(values, dtype=dtype, device=device(like))

@@ -1,0 +1,295 @@
+"""How well calibrated predictions are on given observations: coverage, PIT, scores."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, singledispatch
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from moment_calculus.criticism.calibration.classes import ClassCalibration, class_calibration
+from moment_calculus.criticism.calibration.coverage import (
+    SIGNIFICANT,
+    SURPRISING,
+    Coverage,
+    checked_masses,
+    coverage_of,
+)
+from moment_calculus.criticism.calibration.observations import (
+    check_known,
+    check_support,
+    checked_prediction,
+    checked_values,
+    hosted,
+    plain,
+)
+from moment_calculus.hosts.predictions import PredictedSite
+from moment_calculus.hosts.predictions.discrete import BinaryMarginal, ClassMarginal, CountMarginal
+from moment_calculus.hosts.predictions.marginals import Marginal, NormalMarginal
+from moment_calculus.refusals.errors import UnsupportedMoments
+
+MASSES = (0.5, 0.8, 0.9, 0.95)
+
+
+class Uniformity(NamedTuple):
+    """The Kolmogorov–Smirnov test of the probability integral transform.
+
+    Args:
+        statistic: the largest distance of its distribution function from that of a uniform one.
+        p_value: probability of a distance as large, if the observations were drawn from their
+            predictions, independently.
+    """
+
+    statistic: float
+    p_value: float
+
+
+class Sharpness(NamedTuple):
+    """How concentrated predictions are, whatever was observed.
+
+    Args:
+        width: mean width of the central predictive interval.
+        standard_deviation: mean predictive standard deviation; infinite where a variance is.
+    """
+
+    width: float
+    standard_deviation: float
+
+
+@dataclass(frozen=True, eq=False)
+class Calibration:
+    """Predictions of continuous quantities or of counts beside what was observed.
+
+    Every element of a vector or an event counts on its own. Tests and standard errors take the
+    observations as independent given their predictions; one set of weights predicts all of them, so
+    that on few rows far from the training data errors are larger. On the rows of the training,
+    predictions look better calibrated than on others.
+
+    Args:
+        prediction: of the site.
+        observed: what was observed, of the shape of the predictions.
+        below: P(Y < y) of every observation under its prediction, likewise.
+        up_to: P(Y ≤ y), likewise; for continuous quantities the same.
+        log_score: mean log predictive density or probability, of ``prediction.log_prob``: of all
+            elements of an event together. Larger is better.
+        seed: of the randomised transform of counts.
+
+    Source: Gneiting, Balabdaoui and Raftery 2007: sharpness subject to calibration.
+    """
+
+    prediction: PredictedSite
+    observed: np.ndarray
+    below: np.ndarray
+    up_to: np.ndarray
+    log_score: float
+    seed: int
+
+    @property
+    def is_discrete(self) -> bool:
+        """Whether counts are predicted."""
+        return isinstance(self.prediction.marginal, CountMarginal)
+
+    @cached_property
+    def pit(self) -> np.ndarray:
+        """Probability integral transform of every observation, uniform if the prediction is right.
+
+        P(Y ≤ y); for counts the randomised one: a uniform draw, by the seed, between P(Y < y) and
+        P(Y ≤ y). :meth:`plot_pit` shows for them the non-randomised one.
+
+        Source: Dawid 1984; Czado, Gneiting and Held 2009, eq. 1 (randomised) and 2.
+        """
+        share = np.random.default_rng(self.seed).uniform(size=self.below.shape)
+        return self.below + share * (self.up_to - self.below)
+
+    @cached_property
+    def uniformity(self) -> Uniformity:
+        """Kolmogorov–Smirnov test that :attr:`pit` is uniform."""
+        from scipy.stats import kstest  # which takes long to import
+
+        found = kstest(self.pit.ravel(), "uniform")
+        return Uniformity(float(found.statistic), float(found.pvalue))
+
+    def coverage(self, masses: float | Sequence[float] = MASSES) -> Coverage:
+        """Shares of the observations inside central predictive intervals.
+
+        Args:
+            masses: probabilities of an observation inside, between 0 and 1. The intervals of
+                counts have at least these, and ``expected`` says how much.
+
+        Raises:
+            ValueError: if a mass is not between 0 and 1.
+        """
+        wanted = checked_masses(masses)
+        found = [self._inside(mass) for mass in wanted]
+        return coverage_of(wanted, [part[0] for part in found], [part[1] for part in found])
+
+    def _inside(self, mass: float) -> tuple[float, np.ndarray]:
+        """The predictive probability of an interval, on average, and what is inside it."""
+        if not self.is_discrete:
+            return mass, np.abs(self.up_to - 0.5) <= mass / 2
+        lower, upper = self.prediction.interval(mass)
+        probability = self.prediction.cdf(upper) - self.prediction.cdf(lower - 1)
+        low, high = plain(lower), plain(upper)
+        return float(plain(probability).mean()), (low <= self.observed) & (self.observed <= high)
+
+    def sharpness(self, mass: float = 0.9) -> Sharpness:
+        """Mean width of the central predictive intervals, and mean standard deviation.
+
+        Args:
+            mass: of the intervals, between 0 and 1.
+
+        Raises:
+            ValueError: if it is not.
+        """
+        lower, upper = (plain(end).astype(np.float64) for end in self.prediction.interval(mass))
+        variance = plain(self.prediction.variance).astype(np.float64)
+        return Sharpness(float((upper - lower).mean()), float(np.sqrt(variance).mean()))
+
+    @property
+    def rmse(self) -> float:
+        """Root of the mean squared error of the predictive mean; NaN where there is none."""
+        error = self.observed - plain(self.prediction.mean)
+        return float(np.sqrt((error**2).mean()))
+
+    @property
+    def crps(self) -> float:
+        """Mean continuous ranked probability score, in the units of the observations.
+
+        Smaller is better; of a prediction without spread it is the absolute error.
+
+        Raises:
+            UnsupportedMoments: if the predictive distribution is not Normal.
+
+        Source: Gneiting and Raftery 2007, eq. 21: the closed form for Normals.
+        """
+        marginal = self.prediction.marginal
+        if not isinstance(marginal, NormalMarginal):
+            raise UnsupportedMoments(
+                f"site {self.prediction.name!r}: no continuous ranked probability score in closed "
+                f"form of this {marginal.family}: its predictive distribution is not Normal",
+                remedy="compare predictions by log_score",
+            )
+        mean, variance = plain(self.prediction.mean), plain(self.prediction.variance)
+        return float(normal_crps(self.observed, mean, variance).mean())
+
+    def plot_pit(self, axes: Any = None, *, bins: int | None = None) -> Any:
+        """:func:`moment_calculus.criticism.calibration.pictures.plot_pit` of this.
+
+        Args:
+            axes: as there.
+            bins: as there.
+        """
+        from moment_calculus.criticism.calibration.pictures import plot_pit
+
+        return plot_pit(self, axes, bins=bins)
+
+    def plot_coverage(self, axes: Any = None) -> Any:
+        """:func:`moment_calculus.criticism.calibration.pictures.plot_coverage` of this.
+
+        Args:
+            axes: as there.
+        """
+        from moment_calculus.criticism.calibration.pictures import plot_coverage
+
+        return plot_coverage(self, axes)
+
+    @property
+    def is_calibrated(self) -> bool:
+        """Whether the coverage of the 90 % intervals is what it should be, within chance (1 %)."""
+        return float(self.coverage(0.9).p_value[0]) >= SURPRISING
+
+    def summary(self) -> str:
+        """The coverage of the 90 % intervals, in a few words."""
+        return f"{float(self.coverage(0.9).observed[0]):.1%} inside 90 %"
+
+    def verdict(self) -> str:
+        """In words, whether the 90 % intervals hold as many observations as they should."""
+        return self.coverage(0.9).verdict()
+
+    def __repr__(self) -> str:
+        """Site and size."""
+        return f"Calibration({self.prediction.name!r}, observations={self.observed.size})"
+
+    def __str__(self) -> str:
+        """A table of scores and of coverage, and in words what they say."""
+        sharp, (statistic, p_value) = self.sharpness(), self.uniformity
+        heading = f"site {self.prediction.name!r}, {self.prediction.marginal.family}, "
+        scores = {"log score": self.log_score, "RMSE": self.rmse}
+        if isinstance(self.prediction.marginal, NormalMarginal):
+            scores["CRPS"] = self.crps
+        scores |= {"standard deviation": sharp.standard_deviation, "90 % width": sharp.width}
+        uniform = "not uniform" if p_value < SIGNIFICANT else "uniform, within chance"
+        return "\n".join(
+            [
+                heading + f"{self.observed.size} observations",
+                *(f"{name:<18}  {score:>10.4g}" for name, score in scores.items()),
+                str(self.coverage()),
+                f"{self.verdict()}.",
+                f"The PIT is {uniform} (Kolmogorov–Smirnov {statistic:.3f}, p = {p_value:.2g}).",
+            ]
+        )
+
+
+def normal_crps(value: np.ndarray, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
+    """Continuous ranked probability score of Normals.
+
+    Args:
+        value: observations.
+        mean: predictive means.
+        variance: predictive variances; where they are zero the score is the absolute error.
+
+    Source: Gneiting and Raftery 2007, eq. 21.
+    """
+    from scipy.special import ndtr
+
+    scale = np.sqrt(np.asarray(variance, np.float64))
+    error = value - mean
+    z = error / np.where(scale == 0, 1.0, scale)
+    density = np.exp(-0.5 * z**2) / math.sqrt(2 * math.pi)
+    score = scale * (z * (2 * ndtr(z) - 1) + 2 * density - 1 / math.sqrt(math.pi))
+    return np.where(scale == 0, np.abs(error), score)
+
+
+def calibration(prediction: Any, y: Any, *, seed: int = 0) -> Calibration | ClassCalibration:
+    """Hold the prediction of a site against what was observed.
+
+    Args:
+        prediction: of one site, ``predict(…)[name]``, by moments or by particles.
+        y: observations of the prediction's shape, of classes their indices; an array of any
+            framework. Rows that were not trained on tell most.
+        seed: of the randomised probability integral transform of counts.
+
+    Returns:
+        A :class:`Calibration` of continuous quantities and of counts; a :class:`ClassCalibration`
+        of Bernoulli, Categorical and OrderedLogistic sites.
+
+    Raises:
+        TypeError: if ``prediction`` is not the prediction of a site.
+        ValueError: if the shapes differ, an observation is NaN or outside the support, or a
+            prediction is NaN.
+        UnsupportedMoments: if the predictive distribution function is not known.
+    """
+    found = checked_prediction(prediction)
+    return _calibrated(found.marginal, found, y, seed)
+
+
+@singledispatch
+def _calibrated(marginal: Marginal, prediction: PredictedSite, y: Any, seed: int) -> Any:
+    values = checked_values(prediction, y, tuple(prediction.mean.shape))
+    whole = isinstance(marginal, CountMarginal)
+    check_support(prediction, values, whole=whole)
+    given = hosted(values, prediction.mean)
+    up_to = plain(prediction.cdf(given)).astype(np.float64)
+    check_known(prediction, up_to)
+    below = plain(prediction.cdf(given - 1)).astype(np.float64) if whole else up_to
+    log_score = float(plain(prediction.log_prob(given)).astype(np.float64).mean())
+    return Calibration(prediction, values, below, up_to, log_score, seed)
+
+
+@_calibrated.register(BinaryMarginal)
+@_calibrated.register(ClassMarginal)
+def _(marginal: Marginal, prediction: PredictedSite, y: Any, seed: int) -> ClassCalibration:
+    return class_calibration(prediction, y)

@@ -1,0 +1,142 @@
+"""Predictive checks: is what was observed like what a fitted model, or its prior, replicates?"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+OBSERVED = "observed_data"
+FEWEST = 4  # draws of a chain, of which ArviZ estimates the effective sample size
+Statistic = Callable[[np.ndarray], Any]
+
+
+def predictive_p_values(
+    inference_data: Any,
+    statistics: Mapping[str, Statistic],
+    group: str = "posterior_predictive",
+) -> DataFrame:
+    """Predictive p-values of test statistics, for every observed site.
+
+    Near 0 or 1 the statistic of the data is unlike that of replicated data. Posterior p-values are
+    not uniform under a right model: the posterior has seen the data, which draws those of fitted
+    statistics to ½. Prior ones are uniform.
+
+    Args:
+        inference_data: ArviZ's container, with groups ``observed_data`` and ``group``, whose
+            variables have the axes chain and draw before those of the observed data.
+        statistics: functions of an array of one data set, to a number, by name: np.max, or
+            ``lambda y: (y == 0).mean()``.
+        group: ``"posterior_predictive"`` or ``"prior_predictive"``.
+
+    Returns:
+        A data frame with one row for each site and statistic and the columns ``observed``,
+        ``replicated_mean``, ``replicated_sd``; ``p_value``, P(T(replicated) ≥ T(observed)), ties
+        counted by half; and ``p_value_mcse``, its Monte Carlo standard error by the effective
+        sample size, which is not zero where all replications are on one side.
+
+    Raises:
+        ValueError: if a group is missing, an observed site is not in it, shapes differ,
+            observations are NaN, or a statistic is not one finite number.
+
+    Source: Rubin 1984; Gelman, Meng and Stern 1996; ties as Lancaster 1961.
+    """
+    from pandas import DataFrame
+
+    if not statistics:
+        raise ValueError("no statistics: pass functions of one data set by name, {'max': np.max}")
+    replicated, observed = (_group(inference_data, name) for name in (group, OBSERVED))
+    rows = {
+        (site, name): _row(f"site {site!r}, statistic {name!r}", statistic, *pair)
+        for site, pair in _pairs(replicated, observed, group).items()
+        for name, statistic in statistics.items()
+    }
+    found = DataFrame.from_dict(rows, orient="index")
+    found.index = found.index.set_names(["site", "statistic"])
+    return found
+
+
+def _group(inference_data: Any, name: str) -> Any:
+    if name in inference_data:
+        return inference_data[name]
+    raise ValueError(
+        f"no group {name!r} in the inference data; make one with draws of the observed sites and "
+        "with the observations (arviz.from_dict, or to_inference_data)"
+    )
+
+
+def _pairs(replicated: Any, observed: Any, group: str) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Replications [chain, draw, ...] and observations [...] of every observed site."""
+    absent = ", ".join(str(name) for name in observed if name not in replicated)
+    if absent or not observed.data_vars:
+        known = ", ".join(map(str, replicated)) or "nothing"
+        raise ValueError(
+            f"no replications of {absent or 'anything observed'} in {group!r}, which has {known}; "
+            "draw all observed sites, or leave the others out of observed_data"
+        )
+    return {str(name): _pair(str(name), replicated[name], observed[name]) for name in observed}
+
+
+def _pair(name: str, replicated: Any, observed: Any) -> tuple[np.ndarray, np.ndarray]:
+    data, missing = observed.values, {"chain", "draw"} - set(replicated.dims)
+    if missing:
+        raise ValueError(
+            f"site {name!r}: the replications have no axis {' and '.join(sorted(missing))}, but "
+            f"{', '.join(map(str, replicated.dims))}; give one chain of draws as [1, draws, ...]"
+        )
+    draws = replicated.transpose("chain", "draw", ...).values
+    if draws.ndim == 2 and data.size == 1:  # ArviZ gives a single observation an axis
+        data = data.reshape(())
+    if draws.shape[2:] != data.shape:
+        raise ValueError(
+            f"site {name!r}: one replication has the shape {draws.shape[2:]}, the observations "
+            f"{data.shape}; predict the rows that were observed"
+        )
+    unknown = int(np.isnan(data).sum())
+    if unknown:
+        raise ValueError(
+            f"site {name!r}: {unknown} of {data.size} observations are NaN; leave their rows out "
+            "of both groups"
+        )
+    return draws, data
+
+
+def _row(where: str, statistic: Statistic, draws: np.ndarray, data: np.ndarray) -> dict[str, float]:
+    """What is known of one statistic of one site."""
+    given = _number(where, statistic, data)
+    flat = draws.reshape(-1, *data.shape)
+    values = np.array([_number(where, statistic, draw) for draw in flat])
+    above = (0.5 * (values > given) + 0.5 * (values >= given)).reshape(draws.shape[:2])
+    return {
+        "observed": given,
+        "replicated_mean": float(values.mean()),
+        "replicated_sd": float(values.std(ddof=1)) if values.size > 1 else math.nan,
+        "p_value": float(above.mean()),
+        "p_value_mcse": _standard_error(above),
+    }
+
+
+def _standard_error(above: np.ndarray) -> float:
+    """Of a share, by its effective sample size, with half a replication more on each side."""
+    effective = float(above.size)
+    if above.shape[1] >= FEWEST and np.ptp(above) > 0:
+        import arviz
+
+        effective = min(effective, float(arviz.ess(above, method="mean")))
+    share = (above.mean() * effective + 0.5) / (effective + 1)
+    return math.sqrt(share * (1 - share) / effective)
+
+
+def _number(where: str, statistic: Statistic, data: np.ndarray) -> float:
+    found = np.asarray(statistic(data))
+    if found.size != 1 or not np.isfinite(found).all():
+        raise ValueError(
+            f"{where}: a test statistic is one finite number for each data set, not {found!r} of "
+            f"an array of the shape {data.shape}; reduce over all its axes"
+        )
+    return float(found.reshape(()))

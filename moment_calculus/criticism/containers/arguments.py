@@ -1,0 +1,58 @@
+"""What a model is called with: its constant data by name."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+
+def constant_data(
+    model: Callable,
+    args: tuple,
+    named: Mapping[str, Any],
+    observed: Iterable[np.ndarray],
+    as_array: Callable[[Any], np.ndarray | None],
+) -> dict[str, np.ndarray]:
+    """The arrays that a model is called with, by name, but for what it observes.
+
+    Args:
+        model: the model.
+        args: its arguments.
+        named: likewise, by name.
+        observed: values of the observed sites.
+        as_array: makes an array of an argument, or None where it is something else.
+    """
+    values = [np.asarray(value) for value in observed]
+    found = {name: as_array(value) for name, value in _by_name(model, args, named).items()}
+    return {
+        name: array
+        for name, array in found.items()
+        if array is not None and array.size and not any(_is_same(array, value) for value in values)
+    }
+
+
+def _by_name(model: Callable, args: tuple, named: Mapping[str, Any]) -> dict[str, Any]:
+    called = getattr(model, "forward", model)  # of a module of torch
+    try:
+        bound = inspect.signature(called).bind(*args, **named)
+    except (TypeError, ValueError):  # a callable without a signature, or with another one
+        return {**{f"argument_{at}": arg for at, arg in enumerate(args)}, **named}
+    found: dict[str, Any] = {}
+    for name, value in bound.arguments.items():
+        kind = bound.signature.parameters[name].kind
+        if kind is inspect.Parameter.VAR_POSITIONAL:
+            found |= {f"{name}_{at}": part for at, part in enumerate(value)}
+        elif kind is inspect.Parameter.VAR_KEYWORD:
+            found |= value
+        else:
+            found[name] = value
+    return found
+
+
+def _is_same(one: np.ndarray, other: np.ndarray) -> bool:
+    if one.shape != other.shape or one.dtype.kind not in "biuf":
+        return False
+    return bool(np.array_equal(one, other, equal_nan=one.dtype.kind == "f"))

@@ -1,0 +1,115 @@
+"""What conversions say where they refuse, and what their docstrings say alike in both hosts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+ARGUMENTS = """
+What a model says of draws of its latent sites is evaluated for all of them: its deterministic
+sites, the log-likelihood of each observed element, replicated observations, which are drawn in
+the order of the program, and the joint log density. Plates that the model subsamples count whole.
+
+Args:
+    posterior: what draws are of: a trained guide, or what ``fit`` returned; a ``LinearResponse``,
+        for draws of the corrected posterior; a finished {host} ``MCMC``.
+    model: {host} model, unmodified.
+    *data: its arguments, with observations.
+"""
+
+OPTIONS = """
+num_samples: draws of a guide or of linear response; those of chains are all taken.
+num_prior_samples: draws of the prior; 0 for none.
+predictions: arguments of the model, a tuple or a dictionary by name, for which observations are
+    predicted; usually new inputs without observations. None for none.
+dims: names of axes by site, or by argument of the model; by default those of its plates.
+coords: coordinates along axes by their names.
+batch_size: draws that are evaluated at once; by default what fits into memory.
+"""
+
+RESULT = """
+Returns:
+    ArviZ's ``InferenceData`` with the groups ``posterior``, ``sample_stats`` (``lp``, the joint
+    log density on the sites' supports, ``log_q``, that of the guide, and what a sampler told),
+    ``posterior_predictive``, ``log_likelihood``, ``observed_data``, ``constant_data`` (the model's
+    other arrays), ``prior``, ``prior_predictive``, ``predictions`` and
+    ``predictions_constant_data``, as far as there is something in them.
+
+Raises:
+    ImportError: if ArviZ is not there.
+    ValueError: if the draws are not those of the model's latent sites, or names do not fit.
+    TypeError: if ``posterior`` is something else.
+"""
+
+LOO = """
+Draws of an approximation are no draws of the posterior: their importance weights log p − log q are
+a part of those of leaving a datum out. ``arviz.loo`` alone would leave that part out.
+
+Args:
+    posterior: as of ``to_inference_data``, or its result; of chains it is ``arviz.loo``.
+    model: the model, unless it is an ``InferenceData``.
+    *data: its arguments, with observations.
+    site: the observed site; by default the only one.
+    scale: as of ``arviz.loo``.
+"""
+
+LOO_RESULT = """
+Returns:
+    ArviZ's ``ELPDData``, pointwise, as ``arviz.compare`` takes it, with ``pareto_k_joint`` besides:
+    the Pareto shape k̂ of the weights of the approximation as a whole. Above 0.7 neither it nor the
+    result can be trusted. Weights that are constant have k̂ = 0.
+
+Raises:
+    ImportError: if ArviZ is not there.
+    ValueError: if the draws have no density, as of dropout, or several sites are observed.
+
+Warns:
+    UserWarning: if weights of some data cannot be trusted.
+
+Source: Magnusson et al. 2019; Vehtari et al. 2024; Yao et al. 2018 (k̂ of approximations).
+"""
+
+
+def other_latent_sites(missing: Iterable[str], drawn: Iterable[str]) -> ValueError:
+    """Draws that are not those of the model's latent sites.
+
+    Args:
+        missing: sites of which there are draws, and which the model does not have.
+        drawn: latent sites of the model of which there are none.
+    """
+    parts = [
+        f"{what} {', '.join(map(repr, names))}"
+        for what, names in (("the model has no site", missing), ("there are no draws of", drawn))
+        if names
+    ]
+    return ValueError(
+        f"these are no draws of this model's latent sites: {'; '.join(parts)}. Pass the model that "
+        "was trained, with its observations; discrete sites that were summed out have no draws"
+    )
+
+
+def no_prior_draws(reason: str) -> str:
+    """Why the prior cannot be drawn.
+
+    Args:
+        reason: what the host says.
+    """
+    return f"a prior is improper, or has no draws ({reason})"
+
+
+def no_posterior(found: object, host: str) -> TypeError:
+    """Something that there are no draws of.
+
+    Args:
+        found: what was passed.
+        host: name of the probabilistic language.
+    """
+    return TypeError(
+        f"posterior is a trained guide, what fit returned, a LinearResponse or an MCMC of {host}, "
+        f"not {type(found).__name__}"
+    )
+
+
+TOO_MANY = (
+    "the corrected Gaussian has {count} coordinates, and its density takes their dense covariance, "
+    "up to {limit}"
+)

@@ -1,0 +1,1 @@
+"""Whether an approximation can be trusted for one model and its data, in words."""

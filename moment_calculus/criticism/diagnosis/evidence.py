@@ -1,0 +1,114 @@
+"""What checks ask for, computed once."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from moment_calculus.criticism.calibration.replications import predictive_p_values
+from moment_calculus.criticism.comparison.subject import REFUSALS, RESPONSE, Subject
+from moment_calculus.criticism.containers.arviz_line import smoothed
+from moment_calculus.criticism.containers.draws import Approximation, Posterior
+from moment_calculus.criticism.containers.leave_one_out import leave_one_out
+from moment_calculus.response.response import Response
+
+NUMBERS = 2**26  # of a matrix of log-likelihoods
+
+
+class Evidence:
+    """What is known of a fit.
+
+    Args:
+        subject: the fit.
+        num_samples: draws that importance weights are of.
+        statistics: of replicated data.
+    """
+
+    def __init__(self, subject: Subject, num_samples: int, statistics: Mapping[str, Any]) -> None:
+        self.subject, self._count, self._statistics = subject, num_samples, statistics
+        self._containers: dict[str, Any] = {}
+        self._shapes: dict[str, float | str] = {}
+
+    @property
+    def size(self) -> int:
+        """Number of coordinates of the latent sites."""
+        return sum(part.size for part in self.subject.draws(self.subject.source).first.values())
+
+    def shape(self, source: str) -> float | str:
+        """k̂ of the weights of an approximation, or why there are none.
+
+        Args:
+            source: the guide, or linear response.
+        """
+        if source not in self._shapes:
+            self._shapes[source] = self._shape(source)
+        return self._shapes[source]
+
+    def _shape(self, source: str) -> float | str:
+        draws = self.subject.draw(source, self._count)
+        if not isinstance(draws.law, Approximation):
+            return "" if isinstance(draws.law, Posterior) else draws.law.reason
+        log_joint = self.subject.program.log_joint(draws.flat)
+        return float(smoothed(log_joint - draws.law.log_density.ravel())[1])
+
+    @cached_property
+    def scale_ratios(self) -> dict[str, np.ndarray] | str:
+        """The guide's standard deviations over corrected ones by site, or why there are none."""
+        subject = self.subject
+        if isinstance(subject.response, str):
+            return subject.response
+        try:
+            guide, corrected = (subject.coordinates(each).scale for each in subject.sources)
+        except REFUSALS as refusal:
+            return str(refusal)
+        return {site: guide[site] / corrected[site] for site in guide}
+
+    @property
+    def narrower(self) -> dict[str, float]:
+        """The smallest ratio of corrected to the guide's variances, by site."""
+        if not isinstance(self.subject.response, Response):
+            return {}
+        with contextlib.suppress(*REFUSALS):
+            found = self.subject.response.narrower()
+            return {site: float(np.min(np.asarray(ratios))) for site, ratios in found.items()}
+        return {}
+
+    def container(self, source: str) -> Any:
+        """An ``InferenceData`` of as many draws as fit into memory.
+
+        Args:
+            source: the guide, or linear response.
+        """
+        if source not in self._containers:
+            draws = self.subject.draw(source, self._count)
+            sites = self.subject.program.sites.values()
+            data = sum(int(np.prod(site.shape)) for site in sites if site.kind == "observed")
+            self._containers[source] = self.subject.container(
+                draws.thinned(max(2, NUMBERS // max(1, data)))
+            )
+        return self._containers[source]
+
+    @cached_property
+    def best(self) -> str:
+        """The approximation with the better weights: linear response, if there is one."""
+        return RESPONSE if RESPONSE in self.subject.sources else self.subject.source
+
+    def leave_one_out(self, site: str) -> tuple[str, Any] | None:
+        """By which approximation, and ArviZ's ``ELPDData``; None where there is none.
+
+        Args:
+            site: what is observed.
+        """
+        with warnings.catch_warnings(), contextlib.suppress(ValueError):
+            warnings.simplefilter("ignore", UserWarning)  # the finding says so
+            return self.best, leave_one_out(self.container(self.best), site)
+        return None
+
+    def p_values(self) -> Any:
+        """Posterior predictive p-values, a data frame."""
+        return predictive_p_values(self.container(self.best), self._statistics)

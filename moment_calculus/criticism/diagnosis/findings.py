@@ -1,0 +1,96 @@
+"""What was looked at, what was found, and what to do about it."""
+
+from __future__ import annotations
+
+import textwrap
+from dataclasses import dataclass
+from enum import Enum
+
+from moment_calculus.criticism.tables import aligned
+
+WIDTH = 100
+
+
+class Verdict(Enum):
+    """How serious a finding is."""
+
+    GOOD = "good"
+    DOUBTFUL = "doubtful"
+    BAD = "bad"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at.
+
+    Args:
+        check: what.
+        value: what was measured, as text.
+        verdict: how serious it is.
+        meaning: what it means, in words.
+        remedy: what to do; empty if nothing has to be done.
+    """
+
+    check: str
+    value: str
+    verdict: Verdict
+    meaning: str
+    remedy: str = ""
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """All findings about a fit.
+
+    Args:
+        subject: of what.
+        findings: in the order in which they were looked at.
+    """
+
+    subject: str
+    findings: tuple[Finding, ...]
+
+    @property
+    def problems(self) -> tuple[Finding, ...]:
+        """Those that something has to be done about, or that need a look."""
+        kinds = (Verdict.BAD, Verdict.DOUBTFUL)
+        return tuple(finding for finding in self.findings if finding.verdict in kinds)
+
+    @property
+    def is_good(self) -> bool:
+        """Whether nothing is bad."""
+        return all(finding.verdict is not Verdict.BAD for finding in self.findings)
+
+    def __getitem__(self, check: str) -> Finding:
+        """The finding of a check.
+
+        Args:
+            check: its name.
+
+        Raises:
+            KeyError: with the names that there are.
+        """
+        by_name = {finding.check: finding for finding in self.findings}
+        if check not in by_name:
+            raise KeyError(f"{check!r} was not looked at; there are {', '.join(by_name)}")
+        return by_name[check]
+
+    def __str__(self) -> str:
+        """A table, and what is wrong in words."""
+        rows = aligned(
+            [finding.check, finding.value, finding.verdict.value] for finding in self.findings
+        )
+        words = [_paragraph(finding) for finding in self.findings if _is_told(finding)]
+        verdict = "Nothing speaks against it." if not words else ""
+        return "\n".join([self.subject, "", *rows, "", *(words or [verdict])])
+
+
+def _is_told(finding: Finding) -> bool:
+    return finding.verdict is not Verdict.GOOD
+
+
+def _paragraph(finding: Finding) -> str:
+    remedy = f" → {finding.remedy}" if finding.remedy else ""
+    text = f"{finding.check} ({finding.verdict.value}): {finding.meaning}{remedy}"
+    return textwrap.fill(text, WIDTH, initial_indent="- ", subsequent_indent="  ")

@@ -1,0 +1,99 @@
+"""Conversions to ArviZ's container, and leave-one-out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import jax
+
+from moment_calculus.criticism.containers.arviz_line import is_inference_data
+from moment_calculus.criticism.containers.groups import Wanted, converted
+from moment_calculus.criticism.containers.leave_one_out import leave_one_out
+from moment_calculus.criticism.containers.wording import ARGUMENTS, LOO, LOO_RESULT, OPTIONS, RESULT
+from moment_calculus.hosts.docstrings import documented
+from numpyro_moments.criticism.model import NumPyroModel
+from numpyro_moments.criticism.posteriors import posterior_of
+from numpyro_moments.evaluation.keys import checked_key
+
+
+@documented("NumPyro", arguments=ARGUMENTS, options=OPTIONS, result=RESULT)
+def to_inference_data(
+    posterior: Any,
+    model: Callable,
+    *data: Any,
+    params: dict[str, Any] | None = None,
+    num_samples: int = 1000,
+    num_prior_samples: int = 500,
+    predictions: tuple | Mapping[str, Any] | None = None,
+    dims: Mapping[str, Sequence[str]] | None = None,
+    coords: Mapping[str, Any] | None = None,
+    batch_size: int | None = None,
+    rng_key: Any = None,
+    **named: Any,
+) -> Any:
+    """Convert a fit, or chains of the same model, to ArviZ's ``InferenceData``.
+
+    {arguments}
+        params: trained parameters of guide and model, where ``posterior`` is a guide.
+        {options}
+        rng_key: random key; by default always the same.
+        **named: arguments of the model by name.
+
+    {result}
+
+    Example:
+        >>> result = fit(model, guide, x, y, method="newton")  # doctest: +SKIP
+        >>> az.summary(to_inference_data(result, model, x, y))  # doctest: +SKIP
+    """
+    key = jax.random.key(0) if rng_key is None else checked_key("rng_key", rng_key)
+    of_draws, of_model = jax.random.split(key)
+    source = posterior_of(posterior, model, data, named, params)
+    with source.precision():
+        draws = source.draws(num_samples, of_draws)
+        program = NumPyroModel(
+            model, data, named, source.params, draws.first, source.precision, of_model, batch_size
+        )
+        predicted = None if predictions is None else _with(program, predictions)
+        wanted = Wanted(num_prior_samples, predicted, dims or {}, coords or {})
+        return converted(program, draws, wanted)
+
+
+def _with(program: NumPyroModel, arguments: tuple | Mapping[str, Any]) -> NumPyroModel:
+    """A model with other arguments."""
+    if isinstance(arguments, Mapping):
+        return replace(program, args=(), named=arguments)
+    if not isinstance(arguments, tuple):
+        raise TypeError(
+            "predictions takes the model's arguments, a tuple or a dictionary by name, not "
+            f"{type(arguments).__name__}"
+        )
+    return replace(program, args=arguments, named={})
+
+
+@documented("NumPyro", arguments=LOO, result=LOO_RESULT)
+def loo(
+    posterior: Any,
+    model: Callable | None = None,
+    *data: Any,
+    site: str | None = None,
+    scale: str | None = None,
+    **options: Any,
+) -> Any:
+    """Leave-one-out expected log predictive density, corrected for the approximation.
+
+    {arguments}
+        **options: of ``to_inference_data``, and arguments of the model by name.
+
+    {result}
+
+    Example:
+        >>> az.compare({"line": loo(fit_of_line, line, x, y), ...})  # doctest: +SKIP
+    """
+    if not is_inference_data(posterior):
+        if model is None:
+            raise TypeError("loo takes an InferenceData, or a posterior, its model and the data")
+        options = {"num_prior_samples": 0, **options}
+        posterior = to_inference_data(posterior, model, *data, **options)
+    return leave_one_out(posterior, site, scale)

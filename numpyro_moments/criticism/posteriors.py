@@ -1,0 +1,206 @@
+"""What draws are taken of: guides, linear response, finished chains."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpyro import handlers
+from numpyro.infer import MCMC
+
+from moment_calculus.criticism.containers.corrected import drawn
+from moment_calculus.criticism.containers.draws import (
+    Approximation,
+    Draws,
+    Posterior,
+    WithoutDensity,
+)
+from moment_calculus.criticism.containers.wording import no_posterior
+from moment_calculus.hosts.predictions.site import checked_count
+from moment_calculus.optimisation.outcome import Fit
+from moment_calculus.refusals.errors import UnsupportedMoments
+from numpyro_moments.criticism.model import Whole, is_latent_draw, log_density
+from numpyro_moments.evaluation.precision import Precision
+from numpyro_moments.fitting.storing import sampled_sites
+from numpyro_moments.objectives.base import Program
+from numpyro_moments.objectives.densities import check_density
+from numpyro_moments.response.linear_response import LinearResponse
+from numpyro_moments.response.problem import NumPyroProblem
+from numpyro_moments.sites.binding import bind
+
+STATISTICS = {  # ArviZ's names of what NumPyro's chains record
+    "diverging": "diverging",
+    "accept_prob": "acceptance_rate",
+    "num_steps": "n_steps",
+    "energy": "energy",
+}
+
+
+@dataclass(frozen=True)
+class GuidePosterior:
+    """A trained guide.
+
+    Args:
+        program: of model and guide with the data, and the trained parameters.
+    """
+
+    program: Program
+
+    @property
+    def params(self) -> Mapping[str, Any]:
+        """Trained parameters of guide and model."""
+        return self.program.parameters
+
+    @property
+    def precision(self) -> Precision:
+        """That of the parameters."""
+        return Precision.of(self.params)
+
+    def draws(self, count: int, key: Any) -> Draws:
+        """Draws of the latent sites.
+
+        Args:
+            count: how many.
+            key: random key.
+        """
+        with self.precision():
+            keys = jax.random.split(key, checked_count(count))
+            values, densities = jax.jit(lambda keys: jax.lax.map(self._draw, keys))(keys)
+        reason = self._without_density(key)
+        law = WithoutDensity(reason) if reason else Approximation(np.asarray(densities)[None])
+        arrays = {name: np.asarray(value)[None] for name, value in values.items()}
+        return Draws(type(self.program.guide).__name__, arrays, law)
+
+    def _draw(self, key: Any) -> tuple[dict[str, Any], jax.Array]:
+        trace = self._trace(key)
+        values = {name: site["value"] for name, site in trace.items() if is_latent_draw(site)}
+        return values, jnp.asarray(sum(map(log_density, trace.values())))
+
+    def _trace(self, key: Any) -> dict:
+        _, guide, args, named, params = self.program
+        seeded = handlers.substitute(handlers.seed(guide, key), data=params)
+        return handlers.trace(Whole(seeded)).get_trace(*args, **named)
+
+    def _without_density(self, key: Any) -> str:
+        """Why there is none; empty where there is one."""
+        with self.precision():
+            try:
+                check_density(self.program, self._trace(key), key)
+            except UnsupportedMoments as refusal:
+                return str(refusal)
+        return ""
+
+
+@dataclass(frozen=True)
+class ResponsePosterior:
+    """A corrected posterior.
+
+    Args:
+        response: the linear response.
+    """
+
+    response: LinearResponse
+
+    @property
+    def params(self) -> Mapping[str, Any]:
+        """The parameters that it is about."""
+        return self._problem.params
+
+    @property
+    def precision(self) -> Precision:
+        """That of its parameters."""
+        return self._problem.precision
+
+    @property
+    def _problem(self) -> NumPyroProblem:
+        problem = self.response.problem
+        assert isinstance(problem, NumPyroProblem)
+        return problem
+
+    def draws(self, count: int, key: Any) -> Draws:
+        """Draws of the latent sites.
+
+        Args:
+            count: how many.
+            key: random key.
+        """
+        seed = np.asarray(jax.random.bits(key, [4]))
+        generator = np.random.default_rng(seed)
+        values, law = drawn(self.response, generator, checked_count(count))
+        arrays = {name: np.asarray(value)[None] for name, value in values.items()}
+        return Draws("LinearResponse", arrays, law)
+
+
+@dataclass(frozen=True)
+class ChainPosterior:
+    """Finished chains.
+
+    Args:
+        chains: of NumPyro.
+        program: of the model with the data.
+    """
+
+    chains: MCMC
+    program: Program
+
+    @property
+    def params(self) -> Mapping[str, Any]:
+        """The model's, as far as they are given."""
+        return self.program.parameters
+
+    @property
+    def precision(self) -> Precision:
+        """That of the draws."""
+        return Precision.of(self.chains.get_samples())
+
+    def draws(self, count: int, key: Any) -> Draws:
+        """All draws of the chains.
+
+        Args:
+            count: is not asked for.
+            key: likewise.
+        """
+        model, _, args, named, params = self.program
+        known = sampled_sites(handlers.substitute(model, data=params), args, dict(named))
+        samples = self.chains.get_samples(group_by_chain=True)
+        values = {name: np.asarray(value) for name, value in samples.items() if name in known}
+        told = self.chains.get_extra_fields(group_by_chain=True)
+        statistics = {new: np.asarray(told[old]) for old, new in STATISTICS.items() if old in told}
+        kernel = type(self.chains.sampler).__name__
+        return Draws(kernel, values, Posterior(), statistics)
+
+
+def posterior_of(
+    posterior: Any, model: Callable, args: tuple, named: Mapping[str, Any], params: Any
+) -> GuidePosterior | ResponsePosterior | ChainPosterior:
+    """What draws are taken of.
+
+    Args:
+        posterior: a guide, what ``fit`` returned, a linear response or chains.
+        model: the model.
+        args: its arguments.
+        named: likewise, by name.
+        params: trained parameters; None where ``posterior`` has them.
+
+    Raises:
+        TypeError: if it is something else.
+        ValueError: if a guide has no parameters.
+    """
+    if isinstance(posterior, Fit):
+        posterior, params = posterior.guide, posterior.params
+    if isinstance(posterior, LinearResponse):
+        return ResponsePosterior(posterior)
+    if isinstance(posterior, MCMC):
+        return ChainPosterior(posterior, Program(model, model, args, dict(named), params or {}))
+    if not callable(posterior):
+        raise no_posterior(posterior, "NumPyro")
+    if params is None:
+        raise ValueError(
+            "a guide takes its trained parameters: params=result.params, or pass what fit returned"
+        )
+    bind(posterior, model, params)
+    return GuidePosterior(Program(model, posterior, args, dict(named), params))

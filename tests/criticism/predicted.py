@@ -1,0 +1,43 @@
+"""Predictions with certain parameters, by either host, beside observations."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions
+import pyro.distributions
+import torch
+
+import numpyro_moments
+import pyro_moments
+
+ARRAYS = {"pyro": torch.as_tensor, "numpyro": jnp.asarray}
+LAWS = {"pyro": pyro.distributions, "numpyro": numpyro.distributions}
+MODULES = {"pyro": pyro_moments, "numpyro": numpyro_moments}
+HOSTS = list(MODULES)
+
+SIZE = 300
+rng = np.random.default_rng(0)
+LOC = rng.normal(size=SIZE)
+SCALE = np.exp(0.3 * rng.normal(size=SIZE))
+
+
+def predicted(host, family, *parameters, kind="Prediction", **named):
+    """A prediction of site y.
+
+    Args:
+        host: "pyro" or "numpyro".
+        family: name of the distribution.
+        parameters: in NumPy.
+        kind: or "SampledPrediction".
+        named: parameters by name, likewise.
+    """
+    arrays = [ARRAYS[host](part) for part in parameters]
+    by_name = {name: ARRAYS[host](part) for name, part in named.items()}
+    return getattr(MODULES[host], kind)("y", getattr(LAWS[host], family)(*arrays, **by_name))
+
+
+def in_double():
+    """A context of double precision in JAX; tensors take the precision of NumPy's arrays."""
+    return jax.enable_x64(True)

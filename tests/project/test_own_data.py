@@ -1,0 +1,56 @@
+"""The page for a user's own data runs as it stands, on a file that is made here."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.project.test_readme import ROOT, python_blocks, run_in_order
+
+PAGE = ROOT / "docs" / "own_data.md"
+SLOW = pytest.mark.slow  # XLA compiles what the other host computes at once
+MAKING, PYRO, NUMPYRO, SAYING = python_blocks(PAGE)
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MPLBACKEND", "agg")
+
+
+def write(rows=200):
+    """A line whose noise has a standard deviation of 0.2 to 4 units, with a useless column."""
+    random = np.random.default_rng(0)
+    x, useless = random.uniform(-1, 1, rows), random.normal(1e4, 100, rows)
+    y = 50 - 10 * x + 2 * np.exp(1.5 * x) * random.normal(size=rows) / 2.24
+    np.savetxt("data.csv", np.column_stack([x, useless, y]), delimiter=",", header="x,useless,y")
+
+
+@pytest.mark.parametrize(
+    "lines", [pytest.param(PYRO, id="pyro"), pytest.param(NUMPYRO, id="numpyro", marks=SLOW)]
+)
+def test_intervals_hold_on_held_out_rows(lines, tmp_path, capsys):
+    write()
+    found = {}
+    run_in_order([lines, SAYING], str(PAGE), found)
+    checked = found["checked"]
+    assert checked.observed.size == 40
+    assert checked.coverage([0.5, 0.9]).p_value.min() > 0.01
+    x, (lower, upper) = np.asarray(found["x"])[:40, 0], (found["lower"], found["upper"])
+    assert np.corrcoef(x, np.asarray(upper - lower))[0, 1] > 0.7  # where the noise is larger
+    assert 40 < float(lower.mean()) < 50 < float(upper.mean()) < 60
+    printed = capsys.readouterr().out
+    assert f"90 % intervals hold {100 * checked.coverage(0.9).observed[0]:.3g} ±" in printed
+    for name in ("pit.png", "coverage.png"):
+        assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_file_of_the_page_has_the_form_that_it_describes():
+    run_in_order([MAKING], str(PAGE), {})
+    assert np.loadtxt("data.csv", delimiter=",", skiprows=1).shape == (600, 4)
+
+
+@pytest.mark.parametrize("lines", [PYRO, NUMPYRO], ids=["pyro", "numpyro"])
+def test_it_takes_fifteen_lines(lines):
+    code = [line for line in lines.splitlines() if line.strip()]
+    assert sum("import " not in line for line in code) == 15
