@@ -12,6 +12,7 @@ from guides.numpyro.empirical_bayes import EmpiricalBayesNormal
 from guides.numpyro.mc_dropout import MCDropoutGuide
 from guides.numpyro.mean_field import DVIGuide
 from guides.numpyro.tridiagonal import TridiagonalGuide
+from moment_calculus.criticism.accuracy.accuracy import MomentAccuracy
 from moment_calculus.criticism.calibration.classes import ClassCalibration
 from moment_calculus.criticism.calibration.outcomes import Calibration, calibration
 from moment_calculus.criticism.calibration.replications import predictive_p_values
@@ -31,6 +32,7 @@ from numpyro_moments import rules as _rules  # noqa: F401  (registers the rules)
 from numpyro_moments.criticism.compare import compare_with_nuts
 from numpyro_moments.criticism.diagnose import diagnose
 from numpyro_moments.criticism.inference_data import loo, to_inference_data
+from numpyro_moments.criticism.moment_accuracy import moment_accuracy
 from numpyro_moments.fitting.fit import fit
 from numpyro_moments.fitting.storing import load, save
 from numpyro_moments.likelihoods.table import expected_log_prob, predictive_moments
@@ -61,6 +63,7 @@ __all__ = [
     "Fit",
     "LinearResponse",
     "MCDropoutGuide",
+    "MomentAccuracy",
     "Moments",
     "NarrowerVarianceWarning",
     "NotAnOptimum",
@@ -79,6 +82,7 @@ __all__ = [
     "linear_response",
     "load",
     "loo",
+    "moment_accuracy",
     "moment_rule",
     "predict",
     "predictive_moments",

@@ -12,6 +12,7 @@ from guides.pyro.empirical_bayes import EmpiricalBayesNormal
 from guides.pyro.mc_dropout import MCDropoutGuide
 from guides.pyro.mean_field import DVIGuide
 from guides.pyro.tridiagonal import TridiagonalGuide
+from moment_calculus.criticism.accuracy.accuracy import MomentAccuracy
 from moment_calculus.criticism.calibration.classes import ClassCalibration
 from moment_calculus.criticism.calibration.outcomes import Calibration, calibration
 from moment_calculus.criticism.calibration.replications import predictive_p_values
@@ -32,6 +33,7 @@ from pyro_moments import rules as _rules  # noqa: F401  (registers the rules)
 from pyro_moments.criticism.compare import compare_with_nuts
 from pyro_moments.criticism.diagnose import diagnose
 from pyro_moments.criticism.inference_data import loo, to_inference_data
+from pyro_moments.criticism.moment_accuracy import moment_accuracy
 from pyro_moments.evaluation.tensor import MomentTensor
 from pyro_moments.fitting.fit import fit
 from pyro_moments.fitting.storing import load, save
@@ -63,6 +65,7 @@ __all__ = [
     "Fit",
     "LinearResponse",
     "MCDropoutGuide",
+    "MomentAccuracy",
     "MomentTensor",
     "Moments",
     "NarrowerVarianceWarning",
@@ -82,6 +85,7 @@ __all__ = [
     "linear_response",
     "load",
     "loo",
+    "moment_accuracy",
     "moment_rule",
     "predict",
     "predictive_moments",

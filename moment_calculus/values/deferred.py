@@ -109,6 +109,11 @@ class Deferred:
         return self.settled is not self.function
 
     @property
+    def is_matched(self) -> bool:
+        """Whether its moments were asked for."""
+        return self._gaussian is not None
+
+    @property
     def is_plain(self) -> bool:
         """Whether its function is all there is: no chain or combination, and nothing else known."""
         made = isinstance(self.function, Scaled | Composed | Fused)

@@ -104,7 +104,19 @@ class Interpreter:
         live, _ = dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars), instantiate=True)
         if not self.calls:
             self.program = live
+        return self.within(live, consts, operands)
+
+    def within(self, live: core.Jaxpr, consts: Sequence[Any], operands: Sequence[Any]) -> list[Any]:
+        """The same for a program without dead code."""
         return _Frame(self, live, consts, operands).evaluate()
+
+    def noted(self, equation: Any, results: Sequence[Any]) -> None:
+        """What an equation on random operands gives; nothing is done with it here.
+
+        Args:
+            equation: of the program that is being evaluated.
+            results: one for each of its outputs.
+        """
 
 
 class _Frame:
@@ -123,6 +135,7 @@ class _Frame:
                 results = [_nothing(output) for output in equation.outvars]
             elif any(map(is_random, operands)) or own:
                 results = self._random(equation, operands)
+                self.interpreter.noted(equation, results)
             else:
                 results = self._certain(equation, operands)
             self.values.update(zip(equation.outvars, results, strict=True))

@@ -102,6 +102,7 @@ def moment_traces(
     sample_sites: Collection[str] = (),
     *,
     predicting: bool = False,
+    evaluator: Callable[..., Interpreter] = Interpreter,
 ) -> Traces:
     """Run guide and model as NumPyro's ELBOs do, with moments in place of samples.
 
@@ -115,6 +116,7 @@ def moment_traces(
         propagation: how randomness flows from the sites.
         sample_sites: names of the sites that are drawn as usual.
         predicting: whether the model's sites without observations count as observed, undrawn.
+        evaluator: makes what evaluates the traced program.
 
     Raises:
         UnsupportedMoments: if model or guide leave what is supported, or a name in
@@ -136,7 +138,7 @@ def moment_traces(
     jaxpr = with_noise(jaxpr, keys[0])
     refuse_silent_draws(jaxpr.jaxpr, certain_outputs(shapes, details["model"], predicting))
     rules = {"latent": latent_rule(propagation), "noise": noise_rule(propagation)}
-    interpreter = Interpreter(rules, outputs=_names(shapes))
+    interpreter = evaluator(rules, outputs=_names(shapes))
     parts = jax.tree.unflatten(jax.tree.structure(shapes), interpreter.run(jaxpr, keys))
     guide_sites, model_sites = (
         {name: {**details[kind][name], **part} for name, part in sites.items()}

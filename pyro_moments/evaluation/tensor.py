@@ -7,6 +7,7 @@ A wrapper subclass has no storage: an operation either finds its moment rule in
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextvars import ContextVar
 from typing import Any
 
 import torch
@@ -30,6 +31,9 @@ METADATA = {
     "stride is_contiguous element_size storage_offset __hash__ get_device".split()
 }
 METADATA |= {torch.is_floating_point, torch.is_complex, torch.numel}
+
+# Told of every operation on random tensors and its result, where somebody records the program.
+OBSERVER: ContextVar[Callable[[Callable, Any], None] | None] = ContextVar("observer", default=None)
 
 
 class Storage:
@@ -79,7 +83,10 @@ class MomentTensor(torch.Tensor):
         if func in METADATA:
             with torch._C.DisableTorchFunctionSubclass():
                 return func(*args, **(kwargs or {}))
-        return _call_rule(func, args, kwargs or {})
+        result = _call_rule(func, args, kwargs or {})
+        if (observer := OBSERVER.get()) is not None:
+            observer(func, result)
+        return result
 
     @classmethod
     def __torch_dispatch__(  # type: ignore[override]
@@ -116,24 +123,28 @@ class MomentTensor(torch.Tensor):
     __hash__ = object.__hash__
 
 
-def _operator(function: Callable) -> Callable:
-    def operator(self: MomentTensor, other: Any) -> Any:
-        return MomentTensor.__torch_function__(function, (MomentTensor,), (self, other))
+def _operator(kind: type[torch.Tensor], function: Callable) -> Callable:
+    def operator(self: torch.Tensor, other: Any) -> Any:
+        return kind.__torch_function__(function, (kind,), (self, other))
 
     return operator
 
 
-def _define_operators() -> None:
-    """Torch's own operators turn every TypeError, hence our refusals, into NotImplemented."""
+def define_operators(kind: type[torch.Tensor]) -> None:
+    """Torch's own operators turn every TypeError, hence our refusals, into NotImplemented.
+
+    Args:
+        kind: of tensors that get operators that do not.
+    """
     plain = "add sub mul truediv floordiv mod pow matmul and or xor lshift rshift".split()
     names = [prefix + name for name in plain for prefix in ("", "r", "i")]
     for name in [*names, "rdiv", "idiv", "eq", "ne", "lt", "le", "gt", "ge"]:
         function = getattr(torch.Tensor, f"__{name}__", None)
         if function is not None:
-            setattr(MomentTensor, f"__{name}__", _operator(function))
+            setattr(kind, f"__{name}__", _operator(kind, function))
 
 
-_define_operators()
+define_operators(MomentTensor)
 
 
 def _example(value: Any) -> torch.Tensor:

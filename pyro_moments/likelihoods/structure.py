@@ -47,18 +47,21 @@ def _found(part: Any) -> Iterator[MomentTensor]:
                 yield from _found(attribute)
 
 
-def constrained_tensors(fn: Distribution) -> Iterator[tuple[str, MomentTensor, Any]]:
+def constrained_tensors(
+    fn: Distribution, kind: type = MomentTensor
+) -> Iterator[tuple[str, Any, Any]]:
     """Name, value and constraint of every random parameter of a distribution.
 
     Those of the distributions inside it are found too.
 
     Args:
         fn: a distribution.
+        kind: of tensors that are random.
     """
     for name, attribute in vars(fn).items():
         if isinstance(attribute, Distribution):
-            yield from constrained_tensors(attribute)
-        elif isinstance(attribute, MomentTensor) and name in fn.arg_constraints:
+            yield from constrained_tensors(attribute, kind)
+        elif isinstance(attribute, kind) and name in fn.arg_constraints:
             yield name, attribute, fn.arg_constraints[name]
 
 

@@ -132,6 +132,8 @@ def observing_trace(
     args: tuple,
     kwargs: dict[str, Any],
     propagation: Propagation,
+    messenger: MomentMessenger | None = None,
+    watch: Callable[..., Any] = watched,
 ) -> tuple[dict[str, Any], frozenset[str]]:
     """A trace of a model with moments for its latent sites, which draws no observations.
 
@@ -141,19 +143,21 @@ def observing_trace(
         args: arguments of both.
         kwargs: likewise, by name.
         propagation: how randomness flows.
+        messenger: gives latent sites their value; by default moments.
+        watch: runs the model, as :func:`.draws.watched` does.
 
     Returns:
         The sites of the model by name, and which names are of latent sites.
     """
     bind(guide, model)
-    messenger = MomentMessenger(propagation, guide=guide)
+    messenger = messenger or MomentMessenger(propagation, guide=guide)
     with diagnosed(model, args, kwargs), messenger:
         guide_trace = poutine.trace(guide).get_trace(*args, **kwargs)
         latent = frozenset(guide_trace.stochastic_nodes)
         with Observables(latent):
             replayed = poutine.replay(model, trace=guide_trace)
             program = partial(poutine.trace(replayed).get_trace, *args, **kwargs)
-            trace = watched(messenger.draws, program, propagation, model)
+            trace = watch(messenger.draws, program, propagation, model)
     nodes = prune_subsample_sites(trace).nodes.items()
     sites = {name: site for name, site in nodes if site["type"] == "sample"}
     refuse_masks_of_other_rows(sites, latent)

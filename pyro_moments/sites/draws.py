@@ -16,7 +16,7 @@ from moment_calculus.hosts.wording import drawn_in_silence
 from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.refusals.notices import called_by
-from pyro_moments.evaluation.tensor import MomentTensor, name_of, random_in_place, wrap
+from pyro_moments.evaluation.tensor import OBSERVER, MomentTensor, name_of, random_in_place, wrap
 from pyro_moments.evaluation.user_line import user_line
 from pyro_moments.rules.elementwise.dropout import SERVED
 
@@ -98,7 +98,10 @@ class _WithNoise(TorchFunctionMode):
                 raise random_in_place(result.sites)
         except UnsupportedMoments as refusal:
             raise refusal.located(name_of(func), user_line()) from None
-        return wrap(result)
+        tensor = wrap(result)
+        if (observer := OBSERVER.get()) is not None:
+            observer(func, tensor)
+        return tensor
 
 
 class _Watched(_WithNoise):

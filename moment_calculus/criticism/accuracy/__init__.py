@@ -1,0 +1,1 @@
+"""How exact the moments of a program are, layer by layer, against draws through it."""

@@ -1,0 +1,133 @@
+"""How exact the moments of a model and a guide are, layer by layer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pyro
+import torch
+
+from moment_calculus.criticism.accuracy.accuracy import MomentAccuracy, accuracy_of, check_draws
+from moment_calculus.criticism.accuracy.layers import Recorded, layers_of, to_numpy
+from moment_calculus.criticism.accuracy.wording import ARGUMENTS, OPTIONS, RESULT, other_path
+from moment_calculus.hosts.docstrings import documented
+from moment_calculus.numerics.rulebook import Propagation, RuleBook
+from moment_calculus.refusals.errors import UnsupportedMoments
+from moment_calculus.refusals.places import calling_line
+from moment_calculus.rulebooks import propagation_of
+from pyro_moments.criticism.recorder import Recorder, held, short_name
+from pyro_moments.criticism.replay import Drawn, Dropout, Replay, ReplayMessenger
+from pyro_moments.evaluation.precision import full_precision
+from pyro_moments.evaluation.tensor import MomentTensor
+from pyro_moments.likelihoods.structure import constrained_tensors
+from pyro_moments.particles.noise import AtOnce
+from pyro_moments.prediction.predict import is_deterministic, observing_trace, predicted_in
+from pyro_moments.sites.drawn import SharedSubsamples
+from pyro_moments.sites.draws import watched
+
+
+@documented("Pyro", arguments=ARGUMENTS, options=OPTIONS, result=RESULT)
+@torch.no_grad()
+def moment_accuracy(
+    model: Callable,
+    guide: Callable,
+    *data: Any,
+    num_samples: int = 1000,
+    covariance: str = "full",
+    rules: str | RuleBook = "exact",
+    **named: Any,
+) -> MomentAccuracy:
+    """Compare the moments of every layer of a model with those of draws through it.
+
+    {arguments}
+        {options}
+        **named: arguments of model and guide by name.
+
+    {result}
+
+    Example:
+        >>> accuracy = moment_accuracy(model, guide, x, y)  # doctest: +SKIP
+        >>> print(accuracy)  # doctest: +SKIP
+        >>> accuracy.worst.reason  # doctest: +SKIP
+    """
+    check_draws(num_samples)
+    program = _Program(model, guide, data, named, propagation_of(covariance, rules))
+    with pyro.validation_enabled(False), full_precision():
+        layers, left_out = layers_of(program.recorded(Recorder(calling_line())))
+        return accuracy_of(layers, left_out, program.draw, num_samples)
+
+
+class _Program:
+    """A model and a guide, recorded once, and drawn as often as one likes."""
+
+    def __init__(
+        self, model: Callable, guide: Callable, args: tuple, kwargs: dict, how: Propagation
+    ) -> None:
+        self.program, self.how = (model, guide, args, kwargs, how), how
+        self.seed = int(torch.randint(2**31, ()))  # of the subsamples, which all runs share
+        self.calls: Sequence[Any] = ()
+        self.at_once: AtOnce | None = AtOnce()
+
+    def recorded(self, recorder: Recorder) -> list[Recorded]:
+        """What is recorded with moments, the sites last."""
+
+        def watch(draws: Any, program: Callable, *rest: Any) -> Any:
+            recorder.mark()
+
+            def run() -> Any:
+                recorder.again()
+                return program()
+
+            return watched(draws, run, *rest)
+
+        with recorder.recording(), SharedSubsamples(self.seed):
+            sites = predicted_in(*observing_trace(*self.program, watch=watch))
+        self.calls = recorder.calls
+        return recorder.recorded() + [
+            Recorded(type(site["fn"]).__name__, site.get("line", ""), held(tensor), name)
+            for name, site in sites.items()
+            for name, tensor in _tensors(name, site, MomentTensor)
+        ]
+
+    def draw(self, count: int, places: Sequence[int]) -> list[np.ndarray]:
+        """Draws of what was recorded at some places, [count, ...] each."""
+        if self.at_once is not None:
+            try:
+                return self.at_once(lambda _: self._once(places), count)
+            except UnsupportedMoments as refusal:
+                if "vmap" not in refusal.cause:
+                    raise
+                self.at_once = None  # one after the other
+        single = AtOnce()
+        runs = [single(lambda _: self._once(places), 1) for _ in range(count)]
+        return [np.concatenate([to_numpy(p) for p in parts]) for parts in zip(*runs, strict=True)]
+
+    def _once(self, places: Sequence[int]) -> list[torch.Tensor]:
+        replay = Replay(self.calls)
+        messenger = ReplayMessenger(replay, self.how, self.program[1])
+        with SharedSubsamples(self.seed), Dropout(replay):
+            found = observing_trace(*self.program, messenger=messenger, watch=_unwatched)
+        if replay.place < len(self.calls):
+            missed = self.calls[replay.place]
+            raise other_path(short_name(missed.function), "nothing more", missed.line)
+        sites = [
+            tensor.tensor
+            for name, site in predicted_in(*found).items()
+            for _, tensor in _tensors(name, site, Drawn)
+        ]
+        results = [*replay.results, *sites]
+        return [results[place] for place in places]
+
+
+def _unwatched(draws: Any, program: Callable[[], Any], *_: Any) -> Any:
+    return program()
+
+
+def _tensors(name: str, site: Any, kind: type) -> list[tuple[str, Any]]:
+    """The random value of a deterministic site, or random parameters of a distribution."""
+    if is_deterministic(site):
+        return [(name, site["value"])] if isinstance(site["value"], kind) else []
+    found = {f"{name}.{part}": t for part, t, _ in constrained_tensors(site["fn"], kind)}
+    return list(found.items())

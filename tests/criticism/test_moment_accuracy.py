@@ -1,0 +1,174 @@
+"""The accuracy of moments, layer by layer: what is exact, and where it breaks."""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+
+import numpy as np
+import pytest
+
+from moment_calculus.functions.base import Delegating
+from moment_calculus.numerics.rulebook import RuleBook
+from tests.criticism.networks import X, Y, accuracy, guided, network, weights
+from tests.response.models import HOSTS, doubles, fresh
+
+
+@pytest.fixture(params=HOSTS)
+def host(request):
+    return fresh(request.param)
+
+
+@cache
+def exact(name):
+    """A network of two hidden layers, by the exact rules."""
+    host = fresh(name)
+    return accuracy(host, network(host, "relu", "tanh"), X, Y, num_samples=4000)
+
+
+class HalvedTanh(RuleBook):
+    """Half of the variance of tanh."""
+
+    def ruled(self, function):
+        return _Halved(function) if function.name == "tanh" else function
+
+
+class _Halved(Delegating):
+    def moments(self, mean, variance):
+        mean, variance = self.function.moments(mean, variance)
+        return mean, 0.5 * variance
+
+
+def test_a_linear_model_is_exact(host):
+    result = accuracy(host, network(host), X, Y)
+    assert [row.label for row in result] == [result.rows[0].label, "obs.loc"]
+    location = result["obs.loc"]
+    assert location.shape == (len(X),)
+    assert location.mean.dtype == np.float64
+    np.testing.assert_allclose(location.standard_deviation, 0.3 * np.linalg.norm(X, axis=1))
+    for row in result:
+        errors, tolerance = row.standard_errors, 5
+        assert (np.abs(row.mean - row.sampled_mean) < tolerance * errors[0]).all()
+        off = np.abs(row.standard_deviation - row.sampled_standard_deviation)
+        assert (off < tolerance * errors[1]).all()
+        assert row.is_accurate
+        assert row.measures.mean_error.value < 4 * row.measures.noise
+        assert row.reason == ""
+    assert result.first is None
+    assert result.sentence == "accurate to Monte Carlo error in all 2 rows (1000 draws)"
+
+
+def test_a_broken_rule_is_found_and_named(host):
+    model = network(host, "relu", "tanh")
+    result = accuracy(host, model, X, Y, rules=HalvedTanh("halved"), num_samples=2000)
+    broken = result.first
+    assert broken.operation == "tanh"
+    assert [row.operation for row in result.rows[: broken.number - 1]].count("relu") == 1
+    ratio = broken.measures.deviation_ratio
+    assert abs(ratio.value - math.sqrt(0.5)) < 0.02 + 4 * ratio.standard_error
+    assert broken.reason == "by a rule of the rule book 'halved'"
+    assert broken.line.startswith(network.__code__.co_filename)
+    assert f"breaks at row {broken.number} (tanh, networks.py:" in result.sentence
+    assert "rule book 'halved'" in result.sentence
+    assert not exact(host.name)["tanh"].reason.startswith("by a rule")
+    assert exact(host.name)["tanh"].measures.departure < 0.05
+
+
+def test_diagonal_covariance_breaks_behind_the_second_hidden_layer(host):
+    """Its units depend on those of the first, which weights of one sign cannot hide."""
+    model = network(host, "relu", "relu", "relu")
+    shapes = {"weight0": (3, 8), "weight1": (8, 8), "weight2": (8, 8), "weight": (8, 1)}
+    values = {name: np.full(shape, 0.4) for name, shape in shapes.items()}
+    values |= {f"bias{place}": np.full(8, 0.5) for place in range(3)}
+    options = {"init_scale": 0.1, "values": values}
+    diagonal = accuracy(host, model, X, Y, covariance="diagonal", **options)
+    full = accuracy(host, model, X, Y, **options)
+    maps = [row for row in diagonal if row.operation in ("matmul", "dot_general")]
+    assert diagonal.first is maps[2]
+    assert maps[2].reason == 'covariance="diagonal" drops the dependence between its inputs'
+    assert maps[2].measures.deviation_ratio.value < 0.8
+    assert "breaks at row 7" in diagonal.sentence
+    assert all(row.is_accurate for row in full.rows[: maps[2].number])
+    assert diagonal.worst.measures.departure > full.worst.measures.departure
+    assert all(row.measures.correlation_error is None for row in diagonal)
+    known = [row.measures.correlation_error for row in full if row.covariance is not None]
+    assert len(known) >= 5
+    assert max(known) < 0.06
+
+
+def test_both_hosts_have_the_same_rows():
+    names = {"dot_general": "matmul"}
+    found = []
+    for name in HOSTS:
+        host = fresh(name)
+        result = accuracy(host, network(host, "tanh", "relu"), X, Y, num_samples=40)
+        found.append(
+            [(row.site, row.shape, names.get(row.operation, row.operation)) for row in result]
+        )
+    assert [row[:2] for row in found[0]] == [row[:2] for row in found[1]]
+    assert found[0][:-1] == found[1][:-1]
+    assert [row[2] for row in found[0][:-1]] == "matmul add tanh matmul add relu matmul".split()
+
+
+def test_nothing_is_said_of_elements_that_no_draw_moves(host):
+    def model(y=None):
+        f = weights(host, "weight", 3) * host.array(np.array([1.0, 0.0, 2.0]))
+        host.language.deterministic("zero", 0.0 * f)
+        with host.language.plate("data", 3):
+            host.language.sample("obs", host.dist.Normal(f, 0.3), obs=y)
+
+    result = accuracy(host, model, Y[:3])
+    for label in ("zero", "obs.loc"):
+        measures = result[label].measures
+        numbers = [*measures.mean_error, *measures.deviation_ratio, measures.departure]
+        numbers += [*measures.worst_mean[:2], *measures.worst_deviation[:2]]
+        assert np.isfinite(numbers).all()
+        assert result[label].is_accurate
+    assert result["zero"].measures.deviation_ratio.value == 1.0
+    assert "nan" not in str(result)
+
+
+def test_recording_changes_no_number(host):
+    model = network(host)
+
+    def loss(guide, known, arrays):
+        elbo = host.package.DeterministicELBO()
+        if host.name == "pyro":
+            return elbo.loss(model, guide, *arrays)
+        return float(elbo.loss(known["rng_key"], known["params"], model, guide, *arrays))
+
+    with doubles(host):
+        guide, known, arrays = guided(host, model, X, Y)
+        before = loss(guide, known, arrays)
+        host.package.moment_accuracy(model, guide, *arrays, num_samples=40, **known)
+        assert loss(guide, known, arrays) == before
+
+
+def test_the_certificate_bounds_the_error_of_a_truncated_series(host):
+    book, many = RuleBook("few", mehler_order=1), exact(host.name)
+    few = accuracy(host, network(host, "relu", "tanh"), X, Y, rules=book, num_samples=40)
+    assert many["relu"].certificate is None
+    assert many["tanh"].certificate < 1e-9
+    np.testing.assert_array_equal(few["tanh"].mean, many["tanh"].mean)
+    deviation = many["tanh"].standard_deviation
+    units = deviation[:, :, None] * deviation[:, None, :]
+    error = np.abs((few["tanh"].covariance - many["tanh"].covariance) / units).max()
+    assert 1e-6 < error <= few["tanh"].certificate < 1
+
+
+def test_means_and_covariances_of_draws_are_kept(host):
+    row = exact(host.name)["tanh"]
+    assert row.sampled_covariance.shape == row.covariance.shape == (6, 8, 8)
+    variances = np.diagonal(row.sampled_covariance, axis1=-2, axis2=-1)
+    np.testing.assert_allclose(variances, row.sampled_standard_deviation**2, rtol=1e-6)
+    size = row.sampled_standard_deviation.max() ** 2
+    assert np.abs(row.sampled_covariance - row.covariance).max() < 0.12 * size
+    assert row.measures.correlation_error < 3 / math.sqrt(4000)
+
+
+def test_too_few_draws_and_unknown_rows_are_refused(host):
+    model = network(host)
+    with pytest.raises(ValueError, match="at least 40"):
+        accuracy(host, model, X, Y, num_samples=39)
+    with pytest.raises(KeyError, match=r"no row 'loc'; there are .*obs\.loc"):
+        accuracy(host, model, X, Y, num_samples=40)["loc"]

@@ -1,0 +1,100 @@
+"""Programs of JAX with draws where they were recorded with moments."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+from numpyro.infer.autoguide import AutoDiagonalNormal, AutoMultivariateNormal
+
+from numpyro_moments import SVI, DeterministicELBO, DVIGuide, moment_accuracy
+
+X = jnp.linspace(-1, 1, 15).reshape(5, 3)
+
+
+def weight(name, *shape):
+    return numpyro.sample(name, dist.Normal(0.0, 1.0).expand(shape).to_event(len(shape)))
+
+
+def observe(f):
+    with numpyro.plate("data", len(f)):
+        numpyro.sample("obs", dist.Normal(f, 0.3), obs=jnp.zeros(len(f)))
+
+
+@jax.jit
+def layer(x, weight):
+    return jax.nn.silu(x @ weight)
+
+
+def softmax(x):
+    """Spelled out, of which no part has moments of its own."""
+    f = x @ weight("first", 3, 4)
+    exponentials = jnp.exp(f - f.max(-1, keepdims=True))
+    probabilities = exponentials / exponentials.sum(-1, keepdims=True)
+    observe(probabilities @ weight("last", 4))
+
+
+def jitted(x):
+    observe(layer(x, weight("first", 3)))
+
+
+def chain(x):
+    def step(state, inputs):
+        state = 0.9 * state + inputs
+        return state, state
+
+    _, states = jax.lax.scan(step, 0.0, weight("first", 5))
+    observe(states)
+
+
+def dropped(x):
+    keep = jax.random.bernoulli(numpyro.prng_key(), 0.9, x.shape)
+    observe(jnp.where(keep, x / 0.9, 0.0) @ weight("first", 3))
+
+
+PROGRAMS = {
+    softmax: "dot_general div dot_general",
+    jitted: "dot_general silu",
+    chain: "scan scan",
+    dropped: "where dot_general",
+}
+
+
+def accuracy(model, guide=None, **options):
+    guide = guide or DVIGuide(init_scale=0.2)
+    svi = SVI(model, guide, DeterministicELBO())
+    params = svi.get_params(svi.init(jax.random.key(0), X)) if "params" not in options else {}
+    return moment_accuracy(model, guide, X, **{"params": params, **options})
+
+
+@pytest.mark.parametrize("model", PROGRAMS, ids=lambda model: model.__name__)
+def test_programs_are_followed(model):
+    result = accuracy(model, rng_key=jax.random.key(1))
+    assert [row.operation for row in result] == PROGRAMS[model].split()
+    assert result.rows[-1].site == "obs.loc"
+    assert result.first is None, result
+    assert result.left_out == ()
+    assert all("test_recording_in_numpyro.py:" in row.line for row in result)
+
+
+@pytest.mark.parametrize("kind", [AutoDiagonalNormal, AutoMultivariateNormal])
+def test_guides_of_the_host_are_drawn(kind):
+    result = accuracy(jitted, kind(jitted, init_scale=0.2), rng_key=jax.random.key(1))
+    assert result.first is None, result
+    assert result["silu"].shape == (5,)
+
+
+def test_the_same_key_gives_the_same_draws():
+    one, same, other = (accuracy(chain, rng_key=jax.random.key(seed)) for seed in (1, 1, 2))
+    np.testing.assert_array_equal(one["obs.loc"].sampled_mean, same["obs.loc"].sampled_mean)
+    assert (one["obs.loc"].sampled_mean != other["obs.loc"].sampled_mean).all()
+
+
+def test_a_key_is_needed():
+    with pytest.raises(ValueError, match=r"rng_key=, e\.g\. jax\.random\.key\(0\)"):
+        accuracy(jitted)
+    with pytest.raises(TypeError, match="is not one random key"):
+        accuracy(jitted, rng_key=0)
