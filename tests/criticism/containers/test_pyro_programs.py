@@ -19,8 +19,8 @@ from torch import nn
 
 from pyro_moments import to_inference_data
 from pyro_moments.criticism import each
-from tests.criticism.programs import X, Y
-from tests.criticism.test_densities import evidence
+from tests.criticism.containers.programs import X, Y
+from tests.criticism.containers.test_densities import evidence
 
 x, y = (torch.tensor(part, dtype=torch.float32) for part in (X, Y))
 

@@ -9,7 +9,17 @@ import numpyro
 import pyro
 import pytest
 
-from tests.criticism.programs import HOSTS, X, Y, convert, doubles, fresh, left_out, line, scaled
+from tests.criticism.containers.programs import (
+    HOSTS,
+    X,
+    Y,
+    convert,
+    doubles,
+    fresh,
+    left_out,
+    line,
+    scaled,
+)
 
 
 @pytest.fixture(params=HOSTS)

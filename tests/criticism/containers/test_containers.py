@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import xarray
 
-from tests.criticism.programs import (
+from tests.criticism.containers.programs import (
     HOSTS,
     NOISE,
     X,

@@ -14,7 +14,7 @@ from moment_calculus.criticism.containers.leave_one_out import (
     leave_one_out,
     log_weights,
 )
-from tests.criticism.programs import (
+from tests.criticism.containers.programs import (
     HOSTS,
     X,
     Y,
