@@ -12,7 +12,6 @@ import jax.numpy as jnp
 import numpy as np
 from numpyro import handlers
 from numpyro.distributions import ImproperUniform, biject_to
-from numpyro.distributions.batch_util import promote_batch_shape
 
 from moment_calculus.criticism.containers.arguments import as_array, constant_data
 from moment_calculus.criticism.containers.draws import Arrays, Evaluation, PriorDraws
@@ -25,6 +24,8 @@ from moment_calculus.criticism.containers.wording import (
 from moment_calculus.response.data import plates_of
 from numpyro_moments.criticism.plates import Whole, check_whole, is_observed, whole_value
 from numpyro_moments.evaluation.precision import Precision
+from numpyro_moments.likelihoods.derived import restored
+from numpyro_moments.prediction.particles import of_particles
 from numpyro_moments.prediction.predict import is_factor
 from numpyro_moments.prediction.sampled import SampledPrediction
 from numpyro_moments.sites.posteriors import without_wrappers
@@ -199,13 +200,11 @@ class NumPyroModel:
 
         def each(values: Mapping[str, Any]) -> dict[str, Any]:
             trace = self._trace(self.key, values, observing_all)
-            return {name: site["fn"] for name, site in trace.items() if is_observed(site)}
+            return {name: restored(site["fn"]) for name, site in trace.items() if is_observed(site)}
 
         with self.precision():
             found = jax.jit(jax.vmap(each))({name: jnp.asarray(v) for name, v in values.items()})
-            return {
-                name: SampledPrediction(name, promote_batch_shape(fn)) for name, fn in found.items()
-            }
+            return {name: SampledPrediction(name, of_particles(fn)) for name, fn in found.items()}
 
     def prior(self, count: int) -> PriorDraws | str:
         """Draws of the prior, or why there are none.

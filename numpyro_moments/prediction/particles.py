@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
 import jax
+from numpyro.distributions import ExpandedDistribution
 from numpyro.distributions.batch_util import promote_batch_shape
 
 from moment_calculus.hosts.moments import moments_over
@@ -14,6 +16,7 @@ from numpyro_moments.likelihoods.derived import restored
 from numpyro_moments.prediction.sampled import SampledPrediction
 from numpyro_moments.sites.drawn import Drawing, drawn_traces
 from numpyro_moments.sites.traces import Traces
+from numpyro_moments.sites.transformed import WRAPPERS
 
 
 def predicted_by_particles(
@@ -47,11 +50,32 @@ def predicted_by_particles(
 
     found = jax.vmap(particle)(jax.random.split(key, 1 if is_mean else count))
     return {
-        name: SampledPrediction(name, promote_batch_shape(part))
+        name: SampledPrediction(name, of_particles(part))
         if kinds[name] == "sample"
         else moments_over(part, full=False)
         for name, part in found.items()
     }
+
+
+def of_particles(fn: Any) -> Any:
+    """A distribution whose arrays have an axis of particles in front, with that in its batch shape.
+
+    Args:
+        fn: as ``jax.vmap`` returns it.
+    """
+    return _expanded_anew(promote_batch_shape(fn))
+
+
+def _expanded_anew(fn: Any) -> Any:
+    """An expansion that draws along axes behind those of the particles, too."""
+    if not isinstance(fn, WRAPPERS):
+        return fn
+    base = _expanded_anew(fn.base_dist)
+    if isinstance(fn, ExpandedDistribution):
+        return base.expand(fn.batch_shape)
+    new = copy.copy(fn)
+    new.base_dist = base
+    return new
 
 
 def needed(key: Any, is_mean: bool) -> Any:

@@ -232,7 +232,12 @@ def _of_chains(
         raise chains_not_run()
     double = _is_double(chains.get_samples())
     args, named = (doubled(args), doubled(dict(named))) if double else (args, dict(named))
-    return ChainPosterior(chains, Surroundings.of(lambda: model(*args, **named), (model,), double))
+    first = {name: value[0] for name, value in chains.get_samples().items()}
+
+    def run() -> None:
+        poutine.condition(model, data=first)(*args, **named)  # improper priors have no draws
+
+    return ChainPosterior(chains, Surroundings.of(run, (model,), double))
 
 
 def _is_double(tensors: Mapping[str, torch.Tensor]) -> bool:

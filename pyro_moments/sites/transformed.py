@@ -28,6 +28,7 @@ _RECOGNISED = {
     ExpTransform: "exp",
     SigmoidTransform: "sigmoid",
     SoftplusTransform: "softplus",
+    dist.transforms.SoftplusTransform: "softplus",  # Pyro's own, of its arithmetic
     TanhTransform: "tanh",
 }
 WRAPPERS = (torch.distributions.Independent, ExpandedDistribution)
@@ -102,7 +103,8 @@ def transformed(base: Gaussian, transforms: Sequence[Transform]) -> Value:
 
 def _function(transform: Transform) -> Activation:
     name = _RECOGNISED.get(type(transform))
-    return Integrated(transform) if name is None else activation(name)
+    # as a method: transforms that compare by value have no hash
+    return Integrated(transform.__call__) if name is None else activation(name)
 
 
 def _apply(transforms: Sequence[Transform], points: torch.Tensor):

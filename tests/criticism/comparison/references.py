@@ -1,0 +1,61 @@
+"""Chains of which the posterior is known: exact draws in place of those of NUTS, in both hosts."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpyro.infer
+import pyro.infer
+import torch
+
+
+class ExactInNumPyro(numpyro.infer.MCMC):
+    """Finished chains of NumPyro.
+
+    Args:
+        samples: by site, [chains, draws, ...].
+        diverging: [chains, draws].
+    """
+
+    def __init__(self, samples, diverging):
+        super().__init__(numpyro.infer.NUTS(_nothing), num_warmup=1, num_samples=1)
+        self.samples, self.diverging = samples, diverging
+
+    def get_samples(self, group_by_chain=False):
+        if group_by_chain:
+            return self.samples
+        return {name: part.reshape(-1, *part.shape[2:]) for name, part in self.samples.items()}
+
+    def get_extra_fields(self, group_by_chain=False):
+        return {"diverging": self.diverging if group_by_chain else self.diverging.ravel()}
+
+
+class ExactInPyro(pyro.infer.MCMC):
+    """Finished chains of Pyro.
+
+    Args:
+        samples: by site, [chains, draws, ...].
+        diverging: [chains, draws].
+    """
+
+    def __init__(self, samples, diverging):
+        super().__init__(pyro.infer.NUTS(_nothing), num_samples=1)
+        self._samples = {name: torch.as_tensor(part) for name, part in samples.items()}
+        self._diagnostics = [{"divergences": list(np.flatnonzero(part))} for part in diverging]
+
+
+def _nothing():
+    """A model."""
+
+
+def chains(host, samples, diverging=None):
+    """Finished chains of a host.
+
+    Args:
+        host: the host.
+        samples: by site, [chains, draws, ...].
+        diverging: [chains, draws]; by default none.
+    """
+    shape = next(iter(samples.values())).shape[:2]
+    found = np.zeros(shape, bool) if diverging is None else diverging
+    kind = {"numpyro": ExactInNumPyro, "pyro": ExactInPyro}[host.name]
+    return kind(samples, found)
