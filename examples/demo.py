@@ -54,7 +54,7 @@ def compare_with_chains(backends: list, split: Split, options: argparse.Namespac
     )
     for row, (title, comparison) in zip(axes, found.items(), strict=True):
         comparison.plot(row)
-        row[0].set_title(title, loc="left")
+        row[0].set_title(f"{title}\nPosterior means")
     path = Path(options.out).with_name("comparison.png")
     figure.savefig(path, dpi=110)
     print(path)

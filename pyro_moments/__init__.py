@@ -16,6 +16,8 @@ from moment_calculus.criticism.accuracy.accuracy import MomentAccuracy
 from moment_calculus.criticism.calibration.classes import ClassCalibration
 from moment_calculus.criticism.calibration.outcomes import Calibration, calibration
 from moment_calculus.criticism.calibration.replications import predictive_p_values
+from moment_calculus.criticism.comparison.comparison import Comparison
+from moment_calculus.criticism.diagnosis.findings import Diagnosis, Finding
 from moment_calculus.hosts.moments import Moments
 from moment_calculus.optimisation.outcome import Fit
 from moment_calculus.optimisation.training import Progress
@@ -28,6 +30,9 @@ from moment_calculus.refusals.errors import (
 from moment_calculus.response.errors import NarrowerVarianceWarning, NotAnOptimum
 from moment_calculus.storage.errors import StoredFileError
 from pyro_moments import rules as _rules  # noqa: F401  (registers the rules)
+from pyro_moments.criticism.compare import compare_with_nuts
+from pyro_moments.criticism.diagnose import diagnose
+from pyro_moments.criticism.inference_data import loo, to_inference_data
 from pyro_moments.criticism.moment_accuracy import moment_accuracy
 from pyro_moments.evaluation.tensor import MomentTensor
 from pyro_moments.fitting.fit import fit
@@ -49,11 +54,14 @@ __all__ = [
     "Calibration",
     "CaptureWarning",
     "ClassCalibration",
+    "Comparison",
     "CovarianceDroppedWarning",
     "DVIGuide",
     "DependenceWarning",
     "DeterministicELBO",
+    "Diagnosis",
     "EmpiricalBayesNormal",
+    "Finding",
     "Fit",
     "LinearResponse",
     "MCDropoutGuide",
@@ -70,10 +78,13 @@ __all__ = [
     "TridiagonalGuide",
     "UnsupportedMoments",
     "calibration",
+    "compare_with_nuts",
+    "diagnose",
     "expected_log_prob",
     "fit",
     "linear_response",
     "load",
+    "loo",
     "moment_accuracy",
     "moment_rule",
     "predict",
@@ -81,4 +92,5 @@ __all__ = [
     "predictive_p_values",
     "propagate",
     "save",
+    "to_inference_data",
 ]

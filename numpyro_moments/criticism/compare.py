@@ -65,7 +65,7 @@ def compare_with_nuts(
     else:
         is_finished = True
     sampler = Chains(reference, subject.data, of_chains, is_finished)
-    with subject.precision():
+    with subject.running():
         return compared(subject, sampler, subject.seconds)
 
 

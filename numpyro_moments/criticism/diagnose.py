@@ -44,7 +44,7 @@ def diagnose(
     """
     key = jax.random.key(0) if rng_key is None else checked_key("rng_key", rng_key)
     subject = NumPyroSubject(model, guide, data, named, params, objective, held_out, key)
-    with subject.precision():
+    with subject.running():
         found = diagnosed(subject, num_samples)
     if verbose:
         print(found)

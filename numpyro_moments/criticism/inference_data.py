@@ -8,9 +8,9 @@ from typing import Any
 
 import jax
 
-from moment_calculus.criticism.containers.arviz_line import is_inference_data
+from moment_calculus.criticism.containers.arguments import other_arguments
 from moment_calculus.criticism.containers.groups import Wanted, converted
-from moment_calculus.criticism.containers.leave_one_out import leave_one_out
+from moment_calculus.criticism.containers.leave_one_out import as_inference_data, leave_one_out
 from moment_calculus.criticism.containers.wording import ARGUMENTS, LOO, LOO_RESULT, OPTIONS, RESULT
 from moment_calculus.hosts.docstrings import documented
 from numpyro_moments.criticism.model import NumPyroModel
@@ -61,15 +61,8 @@ def to_inference_data(
 
 
 def _with(program: NumPyroModel, arguments: tuple | Mapping[str, Any]) -> NumPyroModel:
-    """A model with other arguments."""
-    if isinstance(arguments, Mapping):
-        return replace(program, args=(), named=arguments)
-    if not isinstance(arguments, tuple):
-        raise TypeError(
-            "predictions takes the model's arguments, a tuple or a dictionary by name, not "
-            f"{type(arguments).__name__}"
-        )
-    return replace(program, args=arguments, named={})
+    args, named = other_arguments(arguments)
+    return replace(program, args=args, named=named)
 
 
 @documented("NumPyro", arguments=LOO, result=LOO_RESULT)
@@ -91,9 +84,5 @@ def loo(
     Example:
         >>> az.compare({"line": loo(fit_of_line, line, x, y), ...})  # doctest: +SKIP
     """
-    if not is_inference_data(posterior):
-        if model is None:
-            raise TypeError("loo takes an InferenceData, or a posterior, its model and the data")
-        options = {"num_prior_samples": 0, **options}
-        posterior = to_inference_data(posterior, model, *data, **options)
-    return leave_one_out(posterior, site, scale)
+    found = as_inference_data(posterior, model, data, options, to_inference_data)
+    return leave_one_out(found, site, scale)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
@@ -19,11 +20,12 @@ from moment_calculus.criticism.containers.draws import (
     Posterior,
     WithoutDensity,
 )
-from moment_calculus.criticism.containers.wording import no_posterior
+from moment_calculus.criticism.containers.wording import chains_not_run, no_posterior
 from moment_calculus.hosts.predictions.site import checked_count
 from moment_calculus.optimisation.outcome import Fit
 from moment_calculus.refusals.errors import UnsupportedMoments
-from numpyro_moments.criticism.model import Whole, is_latent_draw, log_density
+from numpyro_moments.criticism.model import is_latent_draw, log_density
+from numpyro_moments.criticism.plates import Whole
 from numpyro_moments.evaluation.precision import Precision
 from numpyro_moments.fitting.storing import sampled_sites
 from numpyro_moments.objectives.base import Program
@@ -69,16 +71,19 @@ class GuidePosterior:
         """
         with self.precision():
             keys = jax.random.split(key, checked_count(count))
-            values, densities = jax.jit(lambda keys: jax.lax.map(self._draw, keys))(keys)
-        reason = self._without_density(key)
-        law = WithoutDensity(reason) if reason else Approximation(np.asarray(densities)[None])
+            reason = self._without_density(key)
+            draw = partial(self._draw, log_density=_no_density if reason else log_density)
+            values, densities = jax.jit(lambda keys: jax.lax.map(draw, keys))(keys)
+        law = WithoutDensity(reason) if reason else Approximation(_summed(densities)[None])
         arrays = {name: np.asarray(value)[None] for name, value in values.items()}
         return Draws(type(self.program.guide).__name__, arrays, law)
 
-    def _draw(self, key: Any) -> tuple[dict[str, Any], jax.Array]:
+    def _draw(
+        self, key: Any, log_density: Callable[[dict], jax.Array]
+    ) -> tuple[dict[str, Any], jax.Array]:
         trace = self._trace(key)
         values = {name: site["value"] for name, site in trace.items() if is_latent_draw(site)}
-        return values, jnp.asarray(sum(map(log_density, trace.values())))
+        return values, log_density(trace)
 
     def _trace(self, key: Any) -> dict:
         _, guide, args, named, params = self.program
@@ -87,12 +92,19 @@ class GuidePosterior:
 
     def _without_density(self, key: Any) -> str:
         """Why there is none; empty where there is one."""
-        with self.precision():
-            try:
-                check_density(self.program, self._trace(key), key)
-            except UnsupportedMoments as refusal:
-                return str(refusal)
+        try:
+            check_density(self.program, self._trace(key), key)
+        except UnsupportedMoments as refusal:
+            return str(refusal)
         return ""
+
+
+def _no_density(_: dict) -> jax.Array:
+    return jnp.zeros(1)
+
+
+def _summed(parts: jax.Array) -> np.ndarray:
+    return np.asarray(parts).sum(-1, dtype=np.float64)
 
 
 @dataclass(frozen=True)
@@ -195,6 +207,8 @@ def posterior_of(
     if isinstance(posterior, LinearResponse):
         return ResponsePosterior(posterior)
     if isinstance(posterior, MCMC):
+        if posterior.last_state is None:
+            raise chains_not_run()
         return ChainPosterior(posterior, Program(model, model, args, dict(named), params or {}))
     if not callable(posterior):
         raise no_posterior(posterior, "NumPyro")

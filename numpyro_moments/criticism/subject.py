@@ -66,8 +66,8 @@ class NumPyroSubject(Subject):
         self._posterior, self._objective, self._key = posterior, objective, key
         self.data: Program = posterior.program
 
-    def precision(self) -> Any:
-        """A context in which all is computed."""
+    def running(self) -> Any:
+        """A context in which the model is run, with the trained parameters."""
         return self._precision()
 
     @property

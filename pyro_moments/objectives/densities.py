@@ -52,16 +52,37 @@ class _WithDensity(Validated):
 
     def validate(self, program: Program) -> None:
         super().validate(program)
-        with torch.no_grad(), poutine.block(), _Origins():
-            program.guide(*program.args, **program.kwargs)
+        check_density(program, reparameterised=True)
+
+
+def check_density(program: Program, *, reparameterised: bool) -> None:
+    """Refuse dropped weights, and points, but for functions of what is drawn.
+
+    Args:
+        program: model and guide.
+        reparameterised: whether draws have to be.
+
+    Raises:
+        UnsupportedMoments: naming the site.
+    """
+    with torch.no_grad(), poutine.block(), _Origins(reparameterised):
+        program.guide(*program.args, **program.kwargs)
 
 
 class _Origins(Messenger):
-    """Follows what is made of draws: a Delta of them has their density, any other has none."""
+    """Follows what is made of draws: a Delta of them has their density, any other has none.
+
+    Args:
+        reparameterised: whether draws have to be.
+    """
+
+    def __init__(self, reparameterised: bool) -> None:
+        super().__init__()
+        self.reparameterised = reparameterised
 
     def _pyro_sample(self, msg: Any) -> None:
         if _is_drawn(msg):
-            _check(model_site(msg), msg["fn"])
+            _check(model_site(msg), msg["fn"], self.reparameterised)
 
     def _pyro_post_sample(self, msg: Any) -> None:
         if _is_drawn(msg):
@@ -73,14 +94,14 @@ def _is_drawn(msg: Any) -> bool:
     return not msg["is_observed"] and not site_is_subsample(msg)
 
 
-def _check(name: str, fn: Any) -> None:
+def _check(name: str, fn: Any, reparameterised: bool) -> None:
     if (dropped := dropped_weight(fn)) is not None:
         raise no_density(dropped.design.site)
     inner = without_wrappers(fn)
     if isinstance(inner, dist.Delta):
         if not get_provenance(inner.v):
             raise point_without_density(name)
-    elif not fn.has_rsample:
+    elif reparameterised and not fn.has_rsample:
         raise not_reparameterised(name, inner, host="Pyro", by_name=False)
 
 

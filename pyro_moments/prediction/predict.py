@@ -33,7 +33,7 @@ from pyro_moments.sites.messenger import MomentMessenger
 from pyro_moments.sites.observed import refuse_masks_of_other_rows
 
 
-class _Observables(Messenger):
+class Observables(Messenger):
     """Leaves observable sites undrawn; their value is the mean of a certain placeholder."""
 
     def __init__(self, latent: frozenset[str]) -> None:
@@ -79,7 +79,7 @@ def predict(
     if propagation != "analytic":
         bind(guide, model)
         program, is_mean = (model, guide, args, kwargs), propagation == "mean"
-        observables = _Observables(frozenset())
+        observables = Observables(frozenset())
         return predicted_by_particles(program, is_mean, num_particles, observables, predicted_in)
     sites = _predicted_sites(model, guide, args, kwargs, how)
     with full_precision():
@@ -154,7 +154,7 @@ def observing_trace(
     with diagnosed(model, args, kwargs), messenger:
         guide_trace = poutine.trace(guide).get_trace(*args, **kwargs)
         latent = frozenset(guide_trace.stochastic_nodes)
-        with _Observables(latent):
+        with Observables(latent):
             replayed = poutine.replay(model, trace=guide_trace)
             program = partial(poutine.trace(replayed).get_trace, *args, **kwargs)
             trace = watch(messenger.draws, program, propagation, model)

@@ -56,18 +56,40 @@ def linear_response(
         >>> response = linear_response(model, guide, x, y)  # doctest: +SKIP
         >>> response.standard_deviation("weight")  # doctest: +SKIP
     """
+    problem = problem_of(model, guide, (data, named), params, objective, float64)
+    with problem.precision():
+        return LinearResponse(problem, tolerance)
+
+
+def problem_of(
+    model: Callable,
+    guide: Callable,
+    arguments: Arguments,
+    params: dict[str, Any] | None = None,
+    objective: Any = None,
+    float64: bool = False,
+) -> PyroProblem:
+    """Model and guide at trained parameters.
+
+    Args:
+        model: Pyro model.
+        guide: trained guide.
+        arguments: of both, by place and by name.
+        params: trained parameters; None for those of now.
+        objective: that they were trained by.
+        float64: whether to compute in double precision.
+    """
     _check_runs_alone(guide)
     if params is not None:
         check_dictionary(params)
     given = [torch.as_tensor(value) for value in (params or {}).values()]
     double = float64 or has_doubles(guide) or any(part.dtype is torch.float64 for part in given)
+    data, named = arguments
     if double:
         data, named = doubled(data), doubled(named)
     elbo = uncompiled(objective or DeterministicELBO())
     with undrawn(), double_precision() if double else contextlib.nullcontext():
-        problem = _problem(elbo, model, guide, (data, named), params, double)
-    with problem.precision():
-        return LinearResponse(problem, tolerance)
+        return _problem(elbo, model, guide, (data, named), params, double)
 
 
 def _problem(

@@ -22,7 +22,7 @@ class Chains:
     Args:
         shape: numbers of chains and draws.
         divergences: number of divergent transitions; None where it is not known.
-        rhat: the largest R-hat; NaN of one draw.
+        rhat: the largest R-hat; of a single chain that of its halves.
         effective: the smallest number of effective draws.
     """
 
@@ -47,7 +47,7 @@ class Chains:
         return cls(
             (first.shape[0], first.shape[1]),
             None if diverging is None else int(np.sum(diverging)),
-            _extreme(arviz().rhat(found), np.nanmax),
+            _extreme(arviz().rhat(_dataset(_halved(values))), np.nanmax),
             _extreme(arviz().ess(found), np.nanmin),
         )
 
@@ -85,6 +85,16 @@ def mean_errors(values: np.ndarray) -> np.ndarray:
     found = arviz().mcse(_dataset({"value": values}), method="mean")["value"].values
     constant = values.std((0, 1)) == 0
     return np.where(constant, 0.0, np.where(np.isnan(found), np.inf, found))
+
+
+def _halved(values: Arrays) -> dict[str, np.ndarray]:
+    """A single chain as two; several as they are."""
+    found = {}
+    for name, value in values.items():
+        half = value.shape[1] // 2
+        parts = [value[:, :half], value[:, half : 2 * half]]
+        found[name] = np.concatenate(parts) if len(value) == 1 else value
+    return found
 
 
 def _dataset(values: Mapping[str, np.ndarray]) -> Any:

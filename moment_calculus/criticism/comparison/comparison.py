@@ -109,7 +109,7 @@ def compared(subject: Subject, sampler: Sampler, seconds: Mapping[str, float | N
     drawn = {**{source: subject.draws(source) for source in sources}, CHAINS: chains}
     containers = {source: subject.container(draws) for source, draws in drawn.items()}
     predicted = {source: subject.predicted(source) for source in sources}
-    unconstrained = subject.program.unconstrained(chains.values)
+    unconstrained = subject.unconstrained(chains.values)
     return Comparison(
         Chains.of(chains.values, chains.statistics),
         compared_sites(unconstrained, places[subject.source], scales),

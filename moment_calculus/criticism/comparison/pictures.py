@@ -51,7 +51,7 @@ def _draw_scales(axes: Any, comparison: Comparison) -> None:
     axes.axhline(1.0, color="0.7", lw=1)
     for source, colour in zip(sources, COLOURS, strict=False):
         ratios = np.concatenate([site.ratios[source].ravel() for site in comparison.sites])
-        axes.plot(ratios, "o", ms=4, color=colour, label=source)
+        axes.plot(ratios, ".", color=colour, label=source)
     _log_ratios(axes)
     axes.set_ylabel("standard deviation / NUTS'")
     axes.set_title("Posterior standard deviations")
@@ -60,13 +60,18 @@ def _draw_scales(axes: Any, comparison: Comparison) -> None:
 
 
 def _name_coordinates(axes: Any, comparison: Comparison) -> None:
-    """Names of the coordinates, if they are few; otherwise where those of each site begin."""
+    """Names of the coordinates if they are few, otherwise of sites that have room for theirs."""
     sizes = [site.difference.size for site in comparison.sites]
-    starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
-    if sum(sizes) <= NAMED:
-        axes.set_xticks(range(sum(sizes)), comparison.table().index, rotation=90)
+    total = sum(sizes)
+    if total <= NAMED:
+        axes.set_xticks(range(total), comparison.table().index, rotation=90)
         return
-    axes.set_xticks(starts, [site.name for site in comparison.sites], rotation=90)
+    named: dict[float, str] = {}
+    for site, end in zip(comparison.sites, np.cumsum(sizes), strict=True):
+        centre = end - site.difference.size / 2 - 0.5
+        if not named or centre - max(named) > total / NAMED:
+            named[centre] = site.name
+    axes.set_xticks(list(named), named.values(), rotation=90)
 
 
 def _log_ratios(axes: Any) -> None:

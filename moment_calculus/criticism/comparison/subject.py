@@ -6,11 +6,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from moment_calculus.criticism.comparison.predictions import Mixture, Predicted
+from moment_calculus.criticism.comparison.runnable import RunnableModel
 from moment_calculus.criticism.comparison.sites import Coordinates
 from moment_calculus.criticism.comparison.wording import (
     BY_DRAWS,
@@ -19,7 +20,7 @@ from moment_calculus.criticism.comparison.wording import (
     without_prior,
 )
 from moment_calculus.criticism.containers.draws import Arrays, Draws
-from moment_calculus.criticism.containers.groups import HostModel, Wanted, converted
+from moment_calculus.criticism.containers.groups import Wanted, converted
 from moment_calculus.hosts.predictions import PredictedSite
 from moment_calculus.hosts.predictions.sampled import SampledSite
 from moment_calculus.refusals.errors import UnsupportedMoments
@@ -32,28 +33,6 @@ MANY = 10_000  # of guides whose moments are not known
 NUMBERS = 2**24  # of predictions of all draws that are held at once
 CLOSE = 1e-4  # relative difference of coordinates that are the same
 REFUSALS = (ValueError, UnsupportedMoments)
-
-
-class RunnableModel(HostModel, Protocol):
-    """A model of a host with its data, of which chains can be run."""
-
-    @property
-    def improper(self) -> list[str]:
-        """Names of latent sites whose prior is improper."""
-
-    def unconstrained(self, values: Arrays) -> dict[str, np.ndarray]:
-        """Draws on the unconstrained space.
-
-        Args:
-            values: by site, on the supports.
-        """
-
-    def predicted(self, values: Arrays) -> Mapping[str, SampledSite]:
-        """What draws of its latent sites predict together, by site.
-
-        Args:
-            values: by site, [draws, ...].
-        """
 
 
 class Subject(ABC):
@@ -85,8 +64,8 @@ class Subject(ABC):
         """The model with the arguments for predictions."""
 
     @abstractmethod
-    def precision(self) -> AbstractContextManager:
-        """A context in which all is computed."""
+    def running(self) -> AbstractContextManager:
+        """A context in which the model is run, with the trained parameters."""
 
     @abstractmethod
     def draw(self, source: str, count: int) -> Draws:
@@ -150,13 +129,45 @@ class Subject(ABC):
         """
         first = self.draws(self.source).first
         twice = {name: np.stack([value, value]) for name, value in first.items()}
-        one, other = self.program.evaluate(twice).log_joint
+        with self.running():
+            one, other = self.program.log_joint(twice)
+            improper = self.program.improper
         if one != other:
             raise random_density(self.host)
         if reason := getattr(self.guide, "no_prior", ""):
             self.notes.append(without_prior(self.source, reason))
-        if improper := self.program.improper:
+        if improper:
             self.notes.append(improper_priors(improper))
+
+    def log_joint(self, draws: Draws) -> np.ndarray:
+        """Log density of draws and observations together, [chains · draws].
+
+        Args:
+            draws: of the latent sites.
+        """
+        with self.running():
+            return self.program.log_joint(draws.flat)
+
+    def unconstrained(self, values: Arrays) -> dict[str, np.ndarray]:
+        """Draws on the unconstrained space.
+
+        Args:
+            values: by site, on the supports.
+        """
+        with self.running():
+            return self.program.unconstrained(values)
+
+    @property
+    def observed(self) -> Arrays:
+        """Values of the observed sites that have one."""
+        with self.running():
+            return self.program.observed
+
+    @property
+    def held_out(self) -> Arrays:
+        """The same of the arguments for predictions."""
+        with self.running():
+            return self.tested.observed
 
     @cached_property
     def _draws(self) -> dict[str, Draws]:
@@ -178,7 +189,8 @@ class Subject(ABC):
         Args:
             draws: of the latent sites.
         """
-        return converted(self.program, draws, Wanted())
+        with self.running():
+            return converted(self.program, draws, Wanted())
 
     def coordinates(self, source: str) -> Coordinates:
         """Of the guide, or of linear response, on the unconstrained space of the chains.
@@ -192,7 +204,7 @@ class Subject(ABC):
             note = BY_DRAWS.format(source=source, count=MANY, reason=refusal)
             self.notes.append(note)
         values = self.draw(source, MANY).values
-        return Coordinates.of_draws(self.program.unconstrained(values))
+        return Coordinates.of_draws(self.unconstrained(values))
 
     def _exact_coordinates(self, source: str) -> Coordinates:
         latents = self.latents()
@@ -208,7 +220,7 @@ class Subject(ABC):
     def _check_coordinates(self, latents: Mapping[str, Latent]) -> None:
         """Refuse a guide that is Gaussian on other coordinates than those of the chains."""
         there = {n: np.asarray(one.to_support(self.array(one.loc))) for n, one in latents.items()}
-        for name, back in self.program.unconstrained(there).items():
+        for name, back in self.unconstrained(there).items():
             loc = latents[name].loc
             if back.shape != loc.shape or not np.allclose(back, loc, rtol=CLOSE, atol=CLOSE):
                 raise ValueError(f"'{name}' has others")
@@ -252,17 +264,15 @@ class Subject(ABC):
         Args:
             chains: their draws.
         """
-        size = sum(int(np.prod(site.shape)) for site in self.tested.sites.values())
-        thinned = chains.thinned(max(2, NUMBERS // max(1, size)))
-        return {
-            name: Mixture(
-                thinned.shape,
-                np.asarray(site.parts.mean, np.float64),
-                *_moments(site),
-                self._outcomes(site, 2 * DRAWS),
-            )
-            for name, site in self.tested.predicted(thinned.flat).items()
-        }
+        with self.running():
+            size = sum(int(np.prod(site.shape)) for site in self.tested.sites.values())
+            thinned = chains.thinned(max(2, NUMBERS // max(1, size)))
+            found = self.tested.predicted(thinned.flat)
+        return {name: self._mixture(thinned.shape, site) for name, site in found.items()}
+
+    def _mixture(self, shape: tuple[int, int], site: SampledSite) -> Mixture:
+        means = np.asarray(site.parts.mean, np.float64)
+        return Mixture(shape, means, *_moments(site), self._outcomes(site, 2 * DRAWS))
 
     def _outcomes(self, site: PredictedSite, count: int) -> np.ndarray | None:
         """Draws of what is observed; None where the mean is of classes."""

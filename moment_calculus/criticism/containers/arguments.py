@@ -34,6 +34,41 @@ def constant_data(
     }
 
 
+def as_array(value: Any) -> np.ndarray | None:
+    """An array of numbers, or None where something is none.
+
+    Args:
+        value: an argument of a model.
+    """
+    kinds = np.ndarray | list | tuple | int | float
+    if not (isinstance(value, kinds) or hasattr(value, "__array__")):
+        return None
+    try:
+        found = np.asarray(value)
+    except (TypeError, ValueError, RuntimeError):  # lists of several lengths, random keys
+        return None
+    return found if found.dtype.kind in "biuf" else None
+
+
+def other_arguments(given: tuple | Mapping[str, Any]) -> tuple[tuple, dict[str, Any]]:
+    """Arguments of a model, by place and by name.
+
+    Args:
+        given: a tuple, or a dictionary by name.
+
+    Raises:
+        TypeError: if it is something else.
+    """
+    if isinstance(given, Mapping):
+        return (), dict(given)
+    if not isinstance(given, tuple):
+        raise TypeError(
+            "predictions takes the model's arguments, a tuple or a dictionary by name, not "
+            f"{type(given).__name__}"
+        )
+    return given, {}
+
+
 def _by_name(model: Callable, args: tuple, named: Mapping[str, Any]) -> dict[str, Any]:
     called = getattr(model, "forward", model)  # of a module of torch
     try:

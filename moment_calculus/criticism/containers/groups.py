@@ -18,7 +18,7 @@ from moment_calculus.criticism.containers.draws import (
     WithoutDensity,
 )
 from moment_calculus.criticism.containers.leave_one_out import REASON
-from moment_calculus.criticism.containers.sites import Dimensions, SiteAxes
+from moment_calculus.criticism.containers.sites import Dimensions, SiteAxes, named_axes
 from moment_calculus.refusals.notices import warn_user
 
 
@@ -166,7 +166,7 @@ class _Groups:
 
     def _of_argument(self, name: str, value: np.ndarray) -> list[str]:
         if (given := self.dimensions.given.get(name)) is not None:
-            return list(given)
+            return named_axes(f"argument '{name}'", given, value.shape)
         found = [f"{name}_dim_{axis}" for axis in range(value.ndim)]
         plate = self.dimensions.data_plate
         if value.ndim and plate is not None and plate[1] == len(value):

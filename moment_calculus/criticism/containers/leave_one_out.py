@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,11 +15,36 @@ from moment_calculus.criticism.containers.arviz_line import (
     elpd,
     elpd_of_chains,
     good_shape,
+    is_inference_data,
     smoothed,
 )
 
 REASON = "without_density"  # the attribute of a group "posterior" that says why there is no log q
 SAMPLES = "__sample__"
+FEWEST = 11  # draws of which a tail has a shape
+ROWS = 4096  # data whose weights are held at once, in doubles
+
+
+def as_inference_data(
+    posterior: Any, model: Any, data: tuple, options: dict[str, Any], convert: Callable[..., Any]
+) -> Any:
+    """An ``InferenceData``, which something may be already.
+
+    Args:
+        posterior: it, or what draws are of.
+        model: of the host; None if it is one.
+        data: arguments of the model.
+        options: of the conversion.
+        convert: the host's conversion.
+
+    Raises:
+        TypeError: if there is no model.
+    """
+    if is_inference_data(posterior):
+        return posterior
+    if model is None:
+        raise TypeError("loo takes an InferenceData, or a posterior, its model and the data")
+    return convert(posterior, model, *data, **{"num_prior_samples": 0, **options})
 
 
 def leave_one_out(data: Any, site: str | None = None, scale: str | None = None) -> Any:
@@ -54,7 +80,7 @@ def posterior_log_ratios(data: Any) -> np.ndarray | None:
         data: an ``InferenceData``.
 
     Raises:
-        ValueError: if the draws have no density, with the reason.
+        ValueError: if the draws have no density, with the reason, or are too few.
     """
     if reason := data.posterior.attrs.get(REASON):
         raise ValueError(
@@ -63,7 +89,14 @@ def posterior_log_ratios(data: Any) -> np.ndarray | None:
     statistics = getattr(data, "sample_stats", {})
     if "log_q" not in statistics:
         return None
-    return (statistics["lp"] - statistics["log_q"]).values.ravel()
+    found = (statistics["lp"] - statistics["log_q"]).values.ravel()
+    if len(found) < FEWEST:
+        raise ValueError(f"{len(found)} draws have no weights: leave-one-out takes {FEWEST}")
+    if np.isnan(found).any() or not np.isfinite(found).any():
+        raise ValueError(
+            "log densities of draws are not finite: the guide draws what the model gives no density"
+        )
+    return found
 
 
 def log_weights(data: Any, site: str | None = None) -> Any:
@@ -88,11 +121,8 @@ def log_weights(data: Any, site: str | None = None) -> Any:
 
 def _of_draws(likelihood: Any, log_ratios: np.ndarray, scale: str) -> Any:
     stacked = likelihood.stack({SAMPLES: ("chain", "draw")})
-    values, count = stacked.values.astype(np.float64), len(log_ratios)
-    weights, shapes = smoothed(log_ratios - values)
-    whole, joint = smoothed(log_ratios)
-    each = logsumexp(weights + values, axis=-1)
-    within = logsumexp(whole + values, axis=-1).sum()
+    each, within, shapes = _pointwise(stacked.values, log_ratios)
+    count, joint = len(log_ratios), smoothed(log_ratios)[1]
     is_bad, factor = bool((shapes > good_shape(count)).any()), SCALES[scale]
     if is_bad:
         _warn(good_shape(count), float(joint))
@@ -101,7 +131,7 @@ def _of_draws(likelihood: Any, log_ratios: np.ndarray, scale: str) -> Any:
         {
             "elpd_loo": factor * each.sum(),
             "se": abs(factor) * (each.size * each.var()) ** 0.5,
-            "p_loo": within - each.sum(),
+            "p_loo": within.sum() - each.sum(),
             "n_samples": count,
             "n_data_points": each.size,
             "warning": is_bad,
@@ -112,6 +142,23 @@ def _of_draws(likelihood: Any, log_ratios: np.ndarray, scale: str) -> Any:
             "pareto_k_joint": float(joint),
         }
     )
+
+
+def _pointwise(values: np.ndarray, log_ratios: np.ndarray) -> list[np.ndarray]:
+    """Of each datum log p(y | other data) and log p(y | all data), and k̂ of its weights.
+
+    Args:
+        values: log-likelihoods, [..., draws].
+        log_ratios: log p − log q, [draws].
+    """
+    rows, shape = values.reshape(-1, values.shape[-1]), values.shape[:-1]
+    whole, found = smoothed(log_ratios)[0], []
+    for start in range(0, len(rows), ROWS):
+        part = rows[start : start + ROWS].astype(np.float64)
+        weights, shapes = smoothed(log_ratios - part)
+        means = logsumexp(weights + part, axis=-1), logsumexp(whole + part, axis=-1)
+        found.append([*means, np.atleast_1d(shapes)])
+    return [np.concatenate(parts).reshape(shape) for parts in zip(*found, strict=True)]
 
 
 def _warn(limit: float, joint: float) -> None:

@@ -40,18 +40,32 @@ class SiteAxes:
             ValueError: if there are not as many as axes.
         """
         if given is not None:
-            if len(given) != len(self.shape):
-                raise ValueError(
-                    f"dims names {len(given)} axes of site '{self.name}' ({', '.join(given)}), "
-                    f"which has {len(self.shape)}: its shape is {self.shape}"
-                )
-            return list(given)
+            return named_axes(f"site '{self.name}'", given, self.shape)
         rank = len(self.shape)
         found = [f"{self.name}_dim_{axis}" for axis in range(rank)]
         for plate, (axis, size) in self.plates.items():
             if rank + axis >= 0 and self.shape[axis] == size:
                 found[axis] = dimension_of(plate, taken)
         return found
+
+
+def named_axes(what: str, given: Sequence[str], shape: tuple[int, ...]) -> list[str]:
+    """The user's names of the axes of an array.
+
+    Args:
+        what: it is.
+        given: the names.
+        shape: of it.
+
+    Raises:
+        ValueError: if there are not as many as axes.
+    """
+    if len(given) != len(shape):
+        raise ValueError(
+            f"dims names {len(given)} axes of {what} ({', '.join(given)}), which has "
+            f"{len(shape)}: its shape is {shape}"
+        )
+    return list(given)
 
 
 def dimension_of(plate: str, taken: Iterable[str]) -> str:

@@ -87,6 +87,26 @@ def other_latent_sites(missing: Iterable[str], drawn: Iterable[str]) -> ValueErr
     )
 
 
+def part_of_plate(plate: str, part: int, size: int, where: str) -> ValueError:
+    """Data that are a part of a plate that counts whole.
+
+    Args:
+        plate: its name.
+        part: how many of its elements the model takes.
+        size: how many there are.
+        where: what shows it.
+    """
+    return ValueError(
+        f"the model takes {part} of the {size} elements of the plate '{plate}', which count whole "
+        f"here, and its arguments are not of that length ({where}): pass all rows of the data"
+    )
+
+
+def chains_not_run() -> ValueError:
+    """Chains that have no draws yet."""
+    return ValueError("the MCMC has no draws: call its run(...) first")
+
+
 def no_prior_draws(reason: str) -> str:
     """Why the prior cannot be drawn.
 

@@ -32,7 +32,7 @@ def _findings(evidence: Evidence) -> Iterator[Finding]:
     yield checks.scales(evidence)
     if found := checks.narrower(evidence):
         yield found
-    for site in subject.program.observed:
+    for site in subject.observed:
         if found := checks.influential(evidence, site):
             yield found
     yield from _calibrations(subject)
@@ -40,7 +40,7 @@ def _findings(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _calibrations(subject: Subject) -> Iterator[Finding]:
-    observed: dict[str, Any] = dict(subject.tested.observed)
+    observed = subject.held_out
     try:
         predictions = subject.predictions(subject.source)
     except REFUSALS as refusal:

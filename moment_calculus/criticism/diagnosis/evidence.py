@@ -53,8 +53,8 @@ class Evidence:
         draws = self.subject.draw(source, self._count)
         if not isinstance(draws.law, Approximation):
             return "" if isinstance(draws.law, Posterior) else draws.law.reason
-        log_joint = self.subject.program.log_joint(draws.flat)
-        return float(smoothed(log_joint - draws.law.log_density.ravel())[1])
+        log_ratios = self.subject.log_joint(draws) - draws.law.log_density.ravel()
+        return float(smoothed(log_ratios)[1])
 
     @cached_property
     def scale_ratios(self) -> dict[str, np.ndarray] | str:
@@ -86,8 +86,7 @@ class Evidence:
         """
         if source not in self._containers:
             draws = self.subject.draw(source, self._count)
-            sites = self.subject.program.sites.values()
-            data = sum(int(np.prod(site.shape)) for site in sites if site.kind == "observed")
+            data = sum(value.size for value in self.subject.observed.values())
             self._containers[source] = self.subject.container(
                 draws.thinned(max(2, NUMBERS // max(1, data)))
             )

@@ -1,0 +1,84 @@
+"""A guide beside NUTS on the same model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pyro.infer import MCMC, NUTS
+
+from moment_calculus.criticism.comparison.comparison import Comparison, compared
+from moment_calculus.criticism.comparison.wording import ARGUMENTS, OPTIONS, RESULT, no_chains
+from moment_calculus.criticism.containers.draws import Draws
+from moment_calculus.hosts.docstrings import documented
+from pyro_moments.criticism.posteriors import posterior_of
+from pyro_moments.criticism.subject import PyroSubject
+
+
+@documented("Pyro", arguments=ARGUMENTS, options=OPTIONS, result=RESULT)
+def compare_with_nuts(
+    model: Callable,
+    guide: Any,
+    *data: Any,
+    reference: MCMC | None = None,
+    test: tuple | None = None,
+    objective: Any = None,
+    num_warmup: int = 1000,
+    num_samples: int = 1000,
+    num_chains: int = 1,
+    kernel: Mapping[str, Any] | None = None,
+    progress_bar: bool = False,
+    **named: Any,
+) -> Comparison:
+    """Compare a trained guide and its linear response with NUTS on the same model.
+
+    Pyro runs several chains in processes of their own; of one, R-hat compares its halves. Networks
+    take NUTS hours here: let chains run before, and pass them as ``reference``.
+
+    {arguments}
+        {options}
+        **named: arguments of the model by name.
+
+    {result}
+
+    Example:
+        >>> comparison = compare_with_nuts(model, result, x, y)  # doctest: +SKIP
+        >>> print(comparison)  # doctest: +SKIP
+    """
+    if reference is not None and not isinstance(reference, MCMC):
+        raise no_chains(reference, "Pyro")
+    subject = PyroSubject(model, guide, data, named, objective, test)
+    is_finished = reference is not None
+    if reference is None:
+        reference = MCMC(
+            NUTS(model, **(kernel or {})),
+            num_samples=num_samples,
+            warmup_steps=num_warmup,
+            num_chains=num_chains,
+            disable_progbar=not progress_bar,
+        )
+    return compared(subject, Chains(reference, subject, is_finished), subject.seconds)
+
+
+@dataclass(frozen=True)
+class Chains:
+    """Chains of a model.
+
+    Args:
+        chains: of Pyro.
+        subject: model and data.
+        is_finished: whether they were run before.
+    """
+
+    chains: MCMC
+    subject: PyroSubject
+    is_finished: bool
+
+    def run(self) -> Draws:
+        """Their draws; they run now unless they are finished."""
+        model, _, args, named, _ = self.subject.data
+        if not self.is_finished:
+            with self.subject.surroundings.sampling():
+                self.chains.run(*args, **named)
+        return posterior_of(self.chains, model, args, named).draws(0)

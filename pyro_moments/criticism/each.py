@@ -1,0 +1,92 @@
+"""A program run with each of many draws, at once where torch can."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyro
+import torch
+from torch.utils import _pytree as pytree
+
+from pyro_moments.particles.noise import ArraysApart, OutOfPlace
+
+AT_ONCE = 2**24  # numbers of all draws that are evaluated together
+Values = Mapping[str, torch.Tensor]
+Program = Callable[[Values], Any]
+
+
+def each(
+    program: Program, values: Values, count: int, size: int | None = None, inputs: int = 1
+) -> Any:
+    """What a program tells of each of many draws.
+
+    Programs run at once by vmap where torch can do so, one draw after the other where it cannot, as
+    where values decide what is run. The first draw is always run alone, with Pyro's validation.
+
+    Args:
+        program: from one draw by site to a pytree of tensors.
+        values: draws by site, [draws, ...]; empty for a program that draws all it needs.
+        count: how many draws.
+        size: how many at once; None for what fits into memory.
+        inputs: numbers that the program reads besides.
+
+    Returns:
+        A pytree of arrays [draws, ...].
+    """
+    first = program({name: value[0] for name, value in values.items()})
+    found, tree = pytree.tree_flatten(first)
+    wide = [np.empty((count, *part.shape), _as_array(part).dtype) for part in found]
+    size = size or _fitting(found, max([inputs, *(part[0].numel() for part in values.values())]))
+    run = _runner(program, values, min(size, count))
+    for start in range(0, count, size):
+        part = {name: value[start : start + size] for name, value in values.items()}
+        told = pytree.tree_leaves(run(part, min(size, count - start)))
+        for leaf, block in zip(wide, told, strict=True):
+            leaf[start : start + size] = _as_array(block)
+    return pytree.tree_unflatten(wide, tree)
+
+
+def _fitting(found: list[torch.Tensor], inputs: int) -> int:
+    return max(1, AT_ONCE // (sum(part.numel() for part in found) + 10 * inputs))
+
+
+def _as_array(tensor: torch.Tensor) -> np.ndarray:
+    return tensor.detach().cpu().numpy()
+
+
+def _runner(program: Program, values: Values, size: int) -> Callable[[Values, int], Any]:
+    """The first way to run it that works for two draws, of which the last one always does."""
+    count = min(size, 2)
+    part = {name: value[:count] for name, value in values.items()}
+    ways = [partial(_at_once, program, mode) for mode in (_together, ArraysApart)]
+    for way in ways if size > 1 else ():
+        try:
+            way(part, count)
+        except Exception:  # whatever torch does not know; the model's own errors come up alone
+            continue
+        return way
+    return partial(_one_by_one, program)
+
+
+def _together(_: torch.Tensor) -> OutOfPlace:
+    return OutOfPlace()
+
+
+def _at_once(
+    program: Program, mode: Callable[[torch.Tensor], OutOfPlace], values: Values, count: int
+) -> Any:
+    def once(values: Values, zero: torch.Tensor) -> Any:
+        with mode(zero):
+            return program(values)
+
+    with pyro.validation_enabled(False):  # which looks at values
+        mapped = torch.vmap(once, randomness="different")
+        return mapped(dict(values), torch.zeros(count))
+
+
+def _one_by_one(program: Program, values: Values, count: int) -> Any:
+    found = [program({name: value[at] for name, value in values.items()}) for at in range(count)]
+    return pytree.tree_map(lambda *parts: torch.stack(parts), *found)

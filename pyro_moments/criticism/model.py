@@ -1,0 +1,264 @@
+"""A Pyro model with its arguments, run with draws of its latent sites."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyro.distributions as dist
+import torch
+from pyro import poutine
+from pyro.poutine.messenger import Messenger
+from pyro.poutine.uncondition_messenger import UnconditionMessenger
+from pyro.poutine.util import prune_subsample_sites
+from torch.distributions import biject_to
+from torch.utils import _pytree as pytree
+
+from moment_calculus.criticism.containers.arguments import as_array, constant_data
+from moment_calculus.criticism.containers.draws import Arrays, Evaluation, PriorDraws
+from moment_calculus.criticism.containers.sites import SiteAxes
+from moment_calculus.criticism.containers.wording import (
+    no_prior_draws,
+    other_latent_sites,
+    part_of_plate,
+)
+from moment_calculus.response.data import plates_of
+from pyro_moments.criticism.each import each
+from pyro_moments.criticism.plates import check_whole, whole_plates
+from pyro_moments.criticism.sites import (
+    event_dim_of,
+    is_function,
+    is_observed,
+    is_told,
+    log_density,
+    log_prob_of,
+    whole_value,
+)
+from pyro_moments.likelihoods.structure import of_particles, tensors_of
+from pyro_moments.prediction.predict import Observables, is_factor
+from pyro_moments.prediction.sampled import SampledPrediction
+from pyro_moments.sites.posteriors import without_wrappers
+
+
+class Given(Messenger):
+    """Gives latent sites their values.
+
+    Args:
+        values: by name.
+    """
+
+    def __init__(self, values: Mapping[str, torch.Tensor]) -> None:
+        super().__init__()
+        self.values = values
+
+    def _pyro_sample(self, msg: Any) -> None:
+        if msg["name"] in self.values and not msg["is_observed"]:
+            msg["value"], msg["done"] = self.values[msg["name"]], True
+
+
+class Unobserved(UnconditionMessenger):
+    """Draws what is observed, but no deterministic sites: a plate has made their Delta wider."""
+
+    def _pyro_sample(self, msg: Any) -> None:
+        if not is_function(msg):
+            super()._pyro_sample(msg)
+
+
+@dataclass(frozen=True)
+class PyroModel:
+    """A model with its arguments.
+
+    Args:
+        model: the model.
+        args: its arguments.
+        named: likewise, by name.
+        latent: one draw of each latent site.
+        device: on which draws are.
+        batch_size: draws that are evaluated at once; None for what fits into memory.
+    """
+
+    model: Callable
+    args: tuple
+    named: Mapping[str, Any]
+    latent: Mapping[str, np.ndarray]
+    device: torch.device
+    batch_size: int | None = None
+
+    def _nodes(
+        self, values: Mapping[str, torch.Tensor], outside: Messenger | None = None
+    ) -> dict[str, Any]:
+        with outside or contextlib.nullcontext(), Given(values):
+            trace = poutine.trace(self.model).get_trace(*self.args, **self.named)
+        nodes = prune_subsample_sites(trace).nodes
+        return {name: site for name, site in nodes.items() if site["type"] == "sample"}
+
+    @cached_property
+    def _first(self) -> dict[str, Any]:
+        """The sites that a container has, of a run with one draw."""
+        with whole_plates() as enlarged:
+            try:
+                nodes = self._nodes(self._tensors(self.latent))
+            except (ValueError, RuntimeError) as error:
+                for name, (part, size) in enlarged.items():
+                    raise part_of_plate(name, part, size, str(error).partition("\n")[0]) from error
+                raise
+        check_whole(enlarged, {name: site for name, site in nodes.items() if is_observed(site)})
+        return {name: site for name, site in nodes.items() if not is_factor(site["fn"])}
+
+    def _tensors(self, values: Arrays) -> dict[str, torch.Tensor]:
+        return {n: torch.as_tensor(value, device=self.device) for n, value in values.items()}
+
+    @cached_property
+    def sites(self) -> dict[str, SiteAxes]:
+        """Its sites, with the plates that their axes are of."""
+        missing = [name for name in self.latent if name not in self._first]
+        drawn = [name for name, site in self._first.items() if self._is_open(name, site)]
+        if missing or (drawn and any(map(is_observed, self._first.values()))):
+            raise other_latent_sites(missing, drawn)
+        return {name: self._axes(name, site) for name, site in self._first.items()}
+
+    def _is_open(self, name: str, site: Any) -> bool:
+        return not site["is_observed"] and name not in self.latent
+
+    def _axes(self, name: str, site: Any) -> SiteAxes:
+        shape, is_sample = tuple(whole_value(site).shape), not is_function(site)
+        event = event_dim_of(site)
+        plates = {plate: (dim - event, size) for plate, (dim, size) in plates_of(site).items()}
+        kind = "latent" if name in self.latent else "observed" if is_sample else "deterministic"
+        return SiteAxes(name, kind, shape, plates, event if is_sample else 0)
+
+    def _of_kind(self, kind: str) -> list[str]:
+        return [name for name, axes in self.sites.items() if axes.kind == kind]
+
+    @cached_property
+    def observed(self) -> dict[str, np.ndarray]:
+        """Values of the observed sites that have one."""
+        return {
+            name: whole_value(site).detach().cpu().numpy()
+            for name, site in self._first.items()
+            if is_observed(site)
+        }
+
+    @cached_property
+    def constants(self) -> dict[str, np.ndarray]:
+        """The other arrays that it is called with."""
+        return constant_data(
+            self.model, self.args, self.named, self.observed.values(), _tensor_as_array
+        )
+
+    def evaluate(self, values: Arrays) -> Evaluation:
+        """What it says of draws of its latent sites.
+
+        Args:
+            values: by site, [draws, ...].
+        """
+        functions, observed = self._of_kind("deterministic"), [*self.observed]
+
+        def told(values: Mapping[str, torch.Tensor]) -> tuple:
+            nodes = self._nodes(values)
+            return (
+                log_density(nodes.values()),
+                {name: log_prob_of(nodes[name]) for name in observed},
+                {name: nodes[name]["value"] for name in functions},
+            )
+
+        density, likelihood, deterministic = self._each(told, values)
+        return Evaluation(density, likelihood, deterministic, self._drawn(values, observed))
+
+    def log_joint(self, values: Arrays) -> np.ndarray:
+        """Log density of draws of its latent sites and the observations together, [draws].
+
+        Args:
+            values: by site, [draws, ...].
+        """
+        return self._each(lambda values: log_density(self._nodes(values).values()), values)
+
+    @property
+    def improper(self) -> list[str]:
+        """Names of latent sites whose prior is improper."""
+        priors = {name: without_wrappers(self._first[name]["fn"]) for name in self.latent}
+        return [name for name, prior in priors.items() if isinstance(prior, dist.ImproperUniform)]
+
+    def unconstrained(self, values: Arrays) -> dict[str, np.ndarray]:
+        """Draws on the unconstrained space.
+
+        Args:
+            values: by site, on the supports.
+        """
+        found = {}
+        for name, value in self._tensors(values).items():
+            transform = biject_to(self._first[name]["fn"].support)
+            found[name] = transform.inv(value).double().cpu().numpy()
+        return found
+
+    def predicted(self, values: Arrays) -> dict[str, SampledPrediction]:
+        """What draws of its latent sites predict together, by site.
+
+        Args:
+            values: by site, [draws, ...].
+        """
+        kinds: dict[str, Any] = {}
+
+        def told(values: Mapping[str, torch.Tensor]) -> dict[str, list[torch.Tensor]]:
+            nodes = self._nodes(values, Observables(frozenset(self.latent)))
+            sites = {n: site for n, site in nodes.items() if n not in self.latent and is_told(site)}
+            kinds.update({name: site["fn"] for name, site in sites.items()})
+            return {name: tensors_of(site["fn"]) for name, site in sites.items()}
+
+        count = len(next(iter(values.values())))
+        found = self._each(told, values)
+        told({name: torch.as_tensor(value[0]) for name, value in values.items()})  # not of vmap
+        return {
+            name: SampledPrediction(
+                name, of_particles(kinds[name], list(map(torch.as_tensor, parts)), count)
+            )
+            for name, parts in found.items()
+        }
+
+    def replicate(self, values: Arrays) -> Arrays:
+        """Draws of the sites that may be observed, and deterministic ones, given latent sites.
+
+        Args:
+            values: by site, [draws, ...].
+        """
+        return self._drawn(values, [name for name in self.sites if name not in self.latent])
+
+    def prior(self, count: int) -> PriorDraws | str:
+        """Draws of the prior, or why there are none.
+
+        Args:
+            count: how many.
+        """
+        try:
+            found = self._drawn({}, [*self.sites], count)
+        except NotImplementedError as error:
+            return no_prior_draws(str(error))
+        return PriorDraws(
+            {name: value for name, value in found.items() if name not in self.observed},
+            {name: value for name, value in found.items() if name in self.observed},
+        )
+
+    def _drawn(self, values: Arrays, names: list[str], count: int | None = None) -> Arrays:
+        """Sites by a run without observations, in the order of the program."""
+
+        def drawn(values: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+            nodes = self._nodes(values, Unobserved())
+            return {name: nodes[name]["value"] for name in names}
+
+        return self._each(drawn, values, count)
+
+    def _each(self, function: Callable, values: Arrays, count: int | None = None) -> Any:
+        """What a function of one draw tells of all of them."""
+        tensors = self._tensors(values)
+        count = count or len(next(iter(tensors.values())))
+        leaves = pytree.tree_leaves((self.args, dict(self.named)))
+        inputs = max([1, *(leaf.numel() for leaf in leaves if isinstance(leaf, torch.Tensor))])
+        return each(function, tensors, count, self.batch_size, inputs)
+
+
+def _tensor_as_array(value: Any) -> np.ndarray | None:
+    return as_array(value.detach().cpu() if isinstance(value, torch.Tensor) else value)

@@ -1,0 +1,239 @@
+"""What draws are taken of: guides, linear response, finished chains."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from pyro import poutine
+from pyro.infer import MCMC
+from pyro.poutine.guide import GuideMessenger
+from pyro.poutine.util import prune_subsample_sites
+
+from moment_calculus.criticism.containers.corrected import drawn
+from moment_calculus.criticism.containers.draws import (
+    Approximation,
+    Draws,
+    Posterior,
+    WithoutDensity,
+)
+from moment_calculus.criticism.containers.wording import chains_not_run, no_posterior
+from moment_calculus.hosts.predictions.site import checked_count
+from moment_calculus.optimisation.outcome import Fit
+from moment_calculus.refusals.errors import UnsupportedMoments
+from pyro_moments.criticism.each import each
+from pyro_moments.criticism.sites import log_density
+from pyro_moments.criticism.surroundings import SEEDS, Surroundings
+from pyro_moments.fitting.precision import doubled, has_doubles
+from pyro_moments.objectives.densities import check_density
+from pyro_moments.objectives.particles import Program
+from pyro_moments.response.linear_response import LinearResponse
+from pyro_moments.response.problem import PyroProblem
+from pyro_moments.sites.binding import bind
+from pyro_moments.sites.observed import is_latent, is_sample
+
+
+@dataclass(frozen=True)
+class GuidePosterior:
+    """A trained guide.
+
+    Args:
+        program: of model and guide with the data.
+        surroundings: with the trained parameters.
+    """
+
+    program: Program
+    surroundings: Surroundings
+
+    @property
+    def device(self) -> torch.device:
+        """On which draws are."""
+        return self.surroundings.device
+
+    def draws(self, count: int) -> Draws:
+        """Draws of the latent sites.
+
+        Args:
+            count: how many.
+        """
+        with self.surroundings():
+            reason = self._without_density()
+            density = _no_density if reason else log_density
+            values, found = each(partial(self._draw, density), {}, checked_count(count))
+        law = WithoutDensity(reason) if reason else Approximation(found[None])
+        arrays = {name: value[None] for name, value in values.items()}
+        return Draws(type(poutine.unwrap(self.program.guide)).__name__, arrays, law)
+
+    def _draw(
+        self, density: Callable[[Any], torch.Tensor], _: Any
+    ) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
+        nodes = guide_nodes(self.program)
+        samples = {name: site for name, site in nodes.items() if is_latent(site)}
+        values = {
+            name: site["value"]
+            for name, site in samples.items()
+            if not (site["infer"] or {}).get("is_auxiliary")
+        }
+        return values, density(site for site in nodes.values() if is_sample(site))
+
+    def _without_density(self) -> str:
+        """Why there is none; empty where there is one."""
+        try:
+            check_density(self.program, reparameterised=False)
+        except UnsupportedMoments as refusal:
+            return str(refusal)
+        return ""
+
+
+def _no_density(_: Any) -> torch.Tensor:
+    return torch.zeros(())
+
+
+def guide_nodes(program: Program) -> dict[str, Any]:
+    """The sites of a run of a guide.
+
+    Args:
+        program: of model and guide.
+    """
+    _, guide, args, named, _ = program
+    unwrapped: Any = poutine.unwrap(guide)
+    if isinstance(unwrapped, GuideMessenger):  # it runs the model itself
+        guide(*args, **named)
+        return unwrapped.get_traces()[1].nodes
+    return prune_subsample_sites(poutine.trace(guide).get_trace(*args, **named)).nodes
+
+
+@dataclass(frozen=True)
+class ResponsePosterior:
+    """A corrected posterior.
+
+    Args:
+        response: the linear response.
+    """
+
+    response: LinearResponse
+
+    @property
+    def surroundings(self) -> Surroundings:
+        """The parameters that it is about."""
+        problem = self.response.problem
+        assert isinstance(problem, PyroProblem)
+        held = problem.held
+        return Surroundings(held, held.double, (problem.model, problem.guide))
+
+    @property
+    def device(self) -> torch.device:
+        """On which draws are."""
+        return self.surroundings.device
+
+    def draws(self, count: int) -> Draws:
+        """Draws of the latent sites.
+
+        Args:
+            count: how many.
+        """
+        generator = np.random.default_rng(int(torch.randint(SEEDS, ())))
+        values, law = drawn(self.response, generator, checked_count(count))
+        arrays = {name: value.detach().cpu().numpy()[None] for name, value in values.items()}
+        return Draws("LinearResponse", arrays, law)
+
+
+@dataclass(frozen=True)
+class ChainPosterior:
+    """Finished chains.
+
+    Args:
+        chains: of Pyro.
+        surroundings: with the parameters of the model.
+    """
+
+    chains: MCMC
+    surroundings: Surroundings
+
+    @property
+    def device(self) -> torch.device:
+        """On which draws are."""
+        return next(iter(self.chains.get_samples().values())).device
+
+    def draws(self, count: int) -> Draws:
+        """All draws of the chains.
+
+        Args:
+            count: is not asked for.
+        """
+        samples = self.chains.get_samples(group_by_chain=True)
+        values = {name: value.detach().cpu().numpy() for name, value in samples.items()}
+        shape = next(iter(values.values())).shape
+        statistics = self._diverging(shape[0], shape[1])
+        return Draws(type(self.chains.kernel).__name__, values, Posterior(), statistics)
+
+    def _diverging(self, chains: int, draws: int) -> dict[str, np.ndarray]:
+        """Which draws diverged; Pyro's own table of this takes four draws of a chain."""
+        told: Any = self.chains._diagnostics
+        if not all("divergences" in told[chain] for chain in range(chains)):
+            return {}
+        found = np.zeros((chains, draws), bool)
+        for chain in range(chains):
+            found[chain, told[chain]["divergences"]] = True
+        return {"diverging": found}
+
+
+def posterior_of(
+    posterior: Any, model: Callable, args: tuple, named: Mapping[str, Any]
+) -> GuidePosterior | ResponsePosterior | ChainPosterior:
+    """What draws are taken of.
+
+    Args:
+        posterior: a guide, what ``fit`` returned, a linear response or chains.
+        model: the model.
+        args: its arguments.
+        named: likewise, by name.
+
+    Raises:
+        TypeError: if it is something else.
+        ValueError: if parameters are not those of model and guide, or chains were not run.
+    """
+    if isinstance(posterior, LinearResponse):
+        return ResponsePosterior(posterior)
+    if isinstance(posterior, MCMC):
+        return _of_chains(posterior, model, args, named)
+    if isinstance(posterior, Fit):
+        return _of_guide(posterior.guide, model, args, named, posterior.params)
+    if not callable(posterior):
+        raise no_posterior(posterior, "Pyro")
+    return _of_guide(posterior, model, args, named, None)
+
+
+def _of_guide(
+    guide: Any, model: Callable, args: tuple, named: Mapping[str, Any], params: Any
+) -> GuidePosterior:
+    bind(guide, model)
+    double = has_doubles(guide) if params is None else _is_double(params)
+    args, named = (doubled(args), doubled(dict(named))) if double else (args, dict(named))
+    program = Program(model, guide, args, named)
+
+    def run() -> None:
+        nodes = guide_nodes(program).items()
+        values = {name: site["value"] for name, site in nodes if is_latent(site)}
+        poutine.condition(model, data=values)(*args, **named)
+
+    surroundings = Surroundings.of(run, (model, guide), double, params)
+    return GuidePosterior(program, surroundings)
+
+
+def _of_chains(
+    chains: MCMC, model: Callable, args: tuple, named: Mapping[str, Any]
+) -> ChainPosterior:
+    if chains._samples is None:
+        raise chains_not_run()
+    double = _is_double(chains.get_samples())
+    args, named = (doubled(args), doubled(dict(named))) if double else (args, dict(named))
+    return ChainPosterior(chains, Surroundings.of(lambda: model(*args, **named), (model,), double))
+
+
+def _is_double(tensors: Mapping[str, torch.Tensor]) -> bool:
+    return any(tensor.dtype is torch.float64 for tensor in tensors.values())

@@ -1,0 +1,110 @@
+"""What a program is evaluated in: parameters at one place, and nothing left behind."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyro
+import torch
+from pyro import poutine
+
+from pyro_moments.criticism.plates import whole_plates
+from pyro_moments.fitting.parameters import Parameters
+from pyro_moments.fitting.precision import double_precision, doubled
+from pyro_moments.fitting.problem import undrawn
+from pyro_moments.response.held import Held, unconstrained_copies
+from pyro_moments.sites.latent_vector import modules_of
+
+SEEDS = 2**31
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """A context to evaluate programs in, which leaves their parameters and modules as they are.
+
+    Args:
+        held: parameters of the programs.
+        double: whether to compute in double precision.
+        programs: whose modules keep their buffers.
+    """
+
+    held: Held
+    double: bool
+    programs: tuple[Callable, ...]
+
+    @classmethod
+    def of(
+        cls,
+        run: Callable[[], Any],
+        programs: tuple[Callable, ...],
+        double: bool,
+        params: Mapping[str, Any] | None = None,
+    ) -> Surroundings:
+        """Those of programs at parameters.
+
+        Args:
+            run: runs them, which meets their parameters.
+            programs: the same.
+            double: whether in double precision.
+            params: constrained values; None for those of now.
+
+        Raises:
+            ValueError: if these are not of the programs' names and shapes.
+        """
+        with undrawn(), torch.no_grad(), poutine.block(), _precision(double), _kept(programs):
+            parameters = Parameters.met(run)
+            copies = unconstrained_copies(parameters, params)
+        return cls(Held(parameters, copies, programs), double, programs)
+
+    @contextlib.contextmanager
+    def __call__(self) -> Iterator[None]:
+        """The context, in which plates are whole; random numbers are others at each entry."""
+        seed = int(torch.randint(SEEDS, ()))
+        with contextlib.ExitStack() as stack:
+            for part in (self.held(), _precision(self.double), _kept(self.programs)):
+                stack.enter_context(part)
+            for part in (torch.no_grad(), poutine.block(), whole_plates()):
+                stack.enter_context(part)
+            pyro.set_rng_seed(seed)
+            yield
+
+    @contextlib.contextmanager
+    def sampling(self) -> Iterator[None]:
+        """A context in which chains run, with gradients, and plates as the model has them."""
+        with self.held(), _precision(self.double), _kept(self.programs), poutine.block():
+            yield
+
+    @property
+    def device(self) -> torch.device:
+        """On which the parameters are."""
+        return self.held.leaves[0].device if self.held.leaves else torch.empty(0).device
+
+    def arguments(self, args: tuple, named: Mapping[str, Any]) -> tuple[tuple, dict[str, Any]]:
+        """Arguments in the precision that is computed in.
+
+        Args:
+            args: of a model.
+            named: likewise, by name.
+        """
+        return (doubled(args), doubled(dict(named))) if self.double else (args, dict(named))
+
+
+def _precision(double: bool) -> Any:
+    return double_precision() if double else contextlib.nullcontext()
+
+
+@contextlib.contextmanager
+def _kept(programs: tuple[Callable, ...]) -> Iterator[None]:
+    """Buffers of modules, as running averages, are afterwards what they were."""
+    modules = [module for program in programs for module in modules_of(program)]
+    buffers = [part for module in modules for part in module.buffers(recurse=False)]
+    before = [part.clone() for part in buffers]
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for part, value in zip(buffers, before, strict=True):
+                part.copy_(value)

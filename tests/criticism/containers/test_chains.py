@@ -1,0 +1,83 @@
+"""Finished chains of both hosts as containers."""
+
+from __future__ import annotations
+
+import arviz as az
+import jax
+import numpy as np
+import numpyro
+import pyro
+import pytest
+
+from tests.criticism.containers.programs import (
+    HOSTS,
+    X,
+    Y,
+    convert,
+    doubles,
+    fresh,
+    left_out,
+    line,
+    scaled,
+)
+
+
+@pytest.fixture(params=HOSTS)
+def host(request):
+    with doubles(fresh(request.param)):
+        yield HOSTS[request.param]
+
+
+def chains(host, model, draws, **options):
+    """Chains that were not run yet."""
+    if host.name == "pyro":
+        kernel = pyro.infer.NUTS(model, **options)
+        return pyro.infer.MCMC(kernel, draws, warmup_steps=30, disable_progbar=True)
+    kernel = numpyro.infer.NUTS(model, **options)
+    return numpyro.infer.MCMC(kernel, num_warmup=30, num_samples=draws, progress_bar=False)
+
+
+def run(host, found, *data):
+    arrays = [host.array(part) for part in data]
+    found.run(*([jax.random.key(0)] if host.name == "numpyro" else []), *arrays)
+    return found
+
+
+def test_leave_one_out_is_that_of_arviz(host):
+    found = run(host, chains(host, line(host), 300), X, Y)
+    data = convert(host, found, line(host), X, Y)
+    loo = host.package.loo(data)
+    assert data.posterior["weight"].shape == (1, 300, 3)
+    assert data.posterior["mean"].dims == ("chain", "draw", "data")
+    assert data.posterior.attrs["source"] == "NUTS"
+    assert "log_q" not in data.sample_stats
+    assert data.sample_stats["lp"].dtype == np.float64
+    assert loo.elpd_loo == az.loo(data).elpd_loo
+    assert abs(loo.elpd_loo - left_out(X, Y).sum()) < 2
+
+
+def test_divergences(host):
+    """A step that is far too long makes them."""
+    options = {"step_size": 200.0, "adapt_step_size": False}
+    found = run(host, chains(host, scaled(host), 20, **options), X, Y)
+    data = convert(host, found, scaled(host), X, Y, num_prior_samples=0)
+    told = data.sample_stats["diverging"]
+    assert told.shape == (1, 20)
+    assert told.dtype == bool
+    assert told.any()
+    if host.name == "pyro":
+        known = found.diagnostics()["divergences"]["chain 0"]
+        assert [*np.flatnonzero(told.values[0])] == known
+
+
+def test_few_draws_and_none(host):
+    found = run(host, chains(host, line(host), 2), X, Y)
+    assert convert(host, found, line(host), X, Y).posterior["weight"].shape == (1, 2, 3)
+    with pytest.raises(ValueError, match=r"call its run\(\.\.\.\) first"):
+        convert(host, chains(host, line(host), 5), line(host), X, Y)
+
+
+def test_chains_of_another_model_are_refused(host):
+    found = run(host, chains(host, line(host), 5), X, Y)
+    with pytest.raises(ValueError, match="there are no draws of 'scale'"):
+        convert(host, found, scaled(host), X, Y)

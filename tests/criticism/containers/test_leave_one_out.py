@@ -1,0 +1,197 @@
+"""Leave-one-out by draws of approximations, against closed forms and ArviZ."""
+
+from __future__ import annotations
+
+import warnings
+
+import arviz as az
+import numpy as np
+import pytest
+import xarray
+
+from moment_calculus.criticism.containers.leave_one_out import (
+    SAMPLES,
+    leave_one_out,
+    log_weights,
+)
+from tests.criticism.containers.programs import (
+    HOSTS,
+    X,
+    Y,
+    convert,
+    doubles,
+    drawing,
+    fresh,
+    gaussian,
+    left_out,
+    line,
+    options_of,
+    scaled,
+)
+
+DRAWS = 4000
+
+
+@pytest.fixture(params=HOSTS)
+def host(request):
+    return fresh(request.param)
+
+
+def container(host, covariance, count=DRAWS):
+    """Draws of a Gaussian about the exact posterior's mean."""
+    guide = drawing(host, gaussian(X, Y)[0], covariance)
+    options = {"num_samples": count, "num_prior_samples": 0}
+    return convert(host, guide, line(host), X, Y, **options)
+
+
+def standard_error(data, rows):
+    """Of the sum over some data, from the weights of the draws, by the delta method."""
+    weights = np.exp(log_weights(data).values[rows])
+    densities = np.exp(data.log_likelihood["obs"].stack({SAMPLES: ("chain", "draw")}).values[rows])
+    means = (weights * densities).sum(-1, keepdims=True)
+    return np.sqrt(((weights * (densities / means - 1)).sum(0) ** 2).sum())
+
+
+def check_close(found, data):
+    """What is known of the data whose weights can be trusted."""
+    exact, rows = left_out(X, Y), found.pareto_k.values < 0.7
+    error = standard_error(data, rows)
+    assert rows.sum() >= 18
+    assert abs((found.loo_i.values - exact)[rows].sum()) < 3 * error < 0.3
+    np.testing.assert_allclose(found.se, np.sqrt(len(exact) * exact.var()), rtol=0.1)
+    assert found.loo_i.dims == ("data",)
+
+
+def test_draws_of_the_posterior_itself_have_the_exact_answer(host):
+    with doubles(host):
+        data = container(host, gaussian(X, Y)[1])
+        found = host.package.loo(data)
+    ratios = data.sample_stats["lp"] - data.sample_stats["log_q"]
+    assert float(ratios.max() - ratios.min()) < 1e-10
+    assert found.pareto_k_joint == 0
+    check_close(found, data)
+    check_close(az.loo(data, pointwise=True), data)
+
+
+def test_a_mean_field_guide_is_corrected(host):
+    precision = np.linalg.inv(gaussian(X, Y)[1])
+    with doubles(host):
+        data = container(host, np.diag(1 / np.diag(precision)))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # of single data
+            found = host.package.loo(data)
+    assert 0 != found.pareto_k_joint < 0.7
+    check_close(found, data)
+
+
+def test_what_arviz_alone_leaves_out(host):
+    with doubles(host):
+        data = container(host, gaussian(X, Y)[1] / 4)
+        with pytest.warns(UserWarning, match="Pareto shapes"):
+            corrected = host.package.loo(data)
+        alone = az.loo(data, pointwise=True)
+    exact = left_out(X, Y).sum()
+    assert abs(corrected.elpd_loo - exact) < abs(alone.elpd_loo - exact)
+
+
+def test_a_guide_is_converted_on_the_way(host):
+    guide, model = drawing(host, *gaussian(X, Y)), line(host)
+    with doubles(host):
+        arrays = map(host.array, (X, Y))
+        options = {"num_samples": 200, **options_of(host, guide)}
+        found = host.package.loo(guide, model, *arrays, scale="deviance", **options)
+    assert found.scale == "deviance"
+    assert found.n_samples == 200
+    assert abs(found.elpd_loo + 2 * left_out(X, Y).sum()) < 4
+    with pytest.raises(TypeError, match="its model and the data"):
+        host.package.loo(guide)
+
+
+def test_comparisons_and_plots_take_it(host):
+    with doubles(host), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the narrow one, and ArviZ's own
+        good, narrow = (container(host, gaussian(X, Y)[1] / part, 200) for part in (1, 4))
+        found = {name: host.package.loo(data) for name, data in (("a", good), ("b", narrow))}
+        table = az.compare(found)
+        values = az.loo_pit(good, y="obs", log_weights=log_weights(good))
+        axes = [
+            az.plot_loo_pit(good, y="obs", log_weights=log_weights(good)),
+            az.plot_ppc(good),
+            az.plot_forest(good, var_names=["weight"])[0],
+            az.plot_khat(found["a"]),
+        ]
+        summary = az.summary(good, var_names=["weight"])
+    assert set(table.index) == {"a", "b"}
+    assert ((values >= 0) & (values <= 1)).all()
+    assert values.shape == Y.shape
+    assert all(axis is not None for axis in axes)
+    mean, covariance = gaussian(X, Y)
+    error = np.sqrt(np.diag(covariance) / 200)
+    assert (abs(summary["mean"] - mean) < 5 * error + 1e-3).all()  # the table is rounded
+    import matplotlib.pyplot as plt
+
+    plt.close("all")
+
+
+def test_draws_without_a_density_are_refused(host):
+    for guide, said in (
+        (host.package.MCDropoutGuide(), "has no density"),
+        (auto_delta(host), "point estimate"),
+    ):
+        fit = host.package.fit(scaled(host), guide, *rows(host), method="adam", steps=2)
+        data = host.package.to_inference_data(
+            fit, scaled(host), *rows(host), num_samples=20, num_prior_samples=0
+        )
+        assert "log_q" not in data.sample_stats
+        with pytest.raises(ValueError, match=said):
+            host.package.loo(data)
+
+
+def rows(host):
+    return host.array(X.astype(np.float32)), host.array(Y.astype(np.float32))
+
+
+def auto_delta(host):
+    """The host's guide of point estimates."""
+    if host.name == "pyro":
+        from pyro.infer.autoguide import AutoDelta
+    else:
+        from numpyro.infer.autoguide import AutoDelta
+    return AutoDelta(scaled(host))
+
+
+def made(log_p, log_likelihood):
+    """A container of numbers alone."""
+    return az.from_dict(
+        posterior={"a": np.zeros_like(log_p)},
+        log_likelihood=log_likelihood,
+        sample_stats={"lp": log_p, "log_q": np.zeros_like(log_p)},
+    )
+
+
+def test_one_site_is_asked_for():
+    likelihood = np.random.default_rng(0).normal(size=(1, 100, 4))
+    data = made(np.zeros((1, 100)), {"y": likelihood, "z": 2 * likelihood})
+    with pytest.raises(ValueError, match=r"site=\.\.\.: 'y', 'z'"):
+        leave_one_out(data)
+    with pytest.raises(ValueError, match="'x' is no observed site"):
+        leave_one_out(data, "x")
+    assert leave_one_out(data, "y").elpd_loo != leave_one_out(data, "z").elpd_loo
+
+
+def test_constant_weights_are_those_of_arviz():
+    likelihood = np.random.default_rng(0).normal(size=(2, 300, 5000))  # more than are held at once
+    data = made(np.full((2, 300), 3.0), {"y": likelihood})
+    found, reference = leave_one_out(data), az.loo(data, pointwise=True, reff=1.0)
+    assert found.pareto_k_joint == 0
+    xarray.testing.assert_allclose(found.loo_i, reference.loo_i.rename("loo_i"))
+    np.testing.assert_allclose(found.p_loo, reference.p_loo)
+    np.testing.assert_allclose(found.se, reference.se)
+
+
+def test_draws_of_which_no_weights_can_be_made():
+    likelihood = np.random.default_rng(0).normal(size=(1, 50, 4))
+    with pytest.raises(ValueError, match="leave-one-out takes 11"):
+        leave_one_out(made(np.zeros((1, 5)), {"y": likelihood[:, :5]}))
+    with pytest.raises(ValueError, match="not finite"):
+        leave_one_out(made(np.full((1, 50), -np.inf), {"y": likelihood}))
