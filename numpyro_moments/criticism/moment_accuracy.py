@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -64,9 +65,9 @@ def moment_accuracy(
     with Precision.of(params)():
         bind(guide, model, params)
         program = _Program((model, guide, data, named, params, of_trace, how), caller)
-        layers, left_out = program.layers()
+        found = program.layers()
         draw = drawer(program.recorder, program.outputs, of_draws)
-        return accuracy_of(layers, left_out, draw, num_samples)
+        return accuracy_of(found, program.latent, draw, num_samples)
 
 
 class _Program:
@@ -79,6 +80,7 @@ class _Program:
 
     recorder: Recorder
     outputs: list[int]
+    latent: int
 
     def __init__(self, arguments: tuple, caller: str) -> None:
         self.arguments, self.caller = arguments, caller
@@ -98,6 +100,8 @@ class _Program:
 
     def _recorded(self) -> list[Recorded]:
         traces = moment_traces(*self.arguments, predicting=True, evaluator=self._evaluator)
+        drawn = [site["value"] for site in traces.guide.values()]
+        self.latent = sum(math.prod(getattr(value, "shape", ())) for value in drawn)
         parts = _random_parts(predicted_in(traces))
         sites, self.outputs = sites_among(self.recorder.results, parts)
         return [*self.recorder.recorded(self.caller), *sites]

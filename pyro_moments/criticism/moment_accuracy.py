@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -55,8 +56,8 @@ def moment_accuracy(
     check_draws(num_samples)
     program = _Program(model, guide, data, named, propagation_of(covariance, rules))
     with pyro.validation_enabled(False), full_precision():
-        layers, left_out = layers_of(program.recorded(Recorder(calling_line())))
-        return accuracy_of(layers, left_out, program.draw, num_samples)
+        found = layers_of(program.recorded(Recorder(calling_line())))
+        return accuracy_of(found, program.latent, program.draw, num_samples)
 
 
 class _Program:
@@ -68,6 +69,7 @@ class _Program:
         self.program, self.how = (model, guide, args, kwargs, how), how
         self.seed = int(torch.randint(2**31, ()))  # of the subsamples, which all runs share
         self.calls: Sequence[Any] = ()
+        self.latent = 0  # elements of the latent sites
         self.at_once: AtOnce | None = AtOnce()
 
     def recorded(self, recorder: Recorder) -> list[Recorded]:
@@ -83,11 +85,12 @@ class _Program:
             return watched(draws, run, *rest)
 
         with recorder.recording(), SharedSubsamples(self.seed):
-            sites = predicted_in(*observing_trace(*self.program, watch=watch))
-        self.calls = recorder.calls
+            sites, latent = observing_trace(*self.program, watch=watch)
+        drawn = [site["value"] for name, site in sites.items() if name in latent]
+        self.calls, self.latent = recorder.calls, sum(math.prod(value.shape) for value in drawn)
         return recorder.recorded() + [
             Recorded(type(site["fn"]).__name__, site.get("line", ""), held(tensor), name)
-            for name, site in sites.items()
+            for name, site in predicted_in(sites, latent).items()
             for name, tensor in _tensors(name, site, MomentTensor)
         ]
 

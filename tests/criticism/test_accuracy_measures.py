@@ -34,8 +34,12 @@ def normal(mean=MEAN, scale=1.0, together=False):
     return draw
 
 
+def result_of(layers, draw, count=COUNT, left_out=()):
+    return accuracy_of((layers, left_out), 0, draw, count)
+
+
 def compared(draw, count=COUNT, **options):
-    (row,) = accuracy_of([layer(**options)], [], draw, count)
+    (row,) = result_of([layer(**options)], draw, count)
     return row
 
 
@@ -58,7 +62,7 @@ def test_biases_are_measured_in_units_of_the_sampled_deviations():
     assert measures.departure == pytest.approx(math.log(2), abs=0.06)
     assert measures.worst_mean.value == pytest.approx(0.25, abs=0.15)
     assert not row.is_accurate
-    result = accuracy_of([layer(mean=shifted, reason="made up so")], [], normal(scale=2.0), COUNT)
+    result = result_of([layer(mean=shifted, reason="made up so")], normal(scale=2.0))
     assert result.sentence.startswith("breaks at row 1 (made up, model.py:3): standard deviation")
     assert result.sentence.endswith("(made up so)")
 
@@ -114,7 +118,7 @@ def test_units_that_hardly_fire_do_not_count():
         return [np.maximum(places + random.normal(size=(count, 20, 1)), 0.0)]
 
     known = layer(mean=mean, variance=variance)
-    found = [accuracy_of([known], [], draw, COUNT).rows[0].measures for _ in range(40)]
+    found = [result_of([known], draw).rows[0].measures for _ in range(40)]
     ratios = np.array([measures.deviation_ratio for measures in found])
     scores = np.log(ratios[:, 0]) / (ratios[:, 1] / ratios[:, 0])
     assert abs(scores.mean()) < 4 * scores.std() / math.sqrt(len(scores))
@@ -125,25 +129,24 @@ def test_units_that_hardly_fire_do_not_count():
 
 def test_infinite_moments_and_draws_are_named():
     infinite = layer(mean=np.full((2, 2), np.inf), site="rate")
-    result = accuracy_of([layer(), infinite], ["other"], normal(), COUNT)
+    result = result_of([layer(), infinite], normal(), left_out=["other"])
     assert len(result) == 1
     assert result.left_out == ("other", "rate at /folder/model.py:3: infinite moments")
-    overflow = accuracy_of(
-        [layer(), layer(site="rate")],
-        [],
-        lambda n, _: [normal()(n, [0])[0], np.full((n, 2, 2), np.inf)],
-        40,
-    )
+
+    def draw(count, places):
+        return [normal()(count, [0])[0], np.full((count, 2, 2), np.inf)]
+
+    overflow = result_of([layer(), layer(site="rate")], draw, 40)
     assert overflow.left_out == ("rate at /folder/model.py:3: infinite draws",)
     with pytest.raises(ValueError, match="nothing to compare"):
-        accuracy_of([infinite], [], normal(), COUNT)
+        result_of([infinite], normal())
 
 
 def test_table_and_figure():
     pandas, matplotlib = pytest.importorskip("pandas"), pytest.importorskip("matplotlib")
     matplotlib.use("agg")
     layers = [layer(), layer(site="obs.loc", variance=4 * VARIANCE, reason="made up so")]
-    result = accuracy_of(layers, [], lambda n, places: 2 * normal()(n, [0]), COUNT)
+    result = result_of(layers, lambda n, places: 2 * normal()(n, [0]))
     frame = result.table()
     assert isinstance(frame, pandas.DataFrame)
     assert list(frame.index) == [1, 2]

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from functools import cache
 
+import jax
 import numpy as np
 import pytest
+import torch
 
 from moment_calculus.functions.base import Delegating
 from moment_calculus.numerics.rulebook import RuleBook
@@ -108,6 +110,19 @@ def test_both_hosts_have_the_same_rows():
     assert [row[:2] for row in found[0]] == [row[:2] for row in found[1]]
     assert found[0][:-1] == found[1][:-1]
     assert [row[2] for row in found[0][:-1]] == "matmul add tanh matmul add relu matmul".split()
+
+
+def test_functions_whose_moments_are_approximate_are_named(host):
+    functions = {"numpyro": jax.nn.softmax, "pyro": torch.softmax}
+
+    def model(x, y=None):
+        p = functions[host.name](x @ weights(host, "weight", 3, 2), -1)
+        with host.language.plate("data", len(x)):
+            host.language.sample("obs", host.dist.Normal(p[:, 0], 0.3), obs=y)
+
+    result = accuracy(host, model, X, Y, init_scale=1.0)
+    assert [row.operation for row in result][1] == "softmax"
+    assert result["softmax"].reason.startswith("the moments of this function are approximate")
 
 
 def test_nothing_is_said_of_elements_that_no_draw_moves(host):

@@ -56,7 +56,7 @@ def dropped(x):
 
 
 PROGRAMS = {
-    softmax: "dot_general div dot_general",
+    softmax: "dot_general softmax dot_general",
     jitted: "dot_general silu",
     chain: "scan scan",
     dropped: "where dot_general",

@@ -173,30 +173,31 @@ def check_draws(num_samples: int) -> None:
 
 
 def accuracy_of(
-    layers: Sequence[Layer], left_out: Sequence[str], draw: Any, num_samples: int
+    found: tuple[Sequence[Layer], Sequence[str]], latent: int, draw: Any, num_samples: int
 ) -> MomentAccuracy:
     """Compare the layers of a program with draws through it.
 
     Args:
-        layers: in the order of the program, sites last.
-        left_out: in words, what else is random.
+        found: the layers in the order of the program, sites last, and what else is random.
+        latent: number of elements of the latent sites, which are drawn as well.
         draw: from a number of draws and the places of layers to arrays [draws, ...].
         num_samples: number of draws.
 
     Raises:
         ValueError: if nothing in the program is random.
     """
+    layers, left_out = found
     known = [layer.in_numpy() for layer in layers]
     finite = [layer for layer in known if layer.is_finite]
     if not finite:
         raise no_layers()
     places = [layer.place for layer in finite]
     some: Draw = lambda count: draw(count, places)  # noqa: E731
-    totals = drawn_totals(finite, some, num_samples)
+    totals = drawn_totals(finite, latent, some, num_samples)
     rest = [_infinite(layer, "moments") for layer in known if not layer.is_finite]
     rest += [_infinite(part.layer, "draws") for part in totals if not part.is_finite]
-    found = enumerate((part for part in totals if part.is_finite), 1)
-    rows = tuple(_row(number, part.layer, part) for number, part in found)
+    good = enumerate((part for part in totals if part.is_finite), 1)
+    rows = tuple(_row(number, part.layer, part) for number, part in good)
     return MomentAccuracy(rows, num_samples, (*left_out, *rest))
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from moment_calculus.criticism.accuracy.layers import Layer, to_numpy
 
 GROUPS = 20
-BLOCK = 2**23  # elements of all layers that are drawn at once
+BLOCK = 2**23  # elements of all layers and latent sites that are drawn at once
 
 Draw = Callable[[int], Sequence[Any]]
 
@@ -131,11 +131,14 @@ def to_dtype(array: Any) -> Any:
     return np.dtype(name) if name in ("float16", "float32", "float64") else np.dtype("float32")
 
 
-def drawn_totals(layers: Sequence[Layer], draw: Draw, num_samples: int) -> list[Totals]:
+def drawn_totals(
+    layers: Sequence[Layer], latent: int, draw: Draw, num_samples: int
+) -> list[Totals]:
     """Draw a program, in blocks of bounded memory.
 
     Args:
         layers: of the program.
+        latent: number of elements of the latent sites.
         draw: from a number of draws to arrays [draws, ...], one for each layer.
         num_samples: how many draws.
 
@@ -144,7 +147,8 @@ def drawn_totals(layers: Sequence[Layer], draw: Draw, num_samples: int) -> list[
     """
     counts = np.array([len(part) for part in np.array_split(np.arange(num_samples), GROUPS)])
     found = [Totals(layer, counts) for layer in layers]
-    most = max(1, BLOCK // max(1, sum(math.prod(layer.shape) for layer in layers)))
+    size = latent + sum(math.prod(layer.shape) for layer in layers)
+    most = max(1, BLOCK // max(1, size))
     for group, count in enumerate(counts):
         for size in _blocks(int(count), most):
             for totals, draws in zip(found, draw(size), strict=True):

@@ -14,6 +14,8 @@ from moment_calculus.criticism.accuracy.reasons import certificate_of, reason_of
 from moment_calculus.numerics.special import namespace
 from moment_calculus.operations.dropout.bits import Bits, Uniform
 from moment_calculus.operations.dropout.masked import MaskedWeight
+from moment_calculus.operations.normalised.composites import OfClasses
+from moment_calculus.operations.normalised.normalisation import Normalised
 from moment_calculus.operations.shapes.moves import Moved
 from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.values import Deferred, Gaussian
@@ -187,8 +189,16 @@ def _only_moves(value: Gaussian) -> bool:
 def _layer(item: Recorded, place: int, value: Gaussian) -> Layer:
     reason, variance = reason_of(value), value.variance
     arrays = (value.mean, variance, _first_covariances(value), _certificate(value))
-    names = item.operation, item.line, item.site
+    names = _operation(item, value), item.line, item.site
     return Layer(*names, place, value.shape, value.axis, reason, arrays)
+
+
+def _operation(item: Recorded, value: Gaussian) -> str:
+    """The name of an operation; of a composite that is spelled out its own, not its last step's."""
+    if isinstance(item.value, OfClasses):
+        return item.value.name
+    last = item.operation in ("mul", "div") and isinstance(value.step, Normalised)
+    return "normalisation" if last else item.operation
 
 
 def _first_covariances(value: Gaussian) -> Any:

@@ -12,6 +12,8 @@ from moment_calculus.numerics.special import constants, namespace
 from moment_calculus.operations.dropout.noise import Noise
 from moment_calculus.operations.linear.maps import LinearMap
 from moment_calculus.operations.linear.reductions import SumOverFeatures
+from moment_calculus.operations.normalised.logits import OfLogits
+from moment_calculus.operations.normalised.normalisation import Normalised
 from moment_calculus.operations.shapes.moves import Moved
 from moment_calculus.values import Gaussian
 from moment_calculus.values.ancestry import ancestors
@@ -20,6 +22,7 @@ from moment_calculus.values.layout import features_last
 
 MATCHED = "its input is matched by a Gaussian, which it is not"
 DROPPED = 'covariance="diagonal" drops the dependence between its inputs'
+APPROXIMATE = "the moments of this function are approximate even for a Gaussian input"
 BOOK = "by a rule of the rule book '{name}'"
 
 
@@ -34,6 +37,8 @@ def reason_of(value: Gaussian) -> str:
     """
     if _is_replaced(value):
         return BOOK.format(name=value.propagation.rulebook.name)
+    if isinstance(value.step, OfLogits | Normalised):
+        return APPROXIMATE
     sources = value.step.inputs
     if not value.propagation.full and value.step.mixes and not all(x.independent for x in sources):
         return DROPPED
