@@ -54,10 +54,15 @@ class Surroundings:
         Raises:
             ValueError: if these are not of the programs' names and shapes.
         """
-        with undrawn(), torch.no_grad(), poutine.block(), _precision(double), _kept(programs):
+        with contextlib.ExitStack() as stack:
+            for part in (undrawn(), torch.no_grad(), poutine.block(), _precision(double)):
+                stack.enter_context(part)
+            stack.enter_context(_kept(programs))
+            if params is not None:
+                stack.enter_context(_own(params))
             parameters = Parameters.met(run)
-            copies = unconstrained_copies(parameters, params)
-        return cls(Held(parameters, copies, programs), double, programs)
+            held = Held(parameters, unconstrained_copies(parameters, params), programs)
+        return cls(held, double, programs)
 
     @contextlib.contextmanager
     def __call__(self) -> Iterator[None]:
@@ -94,6 +99,16 @@ class Surroundings:
 
 def _precision(double: bool) -> Any:
     return double_precision() if double else contextlib.nullcontext()
+
+
+def _own(params: Mapping[str, Any]) -> Any:
+    """A store without parameters of some names, which another guide of the class may have there."""
+    state: Any = pyro.get_param_store().get_state()
+    parts: Any = {
+        kind: {name: value for name, value in part.items() if name not in params}
+        for kind, part in state.items()
+    }
+    return pyro.get_param_store().scope(parts)
 
 
 @contextlib.contextmanager

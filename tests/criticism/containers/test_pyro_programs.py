@@ -17,7 +17,7 @@ from pyro.nn import PyroModule, PyroSample
 from scipy import stats
 from torch import nn
 
-from pyro_moments import to_inference_data
+from pyro_moments import DVIGuide, fit, to_inference_data
 from pyro_moments.criticism import each
 from tests.criticism.containers.programs import X, Y
 from tests.criticism.containers.test_densities import evidence
@@ -139,6 +139,31 @@ def test_nothing_is_left_behind(training):
     assert store.keys() == {*pyro.get_param_store().keys()}
     for name, value in pyro.get_param_store().items():
         assert torch.equal(value, store[name]), name
+
+
+def test_fits_by_guides_of_one_class_do_not_meet():
+    """Pyro's store knows parameters by name: the last guide's are there."""
+    fits = []
+    for rows in (slice(0, 10), slice(10, 20)):
+        pyro.clear_param_store()
+        fits.append(fit(model, DVIGuide(), x[rows], y[rows], method="newton"))
+    pyro.clear_param_store()
+    wider = fit(columns, DVIGuide(), x, y, method="newton")
+    for found in fits:
+        data = to_inference_data(found, model, x, y, num_samples=400, num_prior_samples=0)
+        mean = data.posterior["weight"].mean(("chain", "draw")).values
+        loc, scale = (
+            found.params[f"DVIGuide.{part}.weight"].numpy() for part in ("locs", "scales")
+        )
+        assert (abs(mean - loc) < 4 * scale / 20).all()
+    kept = to_inference_data(wider, columns, x, y, num_samples=5)
+    assert kept.posterior["weight"].shape == (1, 5, 4)
+
+
+def columns(x, y=None):
+    weight = pyro.sample("weight", dist.Normal(0.0, 1.0).expand([4]).to_event(1))
+    with pyro.plate("data", len(x)):
+        pyro.sample("obs", dist.Normal(x @ weight[:3] + weight[3], 0.5), obs=y)
 
 
 def test_random_numbers_go_on():
