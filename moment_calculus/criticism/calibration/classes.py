@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from moment_calculus.criticism.calibration.coverage import SIGNIFICANT, SURPRISING, checked_bins
+from moment_calculus.criticism.calibration.coverage import SIGNIFICANT, checked_bins
 from moment_calculus.criticism.calibration.observations import (
     check_known,
     checked_values,
@@ -205,9 +205,9 @@ class ClassCalibration:
         return Excess(excess, error, p_value)
 
     @property
-    def is_calibrated(self) -> bool:
-        """Whether the likeliest classes are as likely as predicted, within chance (1 %)."""
-        return self.excess.p_value >= SURPRISING
+    def p_value(self) -> float:
+        """Of the :attr:`excess` of right ones."""
+        return self.excess.p_value
 
     def summary(self) -> str:
         """Accuracy and expected calibration error, in a few words."""
@@ -222,9 +222,9 @@ class ClassCalibration:
             f"and are right {100 * self.accuracy:.3g} ± {100 * error:.2g} % of the time"
         )
         if p_value >= SIGNIFICANT:
-            return f"{found}: as often as they should, within chance (p = {p_value:.2g})"
+            return f"{found}: as often as they should, within chance (p = {p_value:.2g})."
         kind = "overconfident" if difference < 0 else "underconfident"
-        return f"{found}: the prediction is {kind} (p = {p_value:.2g})"
+        return f"{found}: the prediction is {kind} (p = {p_value:.2g})."
 
     def __repr__(self) -> str:
         """Site and size."""
@@ -246,7 +246,7 @@ class ClassCalibration:
                 heading + f"{len(self.labels)} observations, {self.probs.shape[-1]} classes",
                 *(f"{name:<18}  {score:>10.4g}" for name, score in scores.items()),
                 str(self.reliability()),
-                f"{self.verdict()}.",
+                self.verdict(),
             ]
         )
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 
 SIGNIFICANT = 0.05  # below it, chance is no longer an explanation that the words name
-SURPRISING = 0.01  # below it, a prediction no longer counts as calibrated
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,7 +13,6 @@ import numpy as np
 from moment_calculus.criticism.calibration.classes import ClassCalibration, class_calibration
 from moment_calculus.criticism.calibration.coverage import (
     SIGNIFICANT,
-    SURPRISING,
     Coverage,
     checked_masses,
     coverage_of,
@@ -197,17 +196,23 @@ class Calibration:
         return plot_coverage(self, axes)
 
     @property
-    def is_calibrated(self) -> bool:
-        """Whether the coverage of the 90 % intervals is what it should be, within chance (1 %)."""
-        return float(self.coverage(0.9).p_value[0]) >= SURPRISING
+    def p_value(self) -> float:
+        """Of the coverage of the 90 % intervals and the uniformity of the PIT together."""
+        coverage = float(self.coverage(0.9).p_value[0])
+        return min(1.0, 2 * min(coverage, self.uniformity.p_value))  # Bonferroni: two tests
 
     def summary(self) -> str:
         """The coverage of the 90 % intervals, in a few words."""
         return f"{float(self.coverage(0.9).observed[0]):.1%} inside 90 %"
 
     def verdict(self) -> str:
-        """In words, whether the 90 % intervals hold as many observations as they should."""
-        return self.coverage(0.9).verdict()
+        """In words, what coverage and PIT say of the predictions."""
+        statistic, p_value = self.uniformity
+        uniform = "not uniform" if p_value < SIGNIFICANT else "uniform, within chance"
+        return (
+            f"{self.coverage(0.9).verdict()}.\n"
+            f"The PIT is {uniform} (Kolmogorov–Smirnov {statistic:.3f}, p = {p_value:.2g})."
+        )
 
     def __repr__(self) -> str:
         """Site and size."""
@@ -215,20 +220,18 @@ class Calibration:
 
     def __str__(self) -> str:
         """A table of scores and of coverage, and in words what they say."""
-        sharp, (statistic, p_value) = self.sharpness(), self.uniformity
+        sharp = self.sharpness()
         heading = f"site {self.prediction.name!r}, {self.prediction.marginal.family}, "
         scores = {"log score": self.log_score, "RMSE": self.rmse}
         if isinstance(self.prediction.marginal, NormalMarginal):
             scores["CRPS"] = self.crps
         scores |= {"standard deviation": sharp.standard_deviation, "90 % width": sharp.width}
-        uniform = "not uniform" if p_value < SIGNIFICANT else "uniform, within chance"
         return "\n".join(
             [
                 heading + f"{self.observed.size} observations",
                 *(f"{name:<18}  {score:>10.4g}" for name, score in scores.items()),
                 str(self.coverage()),
-                f"{self.verdict()}.",
-                f"The PIT is {uniform} (Kolmogorov–Smirnov {statistic:.3f}, p = {p_value:.2g}).",
+                self.verdict(),
             ]
         )
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from moment_calculus.criticism.calibration.coverage import SIGNIFICANT
 from moment_calculus.criticism.diagnosis.evidence import Evidence
 from moment_calculus.criticism.diagnosis.findings import Finding, Verdict
 from moment_calculus.response.errors import NotAnOptimum
@@ -16,6 +17,7 @@ LIMIT = 0.7  # of k̂, above which importance weights have no use
 NARROW = 0.8  # of standard deviations to corrected ones, that are called too small
 MANY = 100  # coordinates, of which k̂ is large for almost any approximation
 OWN = 0.15  # of k̂, by which that of a datum is more than that of the approximation
+SURPRISING = 0.01  # p-value below which predictions are not calibrated
 TAIL = 0.01  # of predictive p-values
 
 STRUCTURED = (
@@ -157,13 +159,15 @@ def calibrated(name: str, found: Any, in_sample: bool) -> Finding:
     """Whether predictions are calibrated on what was observed."""
     where = "in sample" if in_sample else "held out"
     check, value = f"calibration of {name}", f"{found.summary()} ({where})"
-    if found.is_calibrated:
-        return Finding(check, value, Verdict.GOOD, found.verdict())
+    meaning, chance = found.verdict().replace("\n", " "), found.p_value
+    if chance >= SIGNIFICANT:
+        return Finding(check, value, Verdict.GOOD, meaning)
     remedy = (
         "a likelihood with another spread (heteroscedastic, longer tails), or other inputs; "
         "moment_accuracy tells whether the propagation is at fault"
     )
-    return Finding(check, value, Verdict.BAD, found.verdict(), remedy)
+    verdict = Verdict.BAD if chance < SURPRISING else Verdict.DOUBTFUL
+    return Finding(check, value, verdict, meaning, remedy)
 
 
 def replicated(evidence: Evidence) -> list[Finding]:
