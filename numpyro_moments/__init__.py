@@ -17,6 +17,7 @@ from moment_calculus.criticism.calibration.classes import ClassCalibration
 from moment_calculus.criticism.calibration.outcomes import Calibration, calibration
 from moment_calculus.criticism.calibration.replications import predictive_p_values
 from moment_calculus.criticism.comparison.comparison import Comparison
+from moment_calculus.criticism.containers.leave_one_out import loo_weights
 from moment_calculus.criticism.diagnosis.findings import Diagnosis, Finding
 from moment_calculus.hosts.moments import Moments
 from moment_calculus.optimisation.outcome import Fit
@@ -82,6 +83,7 @@ __all__ = [
     "linear_response",
     "load",
     "loo",
+    "loo_weights",
     "moment_accuracy",
     "moment_rule",
     "predict",

@@ -99,7 +99,7 @@ def posterior_log_ratios(data: Any) -> np.ndarray | None:
     return found
 
 
-def log_weights(data: Any, site: str | None = None) -> Any:
+def loo_weights(data: Any, site: str | None = None) -> Any:
     """Logarithms of the weights that draws have with each datum left out.
 
     Args:

@@ -12,7 +12,7 @@ import xarray
 from moment_calculus.criticism.containers.leave_one_out import (
     SAMPLES,
     leave_one_out,
-    log_weights,
+    loo_weights,
 )
 from tests.criticism.containers.programs import (
     HOSTS,
@@ -46,7 +46,7 @@ def container(host, covariance, count=DRAWS):
 
 def standard_error(data, rows):
     """Of the sum over some data, from the weights of the draws, by the delta method."""
-    weights = np.exp(log_weights(data).values[rows])
+    weights = np.exp(loo_weights(data).values[rows])
     densities = np.exp(data.log_likelihood["obs"].stack({SAMPLES: ("chain", "draw")}).values[rows])
     means = (weights * densities).sum(-1, keepdims=True)
     return np.sqrt(((weights * (densities / means - 1)).sum(0) ** 2).sum())
@@ -113,9 +113,9 @@ def test_comparisons_and_plots_take_it(host):
         good, narrow = (container(host, gaussian(X, Y)[1] / part, 200) for part in (1, 4))
         found = {name: host.package.loo(data) for name, data in (("a", good), ("b", narrow))}
         table = az.compare(found)
-        values = az.loo_pit(good, y="obs", log_weights=log_weights(good))
+        values = az.loo_pit(good, y="obs", log_weights=loo_weights(good))
         axes = [
-            az.plot_loo_pit(good, y="obs", log_weights=log_weights(good)),
+            az.plot_loo_pit(good, y="obs", log_weights=loo_weights(good)),
             az.plot_ppc(good),
             az.plot_forest(good, var_names=["weight"])[0],
             az.plot_khat(found["a"]),
