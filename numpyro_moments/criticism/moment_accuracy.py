@@ -11,9 +11,10 @@ import jax
 
 from moment_calculus.criticism.accuracy.accuracy import MomentAccuracy, accuracy_of, check_draws
 from moment_calculus.criticism.accuracy.layers import Layer, Recorded, layers_of
-from moment_calculus.criticism.accuracy.wording import ARGUMENTS, OPTIONS, RESULT, needs_a_key
+from moment_calculus.criticism.accuracy.wording import ARGUMENTS, OPTIONS, RESULT
 from moment_calculus.hosts.docstrings import documented
 from moment_calculus.numerics.rulebook import RuleBook
+from moment_calculus.optimisation.outcome import Fit
 from moment_calculus.refusals.places import calling_line
 from moment_calculus.response.wording import check_dictionary
 from moment_calculus.rulebooks import propagation_of
@@ -30,9 +31,9 @@ from numpyro_moments.sites.traces import moment_traces
 @documented("NumPyro", arguments=ARGUMENTS, options=OPTIONS, result=RESULT)
 def moment_accuracy(
     model: Callable,
-    guide: Callable,
+    guide: Any,
     *data: Any,
-    params: dict[str, Any],
+    params: dict[str, Any] | None = None,
     num_samples: int = 1000,
     covariance: str = "full",
     rules: str | RuleBook = "exact",
@@ -42,25 +43,26 @@ def moment_accuracy(
     """Compare the moments of every layer of a model with those of draws through it.
 
     {arguments}
-        params: trained parameters of guide and model, from ``fit`` or ``svi.get_params``.
+        params: trained parameters of guide and model, where ``guide`` is no ``Fit``.
         {options}
-        rng_key: random key of the draws.
+        rng_key: random key of the draws; by default always the same.
         **named: arguments of model and guide by name.
 
     {result}
 
     Example:
         >>> accuracy = moment_accuracy(  # doctest: +SKIP
-        ...     model, guide, x, y, params=params, rng_key=jax.random.key(0)
+        ...     model, guide, x, y, params=params
         ... )
         >>> print(accuracy)  # doctest: +SKIP
         >>> accuracy.worst.reason  # doctest: +SKIP
     """
+    if isinstance(guide, Fit):
+        guide, params = guide.guide, guide.params
     check_dictionary(params)
     check_draws(num_samples)
-    if rng_key is None:
-        raise needs_a_key()
-    of_trace, of_draws = jax.random.split(checked_key("rng_key", rng_key))
+    key = jax.random.key(0) if rng_key is None else checked_key("rng_key", rng_key)
+    of_trace, of_draws = jax.random.split(key)
     caller, how = calling_line(), propagation_of(covariance, rules)
     with Precision.of(params)():
         bind(guide, model, params)

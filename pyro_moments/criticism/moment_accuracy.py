@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,9 +16,11 @@ from moment_calculus.criticism.accuracy.layers import Recorded, layers_of, to_nu
 from moment_calculus.criticism.accuracy.wording import ARGUMENTS, OPTIONS, RESULT, other_path
 from moment_calculus.hosts.docstrings import documented
 from moment_calculus.numerics.rulebook import Propagation, RuleBook
+from moment_calculus.optimisation.outcome import Fit
 from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.refusals.places import calling_line
 from moment_calculus.rulebooks import propagation_of
+from pyro_moments.criticism.posteriors import posterior_of
 from pyro_moments.criticism.recorder import Recorder, held, short_name
 from pyro_moments.criticism.replay import Drawn, Dropout, Replay, ReplayMessenger
 from pyro_moments.evaluation.precision import full_precision
@@ -33,7 +36,7 @@ from pyro_moments.sites.draws import watched
 @torch.no_grad()
 def moment_accuracy(
     model: Callable,
-    guide: Callable,
+    guide: Any,
     *data: Any,
     num_samples: int = 1000,
     covariance: str = "full",
@@ -54,9 +57,15 @@ def moment_accuracy(
         >>> accuracy.worst.reason  # doctest: +SKIP
     """
     check_draws(num_samples)
+    caller = calling_line()
+    parameters: Any = contextlib.nullcontext()
+    if isinstance(guide, Fit):
+        posterior = posterior_of(guide, model, data, named)
+        parameters, guide = posterior.surroundings.sampling(), guide.guide
+        data, named = posterior.surroundings.arguments(data, named)
     program = _Program(model, guide, data, named, propagation_of(covariance, rules))
-    with pyro.validation_enabled(False), full_precision():
-        found = layers_of(program.recorded(Recorder(calling_line())))
+    with parameters, pyro.validation_enabled(False), full_precision():
+        found = layers_of(program.recorded(Recorder(caller)))
         return accuracy_of(found, program.latent, program.draw, num_samples)
 
 

@@ -25,7 +25,7 @@ standard errors: among fifteen exact rows one in about a hundred runs has one be
 
 Args:
     model: {host} model.
-    guide: trained guide with Gaussian sites.
+    guide: trained guide with Gaussian sites, or what ``fit`` returned.
     *data: arguments of both, with or without observations.
 """
 
@@ -95,8 +95,3 @@ def other_path(with_moments: str, with_draws: str, line: str) -> UnsupportedMome
         operation=with_draws,
         location=line,
     )
-
-
-def needs_a_key() -> ValueError:
-    """The random key is missing."""
-    return ValueError("moment_accuracy draws from the guide: pass rng_key=, e.g. jax.random.key(0)")
