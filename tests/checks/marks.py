@@ -26,3 +26,9 @@ def crossed_with_slow(first: Iterable[Any], second: Iterable[Any], *chosen: tupl
     pairs = list(itertools.product(first, second))
     assert set(chosen) <= set(pairs), "a slow pair is gone"
     return [slow(*pair) if pair in chosen else pair for pair in pairs]
+
+
+# For tests of what both hosts share: NumPyro's compiling costs seconds, and is slow's.
+IN_PYRO_FIRST = pytest.mark.parametrize(
+    "host", ["pyro", pytest.param("numpyro", marks=pytest.mark.slow)], indirect=True
+)

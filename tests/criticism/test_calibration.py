@@ -10,6 +10,7 @@ from scipy.integrate import quad
 from moment_calculus.criticism.calibration.outcomes import normal_crps
 from numpyro_moments import calibration as of_numpyro
 from pyro_moments import Calibration, UnsupportedMoments, calibration
+from tests.checks.marks import with_slow
 from tests.criticism.predicted import HOSTS, LOC, SCALE, SIZE, in_double, predicted
 
 LAW = scipy.stats.norm(LOC, SCALE)
@@ -107,7 +108,7 @@ def test_tests_reject_right_predictions_as_often_as_they_say():
     assert rejected.sum() >= 3
 
 
-@pytest.mark.parametrize("host", HOSTS)
+@pytest.mark.parametrize("host", with_slow(HOSTS, "numpyro"))
 def test_counts(host):
     law = scipy.stats.poisson(np.exp(LOC))
     y = law.rvs(random_state=3)
@@ -127,7 +128,7 @@ def test_counts(host):
     assert "CRPS" not in str(found)
 
 
-@pytest.mark.parametrize("host", HOSTS)
+@pytest.mark.parametrize("host", with_slow(HOSTS, "numpyro"))
 def test_vectors_and_particles(host):
     root = np.array([[1.0, 0.0], [0.5, 0.2]])
     y = np.random.default_rng(4).normal(size=(50, 2)) @ root.T

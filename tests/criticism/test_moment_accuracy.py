@@ -12,6 +12,7 @@ import torch
 
 from moment_calculus.functions.base import Delegating
 from moment_calculus.numerics.rulebook import RuleBook
+from tests.checks.marks import IN_PYRO_FIRST
 from tests.criticism.networks import X, Y, accuracy, guided, network, weights
 from tests.response.models import HOSTS, doubles, fresh
 
@@ -76,6 +77,7 @@ def test_a_broken_rule_is_found_and_named(host):
     assert exact(host.name)["tanh"].measures.departure < 0.05
 
 
+@IN_PYRO_FIRST
 def test_diagonal_covariance_breaks_behind_the_second_hidden_layer(host):
     """Its units depend on those of the first, which weights of one sign cannot hide."""
     model = network(host, "relu", "relu", "relu")

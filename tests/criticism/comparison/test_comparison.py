@@ -6,6 +6,7 @@ import jax
 import numpy as np
 import pytest
 
+from tests.checks.marks import IN_PYRO_FIRST
 from tests.criticism.comparison.models import improper, noisy, softplus
 from tests.criticism.comparison.references import chains
 from tests.criticism.containers.programs import (
@@ -85,6 +86,7 @@ def test_predictions_are_those_of_the_posterior(comparison):
     assert response.distance.mean() < 1.5 * response.noise
 
 
+@IN_PYRO_FIRST
 def test_distances_are_those_of_two_normals(host):
     """With a reference that is off by a known amount."""
     shifted = {"weight": exact_draws()["weight"] + [0.0, 0.0, 1.0]}
@@ -119,6 +121,7 @@ def test_it_prints_and_draws(comparison):
     assert set(comparison.inference_data) == {"DVIGuide", "linear response", "NUTS"}
 
 
+@IN_PYRO_FIRST
 def test_chains_that_are_no_reference_are_told(host):
     samples = exact_draws(chains=2, draws=50)
     samples["weight"][1] += 3.0
@@ -131,12 +134,14 @@ def test_chains_that_are_no_reference_are_told(host):
         assert part in text
 
 
+@IN_PYRO_FIRST
 def test_a_single_chain_is_compared_with_itself(host):
     samples = exact_draws(chains=1, draws=400)
     samples["weight"][:, 200:] += 3.0
     assert compared(host, samples=samples).chains.rhat > 1.5
 
 
+@IN_PYRO_FIRST
 def test_what_is_not_possible_is_noted(host):
     """A guide that was not trained has no linear response, and improper priors are named."""
     with doubles(host):
@@ -158,6 +163,7 @@ def test_wrong_references_are_refused(host):
         compared(host, test=NEW)
 
 
+@IN_PYRO_FIRST
 def test_nuts_runs(host):
     with doubles(host):
         data = [host.array(part) for part in (X, Y)]
@@ -183,6 +189,7 @@ def test_a_random_density_is_refused(host):
             host.package.compare_with_nuts(model, result, *data)
 
 
+@IN_PYRO_FIRST
 def test_moments_of_other_coordinates_are_those_of_draws(host):
     """A guide that is Gaussian on no coordinates that the chains have."""
     model, guide = softplus(host, 0.5, 0.3)

@@ -14,6 +14,7 @@ from moment_calculus.criticism.containers.leave_one_out import (
     leave_one_out,
     loo_weights,
 )
+from tests.checks.marks import IN_PYRO_FIRST
 from tests.criticism.containers.programs import (
     HOSTS,
     X,
@@ -133,6 +134,7 @@ def test_comparisons_and_plots_take_it(host):
     plt.close("all")
 
 
+@IN_PYRO_FIRST
 def test_draws_without_a_density_are_refused(host):
     for guide, said in (
         (host.package.MCDropoutGuide(), "has no density"),
