@@ -6,7 +6,8 @@ Each model is trained by Newton's method in double precision and compared with N
 `compare_with_nuts`; `--check` asks of regressions that means are within 0.05 standard deviations of
 NUTS' (and twice its Monte Carlo error), standard deviations of linear response within 10 %, and of
 networks that predictive means are within 0.25 predictive standard deviations on average. Networks
-run in NumPyro alone: in Pyro their chains take hours.
+take their chains in Pyro, where those take hours, from a file that NumPyro wrote: `--write FOLDER`,
+then `--backend pyro --read FOLDER`.
 """
 
 from __future__ import annotations
@@ -34,6 +35,15 @@ class Case:
     model: str
     data: tuple[np.ndarray, ...]
     test: tuple[np.ndarray, ...] | None = None
+
+    @property
+    def file(self) -> str:
+        return "_".join(self.name.replace(",", "").split()) + ".nc"
+
+    def read(self, folder: Path) -> Any:
+        import arviz
+
+        return arviz.from_netcdf(folder / self.file)
 
     @property
     def is_network(self) -> bool:
@@ -109,19 +119,25 @@ def main() -> None:
     parser.add_argument("--only", default="", help="part of a name")
     parser.add_argument("--draws", type=int, default=5000, help="of each of 4 chains (5000)")
     parser.add_argument("--pictures", type=Path, help="folder for one picture of each")
+    parser.add_argument("--write", type=Path, help="folder for the chains")
+    parser.add_argument("--read", type=Path, help="folder with chains, which are not run then")
     parser.add_argument("--check", action="store_true")
     options = parser.parse_args()
     host = importlib.import_module(f"nuts_comparison_{options.backend}")
     missed = []
-    for case in cases(options.yacht, options.backend == "numpyro"):
+    networks = options.backend == "numpyro" or options.read is not None
+    for case in cases(options.yacht, networks):
         if options.only not in case.name:
             continue
         start = time.perf_counter()
-        comparison = host.compared(case, options.draws)
+        reference = case.read(options.read) if options.read else None
+        comparison = host.compared(case, options.draws, reference)
+        if options.write:
+            comparison.inference_data["NUTS"].to_netcdf(options.write / case.file)
         print(f"\n## {case.name}\n{comparison}\n({time.perf_counter() - start:.0f} s)", flush=True)
         missed += failures(case, comparison)
         if options.pictures:
-            save(comparison, options.pictures / f"{case.name.replace(' ', '_')}.png")
+            save(comparison, (options.pictures / case.file).with_suffix(".png"))
     print("\n".join(missed))
     if options.check and missed:
         raise SystemExit(1)

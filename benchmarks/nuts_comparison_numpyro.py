@@ -61,13 +61,14 @@ MODELS = {
 }
 
 
-def compared(case: Any, draws: int) -> Comparison:
+def compared(case: Any, draws: int, reference: Any = None) -> Comparison:
     model = MODELS[case.model]
     with jax.enable_x64(True):
         data = tuple(map(jnp.asarray, case.data))
         test = None if case.test is None else tuple(map(jnp.asarray, case.test))
         result = fitted(model, data, case)
-        return compare_with_nuts(model, result, *data, test=test, num_samples=draws)
+        options = {"test": test, "reference": reference, "num_samples": draws}
+        return compare_with_nuts(model, result, *data, **options)
 
 
 def fitted(model: Any, data: tuple, case: Any) -> Any:

@@ -11,7 +11,9 @@ from numpyro.infer import MCMC, NUTS
 from numpyro.infer.elbo import ELBO
 
 from moment_calculus.criticism.comparison.comparison import Comparison, compared
+from moment_calculus.criticism.comparison.contained import ContainedChains
 from moment_calculus.criticism.comparison.wording import ARGUMENTS, OPTIONS, RESULT, no_chains
+from moment_calculus.criticism.containers.arviz_line import is_inference_data
 from moment_calculus.criticism.containers.draws import Draws
 from moment_calculus.hosts.docstrings import documented
 from numpyro_moments.criticism.posteriors import ChainPosterior
@@ -28,7 +30,7 @@ def compare_with_nuts(
     guide: Any,
     *data: Any,
     params: dict[str, Any] | None = None,
-    reference: MCMC | None = None,
+    reference: Any = None,
     test: tuple | None = None,
     objective: ELBO | None = None,
     num_warmup: int = 1000,
@@ -53,18 +55,20 @@ def compare_with_nuts(
         >>> comparison = compare_with_nuts(model, result, x, y)  # doctest: +SKIP
         >>> print(comparison)  # doctest: +SKIP
     """
-    if reference is not None and not isinstance(reference, MCMC):
-        raise no_chains(reference, "NumPyro")
     key = jax.random.key(0) if rng_key is None else checked_key("rng_key", rng_key)
     of_subject, of_chains = jax.random.split(key)
     subject = NumPyroSubject(model, guide, data, named, params, objective, test, of_subject)
     if reference is None:
         options = {"chain_method": "vectorized", "progress_bar": progress_bar}
         numbers = {"num_warmup": num_warmup, "num_samples": num_samples, "num_chains": num_chains}
-        reference, is_finished = MCMC(NUTS(model, **(kernel or {})), **numbers, **options), False
+        chains = MCMC(NUTS(model, **(kernel or {})), **numbers, **options)
+        sampler: Any = Chains(chains, subject.data, of_chains, is_finished=False)
+    elif is_inference_data(reference):
+        sampler = ContainedChains(reference, subject.latent)
+    elif isinstance(reference, MCMC):
+        sampler = Chains(reference, subject.data, of_chains, is_finished=True)
     else:
-        is_finished = True
-    sampler = Chains(reference, subject.data, of_chains, is_finished)
+        raise no_chains(reference, "NumPyro")
     with subject.running():
         return compared(subject, sampler, subject.seconds)
 

@@ -9,7 +9,9 @@ from typing import Any
 from pyro.infer import MCMC, NUTS
 
 from moment_calculus.criticism.comparison.comparison import Comparison, compared
+from moment_calculus.criticism.comparison.contained import ContainedChains
 from moment_calculus.criticism.comparison.wording import ARGUMENTS, OPTIONS, RESULT, no_chains
+from moment_calculus.criticism.containers.arviz_line import is_inference_data
 from moment_calculus.criticism.containers.draws import Draws
 from moment_calculus.hosts.docstrings import documented
 from pyro_moments.criticism.posteriors import posterior_of
@@ -21,7 +23,7 @@ def compare_with_nuts(
     model: Callable,
     guide: Any,
     *data: Any,
-    reference: MCMC | None = None,
+    reference: Any = None,
     test: tuple | None = None,
     objective: Any = None,
     num_warmup: int = 1000,
@@ -46,19 +48,23 @@ def compare_with_nuts(
         >>> comparison = compare_with_nuts(model, result, x, y)  # doctest: +SKIP
         >>> print(comparison)  # doctest: +SKIP
     """
-    if reference is not None and not isinstance(reference, MCMC):
-        raise no_chains(reference, "Pyro")
     subject = PyroSubject(model, guide, data, named, objective, test)
-    is_finished = reference is not None
     if reference is None:
-        reference = MCMC(
+        chains = MCMC(
             NUTS(model, **(kernel or {})),
             num_samples=num_samples,
             warmup_steps=num_warmup,
             num_chains=num_chains,
             disable_progbar=not progress_bar,
         )
-    return compared(subject, Chains(reference, subject, is_finished), subject.seconds)
+        sampler: Any = Chains(chains, subject, is_finished=False)
+    elif is_inference_data(reference):
+        sampler = ContainedChains(reference, subject.latent)
+    elif isinstance(reference, MCMC):
+        sampler = Chains(reference, subject, is_finished=True)
+    else:
+        raise no_chains(reference, "Pyro")
+    return compared(subject, sampler, subject.seconds)
 
 
 @dataclass(frozen=True)

@@ -183,6 +183,11 @@ class Subject(ABC):
             self._draws[source] = self.draw(source, DRAWS)
         return self._draws[source]
 
+    @property
+    def latent(self) -> list[str]:
+        """Names of the latent sites."""
+        return [*self.draws(self.source).values]
+
     def container(self, draws: Draws) -> Any:
         """An ``InferenceData``, without the prior.
 

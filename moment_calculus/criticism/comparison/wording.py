@@ -16,7 +16,8 @@ Args:
 """
 
 OPTIONS = """
-reference: a finished {host} ``MCMC`` of the same model and data; by default NUTS runs now.
+reference: finished chains of the same model and data: a {host} ``MCMC``, or an ``InferenceData``
+    with the group ``posterior``, as of another program; by default NUTS runs now.
 test: other arguments of the model for which predictions are compared, a tuple, as new inputs
     without observations; by default the data.
 objective: the loss that the guide was trained by; by default ``DeterministicELBO()``.
@@ -37,7 +38,7 @@ Raises:
     ImportError: if ArviZ is not there.
     ValueError: if the model draws random numbers that belong to no site, as masks of dropout: NUTS
         would take those of one draw for ever.
-    TypeError: if ``reference`` is no finished ``MCMC``.
+    TypeError: if ``reference`` is something else.
 """
 
 BY_DRAWS = (
@@ -92,6 +93,6 @@ def no_chains(found: object, host: str) -> TypeError:
         host: name of the probabilistic language.
     """
     return TypeError(
-        f"reference is a finished MCMC of {host}, not {type(found).__name__}: run it, or leave it "
-        "out"
+        f"reference is a finished MCMC of {host} or an InferenceData of ArviZ, not "
+        f"{type(found).__name__}; without one, NUTS runs now"
     )

@@ -134,6 +134,20 @@ def test_chains_that_are_no_reference_are_told(host):
         assert part in text
 
 
+def test_chains_may_be_in_a_container(comparison, host):
+    """As those of another host."""
+    contained = comparison.inference_data["NUTS"]
+    with doubles(host):
+        data = [host.array(part) for part in (X, Y)]
+        result = trained(host, line(host), *data)
+        found = host.package.compare_with_nuts(line(host), result, *data, reference=contained)
+        other = contained.map(lambda part: part.rename(weight="other"), groups="posterior")
+        with pytest.raises(ValueError, match="no draws of 'weight'; its posterior has 'other'"):
+            host.package.compare_with_nuts(line(host), result, *data, reference=other)
+    np.testing.assert_allclose(found.sites[0].difference, comparison.sites[0].difference, atol=1e-6)
+    assert found.chains.divergences == 0
+
+
 @IN_PYRO_FIRST
 def test_a_single_chain_is_compared_with_itself(host):
     samples = exact_draws(chains=1, draws=400)
@@ -157,8 +171,11 @@ def test_what_is_not_possible_is_noted(host):
 
 
 def test_wrong_references_are_refused(host):
-    with pytest.raises(TypeError, match="reference is a finished MCMC"):
-        host.package.compare_with_nuts(line(host), None, reference=exact_draws())
+    with doubles(host):
+        data = [host.array(part) for part in (X, Y)]
+        result = trained(host, line(host), *data)
+        with pytest.raises(TypeError, match="reference is a finished MCMC"):
+            host.package.compare_with_nuts(line(host), result, *data, reference=exact_draws())
     with pytest.raises(TypeError, match=r"test=\(x,\)"):
         compared(host, test=NEW)
 

@@ -1,0 +1,43 @@
+"""Chains that an ``InferenceData`` has, as of another program or an earlier day."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+from moment_calculus.criticism.containers.draws import Draws, Posterior
+
+DIVERGING = "diverging"
+
+
+@dataclass(frozen=True)
+class ContainedChains:
+    """Finished chains in a container.
+
+    Args:
+        chains: ``InferenceData`` with the group ``posterior``.
+        sites: names of the latent sites.
+    """
+
+    chains: Any
+    sites: Collection[str]
+    is_finished: bool = True
+
+    def run(self) -> Draws:
+        """Their draws.
+
+        Raises:
+            ValueError: if a latent site is not there.
+        """
+        posterior = self.chains.posterior
+        if missing := [name for name in self.sites if name not in posterior]:
+            raise ValueError(
+                f"reference has no draws of {', '.join(map(repr, missing))}; its posterior has "
+                f"{', '.join(map(repr, posterior.data_vars))}"
+            )
+        axes = ("chain", "draw", ...)
+        values = {name: posterior[name].transpose(*axes).values for name in self.sites}
+        told = getattr(self.chains, "sample_stats", {})
+        statistics = {DIVERGING: told[DIVERGING].values} if DIVERGING in told else {}
+        return Draws(posterior.attrs.get("source", "NUTS"), values, Posterior(), statistics)
