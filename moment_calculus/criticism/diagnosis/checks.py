@@ -15,7 +15,7 @@ from moment_calculus.response.response import Response
 
 LIMIT = 0.7  # of k̂, above which importance weights have no use
 NARROW = 0.8  # of standard deviations to corrected ones, that are called too small
-MANY = 100  # coordinates, of which k̂ is large for almost any approximation
+MANY = 50  # coordinates, of which k̂ is large for almost any approximation
 OWN = 0.15  # of k̂, by which that of a datum is more than that of the approximation
 SURPRISING = 0.01  # p-value below which predictions are not calibrated
 TAIL = 0.01  # of predictive p-values
@@ -122,19 +122,18 @@ def narrower(evidence: Evidence) -> Finding | None:
     )
 
 
-def influential(evidence: Evidence, site: str) -> Finding | None:
+def influential(evidence: Evidence, site: str) -> Finding:
     """Whether leaving single data out changes the posterior by too much."""
-    found = evidence.leave_one_out(site)
-    if found is None:
-        return None
+    name, found = f"leave one out of {site}", evidence.leave_one_out(site)
+    if isinstance(found, str):
+        return Finding(name, "none", Verdict.UNKNOWN, found)
     source, elpd = found
     shapes, joint = elpd["pareto_k"].values, elpd["pareto_k_joint"]
     bad = shapes > elpd["good_k"]
-    name = f"leave one out of {site}"
     value = f"{elpd['elpd_loo']:.1f} ± {elpd['se']:.1f}, {bad.sum()} of {shapes.size} k̂ bad"
     if not bad.any():
         return Finding(name, value, Verdict.GOOD, f"by draws of {source}")
-    if not (bad & (shapes > joint + OWN)).any():
+    if joint > elpd["good_k"] or not (bad & (shapes > joint + OWN)).any():
         return Finding(
             name,
             value,

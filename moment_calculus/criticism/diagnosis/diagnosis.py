@@ -33,8 +33,7 @@ def _findings(evidence: Evidence) -> Iterator[Finding]:
     if found := checks.narrower(evidence):
         yield found
     for site in subject.observed:
-        if found := checks.influential(evidence, site):
-            yield found
+        yield checks.influential(evidence, site)
     yield from _calibrations(subject)
     yield from checks.replicated(evidence)
 

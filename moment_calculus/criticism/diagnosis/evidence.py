@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from moment_calculus.criticism.calibration.replications import predictive_p_values
-from moment_calculus.criticism.comparison.subject import REFUSALS, RESPONSE, Subject
+from moment_calculus.criticism.comparison.subject import REFUSALS, Subject
 from moment_calculus.criticism.containers.arviz_line import smoothed
 from moment_calculus.criticism.containers.draws import Approximation, Posterior
 from moment_calculus.criticism.containers.leave_one_out import leave_one_out
@@ -94,19 +94,23 @@ class Evidence:
 
     @cached_property
     def best(self) -> str:
-        """The approximation with the better weights: linear response, if there is one."""
-        return RESPONSE if RESPONSE in self.subject.sources else self.subject.source
+        """The approximation with the lowest k̂; linear response where none has one."""
+        sources = self.subject.sources
+        known = {each: shape for each in sources if isinstance(shape := self.shape(each), float)}
+        return min(known, key=lambda each: known[each]) if known else sources[-1]
 
-    def leave_one_out(self, site: str) -> tuple[str, Any] | None:
-        """By which approximation, and ArviZ's ``ELPDData``; None where there is none.
+    def leave_one_out(self, site: str) -> tuple[str, Any] | str:
+        """By which approximation, and ArviZ's ``ELPDData``; or why there is none.
 
         Args:
             site: what is observed.
         """
-        with warnings.catch_warnings(), contextlib.suppress(ValueError):
+        with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # the finding says so
-            return self.best, leave_one_out(self.container(self.best), site)
-        return None
+            try:
+                return self.best, leave_one_out(self.container(self.best), site)
+            except ValueError as refusal:
+                return str(refusal)
 
     def p_values(self) -> Any:
         """Posterior predictive p-values, a data frame."""
