@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import jax
@@ -22,6 +22,7 @@ from moment_calculus.criticism.containers.wording import (
     part_of_plate,
 )
 from moment_calculus.response.data import plates_of
+from numpyro_moments.criticism.each import Each
 from numpyro_moments.criticism.plates import Whole, check_whole, is_observed, whole_value
 from numpyro_moments.evaluation.precision import Precision
 from numpyro_moments.likelihoods.derived import restored
@@ -31,7 +32,6 @@ from numpyro_moments.prediction.sampled import SampledPrediction
 from numpyro_moments.sites.posteriors import without_wrappers
 from numpyro_moments.sites.traces import observing
 
-AT_ONCE = 2**24  # numbers of all draws that are evaluated together
 TERMS = 256  # terms of a log density that are summed in the precision of the draws
 
 
@@ -142,7 +142,7 @@ class NumPyroModel:
                 {name: again[name]["value"] for name in likelihood},
             )
 
-        parts, *found = self._each(told, values)
+        parts, *found = self._each("evaluate", told, values)
         return Evaluation(parts.sum(-1, dtype=np.float64), *found)
 
     def log_joint(self, values: Arrays) -> np.ndarray:
@@ -151,7 +151,11 @@ class NumPyroModel:
         Args:
             values: by site, [draws, ...].
         """
-        parts = self._each(lambda values, key: log_density(self._trace(key, values)), values)
+
+        def joint(values: Mapping[str, Any], key: Any) -> jax.Array:
+            return log_density(self._trace(key, values))
+
+        parts = self._each("log_joint", joint, values)
         return parts.sum(-1, dtype=np.float64)
 
     def replicate(self, values: Arrays) -> Arrays:
@@ -169,7 +173,7 @@ class NumPyroModel:
                 if name not in self.latent
             }
 
-        return self._each(drawn, values)
+        return self._each("replicate", drawn, values)
 
     @property
     def improper(self) -> list[str]:
@@ -217,7 +221,7 @@ class NumPyroModel:
             return _values(self._trace(key, values, handlers.uncondition), _is_told)
 
         try:
-            found = self._each(drawn, {}, count)
+            found = self._each("prior", drawn, {}, count)
         except NotImplementedError as error:
             return no_prior_draws(str(error))
         observed = {name for name, site in self._first.items() if is_observed(site)}
@@ -226,26 +230,11 @@ class NumPyroModel:
             {name: value for name, value in found.items() if name in observed},
         )
 
-    def _each(self, function: Callable, values: Arrays, count: int | None = None) -> Any:
-        """What a function of one draw and a key tells of all of them, in double arrays of NumPy."""
-        with self.precision():
-            given = {name: jnp.asarray(value) for name, value in values.items()}
-            count = count or len(next(iter(given.values())))
-            keys = jax.random.split(self.key, count)
-            size = self.batch_size or self._fitting(function, {n: v[0] for n, v in given.items()})
-            mapped = partial(jax.lax.map, lambda pair: function(*pair), batch_size=min(size, count))
-            found = jax.jit(mapped)((given, keys))
-            return jax.tree.map(np.asarray, found)
-
-    def _fitting(self, function: Callable, values: Mapping[str, Any]) -> int:
-        shapes = jax.tree.leaves(jax.eval_shape(function, values, self.key))
-        inputs = [
-            leaf.size
-            for leaf in jax.tree.leaves((self.args, dict(self.named), values))
-            if hasattr(leaf, "size")
-        ]
-        size = sum(leaf.size for leaf in shapes) + 10 * max([1, *inputs])
-        return max(1, AT_ONCE // size)
+    @cached_property
+    def _each(self) -> Each:
+        arguments = jax.tree.leaves((self.args, dict(self.named)))
+        inputs = [leaf.size for leaf in arguments if hasattr(leaf, "size")]
+        return Each(self.key, self.precision, self.batch_size, max([1, *inputs]))
 
 
 def _values(trace: dict, wanted: Callable[[dict], bool]) -> dict[str, Any]:
