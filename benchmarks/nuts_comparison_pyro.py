@@ -74,7 +74,6 @@ def fitted(model: Any, data: tuple, case: Any) -> Fit:
     if not case.is_network:
         return fit(model, DVIGuide(), *data, method="newton", float64=True)
     begun = fit(model, DVIGuide(), *data, method="lbfgs", float64=True)
-    options = {"params": begun.params, "float64": True, "steps": 600}
-    found = fit(model, begun.guide, *data, method="newton", **options)
+    found = fit(model, begun.guide, *data, method="newton", float64=True, steps=600)
     found.seconds["lbfgs"] = sum(begun.seconds.values())
     return found
