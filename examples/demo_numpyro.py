@@ -71,21 +71,21 @@ def comparisons(split: Split, options: Namespace) -> Iterator[tuple[str, Compari
     """A network by moments, corrected by linear response, and by sampling, beside NUTS."""
     with jax.enable_x64(True):
         x, y, new = map(jnp.asarray, (split.x_train, split.y_train, split.x_test))
-        chains = {"num_warmup": options.nuts, "num_samples": options.nuts, "num_chains": 2}
-        kernel = {"max_tree_depth": 8}
-        title = "network 10-20-1 in NumPyro: DVI"
-        ours = compare_with_nuts(
-            small_network, at_optimum(x, y), x, y, test=(new,), kernel=kernel, **chains
-        )
-        yield title, ours
-        clock = Clock(options.seconds)
-        sampled = {"objective": TraceMeanField_ELBO(), "callback": clock, **Clock.UNTIL}
-        found = fit(small_network, DVIGuide(), x, y, float64=True, **sampled)
-        reference = ours.reference
-        yield (
-            "the same by Monte Carlo VI",
-            compare_with_nuts(small_network, found, x, y, test=(new,), reference=reference),
-        )
+    chains = {"num_warmup": options.nuts, "num_samples": options.nuts, "num_chains": 2}
+    chains |= {"kernel": {"max_tree_depth": 8}, "test": (new,)}
+    ours = compare_with_nuts(small_network, at_optimum(x, y), x, y, **chains)
+    yield "network 10-20-1 in NumPyro: DVI", ours
+    sampled = {
+        "objective": TraceMeanField_ELBO(),
+        "callback": Clock(options.seconds),
+        **Clock.UNTIL,
+    }
+    found = fit(small_network, DVIGuide(), x, y, float64=True, **sampled)
+    theirs = {"test": (new,), "reference": ours.reference}
+    yield (
+        "the same by Monte Carlo VI",
+        compare_with_nuts(small_network, found, x, y, **theirs),
+    )
 
 
 def at_optimum(x: jax.Array, y: jax.Array) -> Fit:
