@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
+from numpyro import handlers
 from numpyro.infer import MCMC, NUTS
 from numpyro.infer.elbo import ELBO
 
@@ -16,6 +17,7 @@ from moment_calculus.criticism.comparison.wording import ARGUMENTS, OPTIONS, RES
 from moment_calculus.criticism.containers.arviz_line import is_inference_data
 from moment_calculus.criticism.containers.draws import Draws
 from moment_calculus.hosts.docstrings import documented
+from numpyro_moments.criticism.plates import Whole
 from numpyro_moments.criticism.posteriors import ChainPosterior
 from numpyro_moments.criticism.subject import NumPyroSubject
 from numpyro_moments.evaluation.keys import checked_key
@@ -61,7 +63,8 @@ def compare_with_nuts(
     if reference is None:
         options = {"chain_method": "vectorized", "progress_bar": progress_bar}
         numbers = {"num_warmup": num_warmup, "num_samples": num_samples, "num_chains": num_chains}
-        chains = MCMC(NUTS(model, **(kernel or {})), **numbers, **options)
+        sampled = Whole(trained(model, subject.data.parameters))
+        chains = MCMC(NUTS(sampled, **(kernel or {})), **numbers, **options)
         sampler: Any = Chains(chains, subject.data, of_chains, is_finished=False)
     elif is_inference_data(reference):
         sampler = ContainedChains(reference, subject.latent)
@@ -71,6 +74,16 @@ def compare_with_nuts(
         raise no_chains(reference, "NumPyro")
     with subject.running():
         return compared(subject, sampler, subject.seconds)
+
+
+def trained(model: Callable, params: Mapping[str, Any]) -> Callable:
+    """A model with its parameters as they were trained, not as they began.
+
+    Args:
+        model: the model.
+        params: of guide and model.
+    """
+    return handlers.substitute(model, data=dict(params))
 
 
 @dataclass(frozen=True)

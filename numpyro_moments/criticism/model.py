@@ -23,7 +23,7 @@ from moment_calculus.criticism.containers.wording import (
 )
 from moment_calculus.response.data import plates_of
 from numpyro_moments.criticism.each import Each
-from numpyro_moments.criticism.plates import Whole, check_whole, is_observed, whole_value
+from numpyro_moments.criticism.plates import Whole, check_whole, hidden, is_observed, whole_value
 from numpyro_moments.evaluation.precision import Precision
 from numpyro_moments.likelihoods.derived import restored
 from numpyro_moments.prediction.particles import of_particles
@@ -180,6 +180,13 @@ class NumPyroModel:
         """Names of latent sites whose prior is improper."""
         priors = {name: without_wrappers(self._first[name]["fn"]) for name in self.latent}
         return [name for name, prior in priors.items() if isinstance(prior, ImproperUniform)]
+
+    @property
+    def masked(self) -> dict[str, int]:
+        """How many elements of observed sites a mask hides, where there are such, by site."""
+        observed = (site for site in self._first.values() if is_observed(site))
+        found = {site["name"]: hidden(site) for site in observed}
+        return {name: count for name, count in found.items() if count}
 
     def unconstrained(self, values: Arrays) -> dict[str, np.ndarray]:
         """Draws on the unconstrained space.

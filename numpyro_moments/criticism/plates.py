@@ -7,6 +7,8 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from numpyro.distributions import ExpandedDistribution, MaskedDistribution
 from numpyro.primitives import Messenger
 
 from moment_calculus.criticism.containers.wording import part_of_plate
@@ -18,10 +20,10 @@ class Whole(Messenger):
     """Gives plates all their elements, where the model takes a subsample.
 
     Args:
-        fn: the program.
+        fn: the program; None where it is a context.
     """
 
-    def __init__(self, fn: Callable) -> None:
+    def __init__(self, fn: Callable | None = None) -> None:
         super().__init__(fn)
         self.enlarged: dict[str, tuple[int, int]] = {}  # those of which it takes a part
 
@@ -73,3 +75,17 @@ def is_observed(site: dict) -> bool:
         site: of a trace.
     """
     return site["type"] == "sample" and site["is_observed"] and not is_factor(site)
+
+
+def hidden(site: dict) -> int:
+    """How many elements of the batch of a site a mask hides.
+
+    Args:
+        site: of a trace.
+    """
+    fn, shown = site["fn"], np.ones(site["fn"].batch_shape, bool)
+    while isinstance(fn, (MaskedDistribution, ExpandedDistribution)):
+        if isinstance(fn, MaskedDistribution):
+            shown = shown & np.asarray(fn._mask)
+        fn = fn.base_dist
+    return int(np.sum(~shown))

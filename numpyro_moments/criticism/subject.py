@@ -18,6 +18,7 @@ from moment_calculus.optimisation.outcome import Fit
 from moment_calculus.response.latents import Latent
 from moment_calculus.response.optimum import TOLERANCE
 from numpyro_moments.criticism.model import NumPyroModel
+from numpyro_moments.criticism.plates import Whole
 from numpyro_moments.criticism.posteriors import (
     GuidePosterior,
     ResponsePosterior,
@@ -125,7 +126,8 @@ class NumPyroSubject(Subject):
         model, guide, args, named, params = self.data
         if self.test is not None:
             args, named = self.test, {}
-        return predict(model, guide, params, *args, **named)
+        with Whole():
+            return predict(model, guide, params, *args, **named)
 
     def sample(self, prediction: PredictedSite, count: int) -> np.ndarray:
         """Draws of a prediction.

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from typing import Any
 
 import jax
-from numpyro.distributions import ExpandedDistribution
+import jax.numpy as jnp
+from numpyro.distributions import Distribution, ExpandedDistribution
 from numpyro.distributions.batch_util import promote_batch_shape
 
 from moment_calculus.hosts.moments import moments_over
 from numpyro_moments.evaluation.keys import checked_key
-from numpyro_moments.likelihoods.derived import restored
+from numpyro_moments.likelihoods.derived import distributions_in, restored
 from numpyro_moments.prediction.sampled import SampledPrediction
 from numpyro_moments.sites.drawn import Drawing, drawn_traces
 from numpyro_moments.sites.traces import Traces
@@ -60,21 +60,42 @@ def predicted_by_particles(
 def of_particles(fn: Any) -> Any:
     """A distribution whose arrays have an axis of particles in front, with that in its batch shape.
 
+    It draws for each particle on its own, behind their axis, too: NumPyro makes the batch shape
+    of a distribution larger, but not those of what it draws from inside, as a StudentT from its
+    Chi2, and all particles would have the same noise.
+
     Args:
         fn: as ``jax.vmap`` returns it.
     """
-    return _expanded_anew(promote_batch_shape(fn))
-
-
-def _expanded_anew(fn: Any) -> Any:
-    """An expansion that draws along axes behind those of the particles, too."""
-    if not isinstance(fn, WRAPPERS):
-        return fn
-    base = _expanded_anew(fn.base_dist)
     if isinstance(fn, ExpandedDistribution):
-        return base.expand(fn.batch_shape)
-    new = copy.copy(fn)
-    new.base_dist = base
+        return of_particles(_aligned(fn.base_dist, fn)).expand(_batch_shape(fn))
+    new = promote_batch_shape(fn)
+    if isinstance(fn, WRAPPERS):
+        new.base_dist = of_particles(fn.base_dist)
+        return new
+    inside = {name: part for name, part in vars(fn).items() if isinstance(part, Distribution)}
+    vars(new).update({name: of_particles(_aligned(part, fn)) for name, part in inside.items()})
+    return new
+
+
+def _batch_shape(fn: Any) -> tuple[int, ...]:
+    """That of an expansion, with particles in front."""
+    return (len(jax.tree.leaves(fn)[0]), *fn.batch_shape)
+
+
+def _aligned(part: Any, fn: Any) -> Any:
+    """A distribution inside another one, with axes for those of a batch that it does not have.
+
+    Args:
+        part: as ``jax.vmap`` returns it.
+        fn: what it is inside of, likewise.
+    """
+    missing = len(fn.batch_shape) - len(part.batch_shape)
+    if missing <= 0:
+        return part
+    new = jax.tree.map(lambda leaf: jnp.expand_dims(leaf, range(1, 1 + missing)), part)
+    for each in distributions_in(new):
+        each._batch_shape = (1,) * missing + each.batch_shape
     return new
 
 

@@ -31,6 +31,7 @@ from pyro_moments.criticism.each import each
 from pyro_moments.criticism.plates import check_whole, whole_plates
 from pyro_moments.criticism.sites import (
     event_dim_of,
+    hidden,
     is_function,
     is_observed,
     is_told,
@@ -182,6 +183,12 @@ class PyroModel:
         """Names of latent sites whose prior is improper."""
         priors = {name: without_wrappers(self._first[name]["fn"]) for name in self.latent}
         return [name for name, prior in priors.items() if isinstance(prior, dist.ImproperUniform)]
+
+    @property
+    def masked(self) -> dict[str, int]:
+        """How many elements of observed sites a mask hides, where there are such, by site."""
+        found = {name: hidden(self._first[name]) for name in self.observed}
+        return {name: count for name, count in found.items() if count}
 
     def unconstrained(self, values: Arrays) -> dict[str, np.ndarray]:
         """Draws on the unconstrained space.

@@ -26,6 +26,7 @@ from moment_calculus.hosts.predictions.site import checked_count
 from moment_calculus.optimisation.outcome import Fit
 from moment_calculus.refusals.errors import UnsupportedMoments
 from pyro_moments.criticism.each import each
+from pyro_moments.criticism.plates import whole_plates
 from pyro_moments.criticism.sites import log_density
 from pyro_moments.criticism.surroundings import SEEDS, Surroundings
 from pyro_moments.fitting.precision import doubled, has_doubles
@@ -235,7 +236,8 @@ def _of_chains(
     first = {name: value[0] for name, value in chains.get_samples().items()}
 
     def run() -> None:
-        poutine.condition(model, data=first)(*args, **named)  # improper priors have no draws
+        with whole_plates():
+            poutine.condition(model, data=first)(*args, **named)  # improper priors have no draws
 
     return ChainPosterior(chains, Surroundings.of(run, (model,), double))
 

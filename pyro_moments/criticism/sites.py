@@ -92,3 +92,18 @@ def log_prob_of(site: Any, scale: Any = 1.0) -> torch.Tensor:
         scale: by which it is multiplied.
     """
     return scale_and_mask(site["fn"].log_prob(site["value"]), scale, site["mask"])
+
+
+def hidden(site: Any) -> int:
+    """How many elements of the batch of a site a mask hides.
+
+    Args:
+        site: of a trace.
+    """
+    fn = site["fn"]
+    shown = torch.ones(fn.batch_shape, dtype=torch.bool)
+    masks = [site["mask"], fn._mask if isinstance(fn, MaskedDistribution) else None]
+    for mask in masks:
+        if mask is not None:
+            shown = shown & torch.as_tensor(mask).cpu()
+    return int((~shown).sum())

@@ -78,8 +78,12 @@ class Surroundings:
 
     @contextlib.contextmanager
     def sampling(self) -> Iterator[None]:
-        """A context in which chains run, with gradients, and plates as the model has them."""
-        with self.held(), _precision(self.double), _kept(self.programs), poutine.block():
+        """A context in which chains run, with gradients, and plates are whole."""
+        with contextlib.ExitStack() as stack:
+            for part in (self.held(), _precision(self.double), _kept(self.programs)):
+                stack.enter_context(part)
+            for part in (poutine.block(), whole_plates()):
+                stack.enter_context(part)
             yield
 
     @property

@@ -18,7 +18,7 @@ from moment_calculus.criticism.comparison.predictions import (
 )
 from moment_calculus.criticism.comparison.report import frame, report
 from moment_calculus.criticism.comparison.sites import SiteComparison, compared_sites
-from moment_calculus.criticism.comparison.subject import RESPONSE, Subject
+from moment_calculus.criticism.comparison.subject import REFUSALS, RESPONSE, Subject
 from moment_calculus.criticism.containers.draws import Draws
 from moment_calculus.criticism.containers.leave_one_out import leave_one_out
 
@@ -108,18 +108,26 @@ def compared(subject: Subject, sampler: Sampler, seconds: Mapping[str, float | N
     scales = {source: found.scale for source, found in places.items()}
     drawn = {**{source: subject.draws(source) for source in sources}, CHAINS: chains}
     containers = {source: subject.container(draws) for source, draws in drawn.items()}
-    predicted = {source: subject.predicted(source) for source in sources}
     unconstrained = subject.unconstrained(chains.values)
     return Comparison(
         Chains.of(chains.values, chains.statistics),
         compared_sites(unconstrained, places[subject.source], scales),
-        compared_predictions(subject.mixtures(chains), predicted),
+        _predictive(subject, chains),
         _leave_one_out(containers, sources, subject.notes),
         clock,
         tuple(subject.notes),
         containers,
         sampler.chains,
     )
+
+
+def _predictive(subject: Subject, chains: Draws) -> tuple[PredictiveComparison, ...]:
+    try:
+        predicted = {source: subject.predicted(source) for source in subject.sources}
+    except REFUSALS as refusal:
+        subject.notes.append(f"no predictions: {refusal}")
+        return ()
+    return compared_predictions(subject.mixtures(chains), predicted)
 
 
 def _leave_one_out(

@@ -19,6 +19,10 @@ class RunnableModel(HostModel, Protocol):
     def improper(self) -> list[str]:
         """Names of latent sites whose prior is improper."""
 
+    @property
+    def masked(self) -> Mapping[str, int]:
+        """How many elements of observed sites a mask hides, where there are such, by site."""
+
     def unconstrained(self, values: Arrays) -> dict[str, np.ndarray]:
         """Draws on the unconstrained space.
 

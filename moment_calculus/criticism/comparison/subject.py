@@ -169,6 +169,15 @@ class Subject(ABC):
         with self.running():
             return self.tested.observed
 
+    def masked(self, held_out: bool) -> Mapping[str, int]:
+        """How many elements of observed sites a mask hides, by site.
+
+        Args:
+            held_out: whether of the arguments for predictions, not of the data.
+        """
+        with self.running():
+            return (self.tested if held_out else self.program).masked
+
     @cached_property
     def _draws(self) -> dict[str, Draws]:
         return {}

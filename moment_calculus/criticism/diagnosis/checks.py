@@ -14,6 +14,7 @@ from moment_calculus.response.errors import NotAnOptimum
 from moment_calculus.response.response import Response
 
 LIMIT = 0.7  # of k̂, above which importance weights have no use
+EVEN = 0.9  # share of effective draws, with which weights have no tail that matters
 NARROW = 0.8  # of standard deviations to corrected ones, that are called too small
 MANY = 50  # coordinates, of which k̂ is large for almost any approximation
 OWN = 0.15  # of k̂, by which that of a datum is more than that of the approximation
@@ -24,6 +25,7 @@ STRUCTURED = (
     "use linear_response, which corrects them without a refit, or a guide with covariances "
     "(AutoMultivariateNormal, TridiagonalGuide for weights)"
 )
+POINT = "use linear_response, which gives it one without a refit, or DVIGuide"
 
 
 def optimum(evidence: Evidence) -> Finding:
@@ -59,6 +61,9 @@ def weights(evidence: Evidence, source: str) -> Finding:
         return Finding(
             name, value, Verdict.GOOD, "importance weights correct what is left to the posterior"
         )
+    if (share := evidence.effective(source)) > EVEN:
+        meaning = "the weights have a tail, but they are all but constant: it has no weight"
+        return Finding(name, f"{value}, {share:.0%} effective", Verdict.GOOD, meaning)
     size = evidence.size
     if size > MANY:
         return Finding(
@@ -95,6 +100,9 @@ def scales(evidence: Evidence) -> Finding:
     value = f"{np.nanmedian(every):.2f} ({least:.2f}–{np.nanmax(every):.2f}) × corrected"
     if least >= NARROW:
         return Finding(name, value, Verdict.GOOD, "as those of linear response")
+    if least == 0:
+        meaning = f"{evidence.subject.source} is a point at '{worst}': it has no spread there"
+        return Finding(name, value, Verdict.BAD, meaning, POINT)
     low = [f"'{site}'" for site, part in ratios.items() if np.nanmin(part) < NARROW]
     return Finding(
         name,
@@ -169,12 +177,28 @@ def calibrated(name: str, found: Any, in_sample: bool) -> Finding:
     return Finding(check, value, verdict, meaning, remedy)
 
 
+def masked(check: str, count: int, size: int) -> Finding:
+    """What is not looked at, as a mask hides some of it.
+
+    Args:
+        check: its name.
+        count: how many elements.
+        size: of how many.
+    """
+    meaning = f"{count} of {size} elements are masked: what stands in their place is no observation"
+    remedy = "pass calibration and predictive_p_values what is observed alone"
+    return Finding(check, "not known", Verdict.UNKNOWN, meaning, remedy)
+
+
 def replicated(evidence: Evidence) -> list[Finding]:
     """Whether replicated data are like the observed ones."""
-    return [
-        _replicated(str(site), rows.droplevel("site"))
-        for site, rows in evidence.p_values().groupby(level="site")
-    ]
+    observed, hidden = evidence.subject.observed, evidence.subject.masked(held_out=False)
+    found = [masked(f"replicated {name}", hidden[name], observed[name].size) for name in hidden]
+    if len(hidden) < len(observed):
+        rows = evidence.p_values([name for name in observed if name not in hidden])
+        each = rows.groupby(level="site")
+        found += [_replicated(str(site), part.droplevel("site")) for site, part in each]
+    return found
 
 
 def _replicated(site: str, rows: Any) -> Finding:

@@ -39,14 +39,16 @@ def _findings(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _calibrations(subject: Subject) -> Iterator[Finding]:
-    observed = subject.held_out
+    observed, masked = subject.held_out, subject.masked(held_out=True)
     try:
         predictions = subject.predictions(subject.source)
     except REFUSALS as refusal:
         yield Finding("calibration", "none", Verdict.UNKNOWN, f"nothing is predicted: {refusal}")
         return
     for name, value in observed.items():
-        if name in predictions:
+        if name in masked:
+            yield checks.masked(f"calibration of {name}", masked[name], value.size)
+        elif name in predictions:
             yield _calibration(name, predictions[name], value, subject.test is None)
 
 

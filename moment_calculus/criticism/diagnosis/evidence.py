@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -33,6 +33,7 @@ class Evidence:
         self.subject, self._count, self._statistics = subject, num_samples, statistics
         self._containers: dict[str, Any] = {}
         self._shapes: dict[str, float | str] = {}
+        self._effective: dict[str, float] = {}
 
     @property
     def size(self) -> int:
@@ -54,7 +55,20 @@ class Evidence:
         if not isinstance(draws.law, Approximation):
             return "" if isinstance(draws.law, Posterior) else draws.law.reason
         log_ratios = self.subject.log_joint(draws) - draws.law.log_density.ravel()
-        return float(smoothed(log_ratios)[1])
+        weights, shape = smoothed(log_ratios)
+        self._effective[source] = float(1 / np.exp(2 * weights).sum() / weights.size)
+        return float(shape)
+
+    def effective(self, source: str) -> float:
+        """Share of the draws that weighted ones are worth, where :meth:`shape` is a number.
+
+        Args:
+            source: the guide, or linear response.
+
+        Source: Kish 1965; Vehtari et al. 2024, eq. 6, of smoothed weights.
+        """
+        self.shape(source)
+        return self._effective[source]
 
     @cached_property
     def scale_ratios(self) -> dict[str, np.ndarray] | str:
@@ -112,6 +126,13 @@ class Evidence:
             except ValueError as refusal:
                 return str(refusal)
 
-    def p_values(self) -> Any:
-        """Posterior predictive p-values, a data frame."""
-        return predictive_p_values(self.container(self.best), self._statistics)
+    def p_values(self, sites: Sequence[str]) -> Any:
+        """Posterior predictive p-values, a data frame.
+
+        Args:
+            sites: observed ones.
+        """
+        whole = self.container(self.best)
+        groups = ("posterior_predictive", "observed_data")
+        some = {name: whole[name][list(sites)] for name in groups}
+        return predictive_p_values(some, self._statistics)

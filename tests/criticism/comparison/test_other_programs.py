@@ -1,0 +1,77 @@
+"""Comparisons of programs with parameters, subsamples, and likelihoods without predictions."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.criticism.containers.programs import HOSTS, NOISE, X, Y, doubles, fresh, local
+
+CHAINS = {"num_warmup": 200, "num_samples": 400, "num_chains": 1}
+
+
+@pytest.fixture(params=HOSTS)
+def host(request):
+    return fresh(request.param)
+
+
+def compared(host, model, **options):
+    with doubles(host):
+        data = [host.array(part) for part in (X, Y)]
+        result = host.package.fit(model, host.package.DVIGuide(), *data, **options)
+        return host.package.compare_with_nuts(model, result, *data, **CHAINS)
+
+
+def with_parameter(host):
+    """A regression whose noise is a parameter, which begins far from where it is trained to."""
+
+    def model(x, y=None):
+        weight = host.weight()
+        begin = host.array(np.array(5.0))
+        positive = host.dist.constraints.positive
+        scale = host.language.param("scale", begin, constraint=positive)
+        with host.language.plate("data", len(x)):
+            host.language.sample("obs", host.dist.Normal(x @ weight, scale), obs=y)
+
+    return model
+
+
+def of_two(host):
+    """A regression whose noise is a mixture, which has no predictions in closed form."""
+
+    def model(x, y=None):
+        weight = host.weight()
+        shares = host.array(np.array([0.5, 0.5]))
+        shifts = host.array(np.array([-0.1, 0.1]))
+        parts = host.dist.Normal((x @ weight)[:, None] + shifts, NOISE)
+        noise = host.dist.MixtureSameFamily(host.dist.Categorical(shares), parts)
+        with host.language.plate("data", len(x)):
+            host.language.sample("obs", noise, obs=y)
+
+    return model
+
+
+def test_chains_have_the_trained_parameters(host):
+    found = compared(host, with_parameter(host), method="newton")
+    (site,) = found.sites
+    assert site.ratios["linear response"] == pytest.approx(1, abs=0.25)
+    assert np.abs(site.difference).max() < 5 * site.error.max()
+
+
+def test_chains_have_whole_plates(host):
+    found = compared(host, local(host, 5), steps=5)
+    draws = found.inference_data["NUTS"].posterior
+    assert draws["effect"].shape == (1, 400, len(X))
+    covariance = np.linalg.inv(np.eye(3) + X.T @ X / (NOISE**2 + 1))
+    mean = covariance @ X.T @ Y / (NOISE**2 + 1)
+    error = np.sqrt(np.diag(covariance) / 100)
+    np.testing.assert_allclose(draws["weight"].mean(("chain", "draw")), mean, atol=5 * error.max())
+    assert found.predictive[0].difference.shape == (len(X),)
+
+
+def test_what_has_no_predictions_is_compared_without(host):
+    objective = host.package.DeterministicELBO(sample_sites=["weight"])
+    found = compared(host, of_two(host), steps=5, objective=objective)
+    assert not found.predictive
+    assert found.sites
+    assert any(note.startswith("no predictions: site 'obs'") for note in found.notes)

@@ -1,0 +1,75 @@
+"""Diagnoses where something hides data, has no spread, or hardly any weight."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import numpyro.infer.autoguide
+import pyro.infer.autoguide
+import pytest
+
+from moment_calculus.criticism.containers.draws import Approximation, Draws
+from moment_calculus.criticism.diagnosis.checks import weights
+from moment_calculus.criticism.diagnosis.evidence import Evidence
+from moment_calculus.criticism.diagnosis.findings import Verdict
+from tests.criticism.containers.programs import HOSTS, NOISE, X, Y, doubles, fresh, scaled
+
+GUIDES = {"numpyro": numpyro.infer.autoguide, "pyro": pyro.infer.autoguide}
+SHOWN = np.arange(len(X)) % 3 != 0
+
+
+@pytest.fixture(params=HOSTS)
+def host(request):
+    return fresh(request.param)
+
+
+def masked(host):
+    def model(x, y=None):
+        weight = host.weight()
+        fn = host.dist.Normal(x @ weight, NOISE).mask(host.array(SHOWN))
+        with host.language.plate("data", len(x)):
+            host.language.sample("obs", fn, obs=y)
+
+    return model
+
+
+def diagnosed(host, model, y, guide=None, **options):
+    with doubles(host):
+        data = [host.array(part) for part in (X, y)]
+        result = host.package.fit(model, guide or host.package.DVIGuide(), *data, **options)
+        return host.package.diagnose(model, result, *data, verbose=False, num_samples=1000)
+
+
+def test_what_stands_behind_a_mask_is_no_observation(host):
+    found = diagnosed(host, masked(host), np.where(SHOWN, Y, 1000.0), method="newton")
+    for check in ("calibration of obs", "replicated obs"):
+        assert found[check].verdict is Verdict.UNKNOWN
+        assert found[check].meaning.startswith("7 of 20 elements are masked")
+    assert found.is_good
+
+
+def test_a_point_has_no_spread(host):
+    model = scaled(host)
+    found = diagnosed(host, model, Y, GUIDES[host.name].AutoDelta(model), method="newton")
+    assert found["standard deviations"].verdict is Verdict.BAD
+    assert found["standard deviations"].meaning.startswith("AutoDelta is a point at")
+    assert found["k̂ of AutoDelta"].verdict is Verdict.UNKNOWN
+
+
+@pytest.mark.parametrize(("share", "verdict"), [(0.98, Verdict.GOOD), (0.6, Verdict.BAD)])
+def test_weights_that_are_all_but_constant_have_no_tail_that_matters(share, verdict):
+    subject = SimpleNamespace(source="DVIGuide")
+    evidence = SimpleNamespace(
+        subject=subject, size=3, shape=lambda _: 1.1, effective=lambda _: share
+    )
+    assert weights(evidence, "DVIGuide").verdict is verdict
+
+
+@pytest.mark.parametrize("log_weights", [np.zeros(500), np.log(np.arange(1, 501) / 500)])
+def test_effective_draws(log_weights):
+    draws = Draws("", {"x": np.zeros((1, 500))}, Approximation(-log_weights[None]))
+    subject = SimpleNamespace(draw=lambda *_: draws, log_joint=lambda _: np.zeros(500))
+    found = Evidence(subject, 500, {})
+    normalised = np.exp(log_weights) / np.exp(log_weights).sum()
+    assert found.effective("") == pytest.approx(1 / (500 * (normalised**2).sum()), rel=0.02)
