@@ -170,6 +170,7 @@ def marginal(name: str, fn: Any) -> Marginal:
         partial(_surprisal, fn),
         (low, 1 if is_binary else high),
         partial(_success, fn) if isinstance(fn, _TRIALS) else None,
+        len(arguments),
         mean_quantile=mean_quantile,
     )
 

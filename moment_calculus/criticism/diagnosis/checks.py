@@ -45,7 +45,7 @@ def optimum(evidence: Evidence) -> Finding:
             "none",
             Verdict.BAD,
             f"not converged: {refusal}",
-            'fit longer, or by method="newton" or "lbfgs", which end at an optimum',
+            'fit longer, or by method="newton" or "lbfgs", in double precision by float64=True',
         )
     return Finding(name, "not known", Verdict.UNKNOWN, f"no linear response: {refusal}")
 

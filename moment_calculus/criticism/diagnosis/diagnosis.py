@@ -10,6 +10,8 @@ from moment_calculus.criticism.comparison.subject import REFUSALS, Subject
 from moment_calculus.criticism.diagnosis import checks
 from moment_calculus.criticism.diagnosis.evidence import Evidence
 from moment_calculus.criticism.diagnosis.findings import Diagnosis, Finding, Verdict
+from moment_calculus.hosts.predictions import PredictedSite
+from moment_calculus.hosts.predictions.discrete import CountMarginal
 
 
 def diagnosed(subject: Subject, num_samples: int) -> Diagnosis:
@@ -34,11 +36,12 @@ def _findings(evidence: Evidence) -> Iterator[Finding]:
         yield found
     for site in subject.observed:
         yield checks.influential(evidence, site)
-    yield from _calibrations(subject)
+    yield from _calibrations(evidence)
     yield from checks.replicated(evidence)
 
 
-def _calibrations(subject: Subject) -> Iterator[Finding]:
+def _calibrations(evidence: Evidence) -> Iterator[Finding]:
+    subject = evidence.subject
     observed, masked = subject.held_out, subject.masked(held_out=True)
     try:
         predictions = subject.predictions(subject.source)
@@ -49,7 +52,14 @@ def _calibrations(subject: Subject) -> Iterator[Finding]:
         if name in masked:
             yield checks.masked(f"calibration of {name}", masked[name], value.size)
         elif name in predictions:
-            yield _calibration(name, predictions[name], value, subject.test is None)
+            found = evidence.mixtures[name] if _is_slow(predictions[name]) else predictions[name]
+            yield _calibration(name, found, value, subject.test is None)
+
+
+def _is_slow(prediction: PredictedSite) -> bool:
+    """Whether counts have probabilities that take two nested quadratures each."""
+    marginal = prediction.marginal
+    return isinstance(marginal, CountMarginal) and marginal.random > 1
 
 
 def _calibration(name: str, prediction: Any, value: Any, in_sample: bool) -> Finding:

@@ -15,6 +15,7 @@ from moment_calculus.criticism.comparison.subject import REFUSALS, Subject
 from moment_calculus.criticism.containers.arviz_line import smoothed
 from moment_calculus.criticism.containers.draws import Approximation, Posterior
 from moment_calculus.criticism.containers.leave_one_out import leave_one_out
+from moment_calculus.hosts.predictions.sampled import SampledSite
 from moment_calculus.response.response import Response
 
 NUMBERS = 2**26  # of a matrix of log-likelihoods
@@ -125,6 +126,15 @@ class Evidence:
                 return self.best, leave_one_out(self.container(self.best), site)
             except ValueError as refusal:
                 return str(refusal)
+
+    @cached_property
+    def mixtures(self) -> Mapping[str, SampledSite]:
+        """What draws of the guide predict together, by site, with the arguments for predictions."""
+        subject = self.subject
+        with subject.running():
+            size = sum(int(np.prod(site.shape)) for site in subject.tested.sites.values())
+            some = subject.draws(subject.source).thinned(max(2, NUMBERS // 4 // max(1, size)))
+            return subject.tested.predicted(some.flat)
 
     def p_values(self, sites: Sequence[str]) -> Any:
         """Posterior predictive p-values, a data frame.

@@ -35,12 +35,14 @@ class CountMarginal(Marginal):
             parameters.
         bounds: numbers or arrays: the smallest and the largest of them.
         success: predictive probability of a success, where the counts are of successes.
+        random: how many of the parameters are random; over two, a sum takes a minute.
     """
 
     log_prob: Callable[[Array], Array]
     expected_surprisal: Callable[[Array], Array]
     bounds: tuple[Any, Any] = (0, math.inf)
     success: Callable[[], Array] | None = None
+    random: int = 0
 
     def probs(self, mean: Array) -> Array:
         """The probability of a success in one trial."""

@@ -158,6 +158,7 @@ def _(marginal: CountMarginal, particles: Particles) -> Marginal:
         expected_surprisal=particles.mean(marginal.expected_surprisal),
         bounds=_outermost(marginal.bounds, particles),
         success=None if success is None else lambda: particles.mean_of(success()),
+        random=0,
         **_known(marginal, particles),
     )
 
