@@ -55,7 +55,10 @@ class Response(CorrectedMoments):
 
         The Gaussians of which a likelihood's parameters are made, such as the predictor of a
         regression, get corrected variances, and covariances where the parameter is a vector:
-        logits of classes. Covariances between two parameters of one likelihood are left out.
+        logits of classes. Covariances between two parameters of one likelihood are left out. They
+        hardly matter to a location and a scale; of a negative binomial whose rate is a random
+        concentration over the mean the predictive mean was 11 % too high and the variance 50 %:
+        predict there by draws of ``sample``.
 
         Args:
             *args: of the model, with new inputs and, usually, without observations; by default

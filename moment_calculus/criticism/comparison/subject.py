@@ -237,7 +237,7 @@ class Subject(ABC):
         for name, back in self.unconstrained(there).items():
             loc = latents[name].loc
             if back.shape != loc.shape or not np.allclose(back, loc, rtol=CLOSE, atol=CLOSE):
-                raise ValueError(f"'{name}' has others")
+                raise ValueError(f"the guide has other coordinates of '{name}' than the chains")
 
     @abstractmethod
     def array(self, values: np.ndarray) -> Any:

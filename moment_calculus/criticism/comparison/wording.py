@@ -41,10 +41,7 @@ Raises:
     TypeError: if ``reference`` is something else.
 """
 
-BY_DRAWS = (
-    "moments of {source} are those of {count} draws: its sites are no elementwise functions of "
-    "Gaussians that the chains have as coordinates, too ({reason})"
-)
+BY_DRAWS = "moments of {source} are those of {count} draws: {reason}"
 
 
 def random_density(host: str) -> ValueError:
