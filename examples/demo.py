@@ -63,7 +63,7 @@ def compare_with_chains(backends: list, split: Split, options: argparse.Namespac
 def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--backend", choices=["pyro", "numpyro", "both"], default="both")
-    parser.add_argument("--seconds", type=float, default=10.0, help="of each training (10)")
+    parser.add_argument("--seconds", type=float, default=6.0, help="of each training (6)")
     parser.add_argument(
         "--nuts", type=int, default=300, help="warm-up steps and draws of a chain (300)"
     )
