@@ -81,7 +81,11 @@ CASES = SHARED | OWN
 
 def latent(name="f", mean=MEAN, variance=VARIANCE, *, event_dim=0, propagation=None):
     """A Gaussian site with independent components."""
-    mean, variance = jnp.asarray(mean), jnp.asarray(variance)
+    # new arrays: JAX keeps the precision of those of NumPy that were constants of a program
+    mean, variance = (
+        jnp.asarray(part.copy() if isinstance(part, np.ndarray) else part)
+        for part in (mean, variance)
+    )
     return leaf(name, mean, variance, propagation or Propagation(), event_dim=event_dim)
 
 
