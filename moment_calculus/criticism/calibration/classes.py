@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from moment_calculus.criticism.calibration.coverage import SIGNIFICANT, checked_bins
+from moment_calculus.criticism.calibration.coverage import SIGNIFICANT
 from moment_calculus.criticism.calibration.observations import (
     check_known,
     checked_values,
@@ -16,7 +16,7 @@ from moment_calculus.criticism.calibration.observations import (
     hosted,
     plain,
 )
-from moment_calculus.hosts.predictions import PredictedSite
+from moment_calculus.hosts.predictions import PredictedSite, checked_count
 from moment_calculus.hosts.predictions.discrete import BinaryMarginal
 
 BINS = 15  # as Guo et al. 2017
@@ -155,11 +155,11 @@ class ClassCalibration:
             ValueError: if the number of bins is not positive, or there is no such class.
         """
         if of is None:
-            return _reliability(self.confidence, self._right, checked_bins(bins))
+            return _reliability(self.confidence, self._right, checked_count(bins, "bins"))
         classes = self.probs.shape[-1]
         if isinstance(of, bool) or of not in range(classes):
             raise ValueError(f"of is a class between 0 and {classes - 1}, not {of!r}")
-        return _reliability(self.probs[:, of], self.labels == of, checked_bins(bins))
+        return _reliability(self.probs[:, of], self.labels == of, checked_count(bins, "bins"))
 
     def expected_calibration_error(self, bins: int = BINS, *, classwise: bool = False) -> float:
         """Mean difference between probabilities and frequencies, in bins of equal width.

@@ -95,17 +95,3 @@ def checked_masses(masses: float | Sequence[float]) -> list[float]:
     if found.ndim > 1 or not found.size or not ((found > 0) & (found < 1)).all():
         raise ValueError(f"masses of intervals are numbers between 0 and 1, not {masses!r}")
     return [float(mass) for mass in found]
-
-
-def checked_bins(bins: int) -> int:
-    """A number of bins.
-
-    Args:
-        bins: what the user passed.
-
-    Raises:
-        ValueError: if it is not a positive integer.
-    """
-    if isinstance(bins, bool) or not isinstance(bins, int | np.integer) or bins < 1:
-        raise ValueError(f"the number of bins is a positive integer, not {bins!r}")
-    return int(bins)

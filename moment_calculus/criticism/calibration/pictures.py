@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from moment_calculus.criticism.calibration.coverage import checked_bins
+from moment_calculus.hosts.predictions import checked_count
 
 if TYPE_CHECKING:
     from moment_calculus.criticism.calibration.classes import ClassCalibration
@@ -41,7 +41,7 @@ def plot_pit(calibration: Calibration, axes: Any = None, *, bins: int | None = N
     from scipy.stats import binom
 
     axes, count = drawn_on(axes), calibration.observed.size
-    bins = checked_bins(int(np.clip(count // 20, 5, 20)) if bins is None else bins)
+    bins = checked_count(int(np.clip(count // 20, 5, 20)) if bins is None else bins, "bins")
     edges = np.linspace(0, 1, bins + 1)
     low, high = (end / count * bins for end in binom.interval(BAND, count, 1 / bins))
     heights = _pit_heights(calibration, edges)

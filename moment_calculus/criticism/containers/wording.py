@@ -127,9 +127,3 @@ def no_posterior(found: object, host: str) -> TypeError:
         f"posterior is a trained guide, what fit returned, a LinearResponse or an MCMC of {host}, "
         f"not {type(found).__name__}"
     )
-
-
-TOO_MANY = (
-    "the corrected Gaussian has {count} coordinates, and its density takes their dense covariance, "
-    "up to {limit}"
-)

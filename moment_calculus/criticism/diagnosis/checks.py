@@ -221,7 +221,6 @@ def _replicated(site: str, rows: Any) -> Finding:
     )
 
 
-Check = Callable[[Evidence], Finding | None]
 STATISTICS: Mapping[str, Callable[[np.ndarray], float]] = {
     "smallest": np.min,
     "largest": np.max,

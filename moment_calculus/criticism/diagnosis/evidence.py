@@ -13,7 +13,7 @@ import numpy as np
 from moment_calculus.criticism.calibration.replications import predictive_p_values
 from moment_calculus.criticism.comparison.subject import REFUSALS, Subject
 from moment_calculus.criticism.containers.arviz_line import smoothed
-from moment_calculus.criticism.containers.draws import Approximation, Posterior
+from moment_calculus.criticism.containers.draws import Approximation, WithoutDensity
 from moment_calculus.criticism.containers.leave_one_out import leave_one_out
 from moment_calculus.hosts.predictions.sampled import SampledSite
 from moment_calculus.response.response import Response
@@ -53,8 +53,9 @@ class Evidence:
 
     def _shape(self, source: str) -> float | str:
         draws = self.subject.draw(source, self._count)
-        if not isinstance(draws.law, Approximation):
-            return "" if isinstance(draws.law, Posterior) else draws.law.reason
+        if isinstance(draws.law, WithoutDensity):
+            return draws.law.reason
+        assert isinstance(draws.law, Approximation)  # a guide's draws are none of chains
         log_ratios = self.subject.log_joint(draws) - draws.law.log_density.ravel()
         weights, shape = smoothed(log_ratios)
         self._effective[source] = float(1 / np.exp(2 * weights).sum() / weights.size)

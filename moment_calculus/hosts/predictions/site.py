@@ -274,15 +274,16 @@ def _central(mass: float) -> tuple[float, float]:
     return (1 - mass) / 2, (1 + mass) / 2
 
 
-def checked_count(n: int) -> int:
-    """The number of draws.
+def checked_count(n: int, what: str = "draws") -> int:
+    """A number of something.
 
     Args:
         n: what the user passed.
+        what: there are so many of.
 
     Raises:
         ValueError: if it is not a positive number.
     """
     if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
-        raise ValueError(f"the number of draws is a positive integer, not {n!r}")
+        raise ValueError(f"the number of {what} is a positive integer, not {n!r}")
     return int(n)
