@@ -7,7 +7,8 @@ import jax.numpy as jnp
 from numpyro.distributions import biject_to, constraints
 from numpyro.distributions.transforms import SoftplusTransform
 
-TERMS = 7  # of the series of artanh(y)/y, y ≤ 1/3: the next one is 1e-8
+# log(1 + e) as a quotient of polynomials, lowest powers first: off by 3e-8 at e = 1
+ABOVE, BELOW = (0, 7560, 15120, 9870, 2310, 137), (7560, 18900, 16800, 6300, 900, 30)
 
 
 @jax.custom_jvp
@@ -15,22 +16,20 @@ def softplus(x: jax.Array) -> jax.Array:
     """log(1 + eˣ), relatively accurate; XLA's own costs as much as a layer's matrix product.
 
     In single precision within 3e-7 of the value (measured, −80 ≤ x ≤ 80); in any other precision it
-    is :func:`jax.nn.softplus`.
+    is :func:`jax.nn.softplus`. The quotient comes last: XLA computes sums and products once for
+    every element of what they are broadcast to, a quotient once.
 
     Args:
         x: any array.
 
-    Source: log(1 + e) = 2 artanh(e / (2 + e)).
+    Source: the Padé approximant of order [5/5] of log(1 + e), e = exp(−|x|).
     """
     if jnp.result_type(x) != jnp.float32:
         return jax.nn.softplus(x)
     falling = jnp.exp(-jnp.abs(x))
-    ratio = falling / (2 + falling)
-    square = ratio * ratio
-    series: jax.Array | float = 1 / (2 * TERMS - 1)
-    for power in range(TERMS - 2, -1, -1):
-        series = series * square + 1 / (2 * power + 1)
-    return jnp.maximum(x, 0) + 2 * ratio * series
+    below = jnp.polyval(jnp.array(BELOW[::-1], jnp.float32), falling)
+    above = jnp.polyval(jnp.array(ABOVE[::-1], jnp.float32), falling)
+    return (jnp.maximum(x, 0) * below + above) / below
 
 
 @softplus.defjvp
