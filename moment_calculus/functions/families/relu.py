@@ -46,7 +46,8 @@ def rectified_slopes(mean: Array, variance: Array) -> Any:
         mean: mean of x.
         variance: variance of x.
     """
-    slopes = _slopes(variance, *_standardised(mean, variance, tail_moments))
+    scale, ratio, tails = _standardised(mean, variance, tail_moments)
+    slopes = _slopes(variance, scale, ratio, tails, pdf(ratio))
     return slopes[:2], slopes[2:]
 
 
@@ -64,10 +65,11 @@ def _rectified(mean: Array, variance: Array, scale: Array, ratio: Array, tails: 
     return xp.clip(mean, min=0.0) + scale * first, variance * share
 
 
-def _slopes(variance: Array, scale: Array, ratio: Array, tails: Any) -> tuple[Array, ...]:
+def _slopes(
+    variance: Array, scale: Array, ratio: Array, tails: Any, density: Array
+) -> tuple[Array, ...]:
     xp, above = namespace(ratio), ratio > 0
     beyond, first, _ = tails
-    density = pdf(ratio)
     reach, rest = xp.where(above, 1 - beyond, beyond), xp.where(above, beyond, 1 - beyond)
     unit = first + xp.clip(ratio, min=0.0)  # the mean over σ
     by_scale = xp.where(variance > TINY_VARIANCE, density / (2 * scale), xp.zeros_like(scale))
@@ -77,7 +79,9 @@ def _slopes(variance: Array, scale: Array, ratio: Array, tails: Any) -> tuple[Ar
 def _rectified_together(mean: Array, variance: Array) -> tuple[Array, ...]:
     scale, ratio, tails = _standardised(mean, variance, tail_moment_values)
     moments = _rectified(mean, variance, scale, ratio, tails)
-    return *moments, *_slopes(variance, scale, ratio, tails)
+    beyond, first, _ = tails
+    density = first + namespace(ratio).abs(ratio) * beyond  # φ = T1 + t T0: no exponential again
+    return *moments, *_slopes(variance, scale, ratio, tails, density)
 
 
 _relu_moments = elementwise(rectified, rectified_slopes, together=_rectified_together)
