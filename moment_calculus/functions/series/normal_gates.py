@@ -21,7 +21,8 @@ import scipy.special
 
 from moment_calculus.functions.series.fitted import reflected
 from moment_calculus.numerics.arrays import Array
-from moment_calculus.numerics.special import elementwise, erfc, namespace
+from moment_calculus.numerics.normal.univariate import upper_tail
+from moment_calculus.numerics.special import elementwise, namespace
 
 # Widths w of the normal distribution, and coefficients: errors of 7e-8 and 1e-7 of x² S(x) S(−x),
 # 2e-8 of f(x). With w = 1 the series of GELU has two terms.
@@ -86,7 +87,7 @@ def _below(activation: Any, mean: Array, variance: Array) -> tuple[Array, ...]:
     place = -t * ((1 + variance) * q)  # μ
     density = xp.exp(t * t * -0.5) * (q / math.sqrt(2 * math.pi))
     g = _densities(t * q, rest, density, max(2 * len(product) + 1, 2 * len(curve) + TERMS))
-    tail = 0.5 * erfc(t * math.sqrt(0.5))
+    tail = upper_tail(t)
     centre = place * tail + variance * density + _sum(curve[1:], g, 0) + density
     gain = tail + place * density * rest + _sum(curve[1:], g, 1) + g[1]
     bent = [gain, *(_sum(curve, g, n) for n in range(TERMS))]  # ∂M, ∂²M, …

@@ -39,7 +39,11 @@ def upper_tail(t: Array) -> Array:
     Args:
         t: non-negative array.
     """
-    return tail_moment_values(t)[0] if array_api_compat.is_jax_array(t) else ndtr(-t)
+    if not array_api_compat.is_jax_array(t):
+        return ndtr(-t)
+    t = namespace(t).clip(t, max=LIMIT)
+    reach = t + _tail_quotient(t)
+    return pdf(t) * reach / (1 + t * reach)  # a quotient at the end, which XLA computes once
 
 
 def is_single(x: Array) -> bool:
