@@ -21,6 +21,8 @@ def outer(left: Array, right: Array) -> Array:
 
 def diagonal(matrix: Array) -> Array:
     """Diagonal of trailing square matrices: [..., d, d] to [..., d]."""
+    if matrix.shape[-1] == 1:
+        return matrix[..., 0]
     return namespace(matrix).linalg.diagonal(matrix)
 
 

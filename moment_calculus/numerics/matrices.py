@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 
 import array_api_compat
 
 from moment_calculus.numerics.arrays import Array
+from moment_calculus.numerics.special import namespace
 
 BLOCK = 20_000  # elements of a matrix that are squared together
 LARGE = 8  # blocks from which on that is worth a loop
+FEW = 2  # outputs of a map that are computed one by one
+SMALL = 20_000  # elements of inputs up to which they are
 
 
 def squared(x: Array) -> Array:
@@ -76,7 +80,7 @@ def affine(inputs: Array, matrix: Array, shift: Array | None = None) -> Array:
     alike = len(matrix.shape) == 2 and (shift is None or len(shift.shape) == 1)
     if alike and array_api_compat.is_torch_array(matrix):
         return _torch_linear()(inputs, matrix, shift)
-    mapped = inputs @ matrix.mT
+    mapped = _mapped(inputs, matrix)
     return mapped if shift is None else mapped + shift
 
 
@@ -90,7 +94,34 @@ def affine_squared(inputs: Array, matrix: Array) -> Array:
     if array_api_compat.is_torch_array(matrix):
         return affine(inputs, matrix * matrix)
     # The layout in which JAX models hold weights: XLA would copy the squares.
-    return inputs @ squared(matrix.mT)
+    return _mapped(inputs, squared(matrix.mT).mT)
+
+
+def pairs_of_rows(inputs: Array, left: Array, right: Array) -> Array:
+    """Σ_k l_ik r_jk x_k over the trailing axis of x: what a map does to variances.
+
+    Args:
+        inputs: x, [..., in].
+        left: l, [rows, in].
+        right: r, [columns, in].
+
+    Returns:
+        [..., rows, columns].
+    """
+    rows, columns, size = left.shape[0], right.shape[0], left.shape[1]
+    xp = namespace(left)
+    pairs = xp.reshape(left[:, None, :] * right[None, :, :], (rows * columns, size))
+    mapped = affine(inputs, pairs)
+    return xp.reshape(mapped, (*mapped.shape[:-1], rows, columns))
+
+
+def _mapped(inputs: Array, matrix: Array) -> Array:
+    """x Mᵀ, a few columns of small inputs one by one: XLA on a CPU takes long for thin matrices."""
+    few = len(matrix.shape) == 2 and 1 < matrix.shape[0] <= FEW
+    if not few or math.prod(inputs.shape) > SMALL or not array_api_compat.is_jax_array(matrix):
+        return inputs @ matrix.mT
+    columns = [inputs @ matrix[row] for row in range(matrix.shape[0])]
+    return namespace(inputs).stack(columns, axis=-1)
 
 
 @functools.cache

@@ -16,8 +16,15 @@ import weakref
 from dataclasses import dataclass
 from typing import Any
 
-from moment_calculus.numerics.arrays import Array, diagonal, diagonal_matrix, positive_part
+from moment_calculus.numerics.arrays import (
+    Array,
+    device,
+    diagonal,
+    diagonal_matrix,
+    positive_part,
+)
 from moment_calculus.numerics.rulebook import Propagation
+from moment_calculus.numerics.special import namespace
 from moment_calculus.refusals.memory import check_memory
 from moment_calculus.values.entries import Entries, by_older
 from moment_calculus.values.layout import features_last, from_features_last
@@ -182,6 +189,22 @@ class Gaussian:
                 return joint
         check_memory(self)
         return diagonal_matrix(features_last(self.variance, self.axis))
+
+    def covariance_between(self, rows: slice, columns: slice) -> Array:
+        """Covariance of some features with others, which alone is computed where that can be.
+
+        Args:
+            rows: of the trailing axis, which is the feature axis.
+            columns: other ones.
+
+        Returns:
+            ``batch + [r, c]``, or what broadcasts to it.
+        """
+        if self.independent:
+            xp, like = namespace(self.mean), self.mean
+            return xp.zeros((1, 1), dtype=like.dtype, device=device(like))
+        known = self.step.between(self, rows, columns) if self.spread.is_pending else None
+        return self.joint_covariance()[..., rows, :][..., columns] if known is None else known
 
     def gaussian(self) -> Gaussian:
         """Return the value itself: it is already moment-matched."""

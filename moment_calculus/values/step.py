@@ -104,6 +104,19 @@ class Step:
         """
         return None
 
+    def between(self, value: Any, rows: Any, columns: Any) -> Array | None:
+        """Covariance of some features with others, where that is less work than all of it.
+
+        Args:
+            value: what this step made, with its features on the trailing axis.
+            rows: a slice.
+            columns: another one, without a feature in common.
+
+        Returns:
+            ``batch + [r, c]``, or what broadcasts to it; None: to take it from all of it.
+        """
+        return None
+
     def lag(self, value: Any, offset: tuple[int, ...]) -> Array | None:
         """Covariance of every component with the one an offset away; None if unknown.
 

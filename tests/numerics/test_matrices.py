@@ -8,7 +8,13 @@ import numpy as np
 import pytest
 import torch
 
-from moment_calculus.numerics.matrices import affine, affine_squared, row_sums, squared
+from moment_calculus.numerics.matrices import (
+    affine,
+    affine_squared,
+    pairs_of_rows,
+    row_sums,
+    squared,
+)
 
 NUMBERS = np.array([0.0, -0.0, 3.0, -1.7, 1e-30, -1e30, np.inf, np.nan], np.float32)
 RANDOM = np.random.default_rng(0)
@@ -23,6 +29,20 @@ def test_frameworks_agree(array):
     np.testing.assert_allclose(affine(x, matrix, shift), X @ MATRIX.T + SHIFT, rtol=2e-5)
     np.testing.assert_allclose(affine(x, matrix), X @ MATRIX.T, rtol=2e-5)
     np.testing.assert_allclose(affine_squared(x, matrix), X @ (MATRIX**2).T, rtol=2e-5)
+
+
+@pytest.mark.parametrize("array", [np.asarray, torch.as_tensor, jnp.asarray])
+@pytest.mark.parametrize("rows", [1, 2, 3])
+@pytest.mark.parametrize("lead", [(), (5,), (2, 5), (10_000,)])
+def test_few_rows_map_as_many_do(array, rows, lead):
+    inputs = RANDOM.normal(size=(*lead, 3)).astype(np.float32)
+    matrix = MATRIX[:rows].astype(np.float32)
+    x, few = array(inputs), array(matrix)
+    np.testing.assert_allclose(affine(x, few), inputs @ matrix.T, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(affine_squared(x, few), inputs @ (matrix**2).T, rtol=1e-4, atol=1e-5)
+    pairs = np.einsum("ik,jk,...k->...ij", matrix, MATRIX, inputs)
+    found = pairs_of_rows(x, few, array(MATRIX.astype(np.float32)))
+    np.testing.assert_allclose(found, pairs, rtol=1e-4, atol=1e-4)
 
 
 def test_derivatives_of_squares_in_jax():

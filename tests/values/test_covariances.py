@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
@@ -12,6 +13,7 @@ from moment_calculus.operations.elementwise.unary import apply, leaf, scale_shif
 from moment_calculus.operations.linear.maps import linear
 from moment_calculus.operations.shapes.indexing import index
 from moment_calculus.rulebooks import propagation_of
+from moment_calculus.values import cross_covariance
 
 SAMPLES = 400_000
 generator = torch.Generator().manual_seed(8)
@@ -157,3 +159,40 @@ def test_a_product_meets_the_curvature_of_a_function(name):
     ours = BENT[name](first, mixed).gaussian()
     torch.testing.assert_close(ours.mean, mean, rtol=1e-6, atol=1e-7)
     torch.testing.assert_close(ours.variance, MASSES @ (samples - mean) ** 2, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("covariance", ["full", "diagonal"])
+@pytest.mark.parametrize("host", ["torch", "jax"])
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [(0, 1), (-1, 0), (slice(0, 1), slice(1, 2)), (slice(0, 2), slice(2, 3)), (1, 1)],
+)
+def test_features_of_a_layer_meet_as_in_its_whole_covariance(covariance, host, first, second):
+    """What is between two features alone, against the covariance of all of them."""
+    array = torch.as_tensor if host == "torch" else jnp.asarray
+    flow, random = propagation_of(covariance, "exact"), np.random.default_rng(0)
+
+    def latent(name, *shape):
+        mean, variance = random.normal(size=shape), random.uniform(0.1, 0.3, size=shape)
+        return leaf(name, array(mean), array(variance), flow, event_dim=len(shape))
+
+    hidden = apply(ReLU(), linear(array(random.normal(size=(5, 2))), latent("a", 4, 2)))
+    output = add(linear(hidden, latent("b", 3, 4)), latent("c", 3)).gaussian()
+    left, right = (index(output, (..., key)) for key in (first, second))
+    found = cross_covariance(scale_shift(left, -1.0, 2.0), scale_shift(right, 0.5))
+    rows, columns = (_as_list(key) for key in (first, second))
+    whole = np.asarray(output.joint_covariance())[:, rows][:, :, columns]
+    np.testing.assert_allclose(np.asarray(found), -0.5 * whole, rtol=1e-5, atol=1e-6)
+
+
+def _as_list(key):
+    return list(range(3))[key] if isinstance(key, slice) else [key]
+
+
+def test_two_outputs_of_a_layer_do_not_need_the_covariance_of_all():
+    flow = propagation_of("full", "exact")
+    weights = leaf("a", A, A * A, flow, event_dim=2), leaf("b", B, B * B, flow, event_dim=2)
+    hidden = apply(ReLU(), linear(C, weights[0]))
+    output = add(linear(hidden, weights[1]), leaf("c", MEAN, VARIANCE, flow, event_dim=1))
+    assert cross_covariance(index(output, (..., 0)), index(output, (..., 2))) is not None
+    assert output.spread.is_pending

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NoReturn
 
 from moment_calculus.numerics.arrays import Array, diagonal_matrix, outer, positive_part, transpose
@@ -48,6 +49,13 @@ class Sum(Step):
     inputs: tuple[Gaussian, Gaussian]
     in_place: bool
     identity = True
+
+    def between(self, value: Gaussian, rows: slice, columns: slice) -> Array | None:
+        """The sum of both, of independent terms."""
+        if overlap(*self.inputs):
+            return None
+        first, second = (part.covariance_between(rows, columns) for part in self.inputs)
+        return first + second
 
     def as_vector(self, value: Gaussian) -> Gaussian | None:
         """The sum of both as vectors."""
@@ -156,18 +164,18 @@ def sum_of(
     shared = bool(overlap(left, right)) and not independent
     covariance, variance = None, None
     if is_dense(left, right, shared) and not elementwise:
-        cross = _known_cross(left, right) if shared else 0.0
-        if cross is None:
+        cross = _known_cross(left, right) if shared else None
+        if shared and cross is None:
             return None
-        both = cross + transpose(cross) if shared else 0.0
-        covariance = left.joint_covariance() + right.joint_covariance() + both
+        covariance = partial(_covariance_of_sum, left, right, cross)
+        variance = None if shared else _known_variance(left, right)
     else:
         cross = elementwise_covariance(left, right) if shared else 0.0
         if cross is None:
             return None
         variance = left.variance + right.variance + 2 * cross
         variance = positive_part(variance) if shared else variance  # what cancels, rounds
-    joint = None if covariance is not None else _joint_sum(left, right)
+    joint = partial(_joint_of_sum, left, right)
     return Gaussian(
         left.mean + right.mean,
         Spread(variance, covariance, joint),
@@ -178,13 +186,19 @@ def sum_of(
     )
 
 
-def _joint_sum(left: Gaussian, right: Gaussian):
-    def joint() -> Array:
-        cross = _known_cross(left, right)
-        both = 0.0 if cross is None else cross + transpose(cross)
-        return left.joint_covariance() + right.joint_covariance() + both
+def _covariance_of_sum(left: Gaussian, right: Gaussian, cross: Array | None) -> Array:
+    both = 0.0 if cross is None else cross + transpose(cross)
+    return left.joint_covariance() + right.joint_covariance() + both
 
-    return joint
+
+def _joint_of_sum(left: Gaussian, right: Gaussian) -> Array:
+    return _covariance_of_sum(left, right, _known_cross(left, right))
+
+
+def _known_variance(left: Gaussian, right: Gaussian) -> Array | None:
+    """Of independent terms, where no covariance has to be computed for it."""
+    known = left.spread.variance is not None and right.spread.variance is not None
+    return left.variance + right.variance if known else None
 
 
 def _known_cross(left: Gaussian, right: Gaussian) -> Array | None:

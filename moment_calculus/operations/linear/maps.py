@@ -9,8 +9,8 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
-from moment_calculus.numerics.arrays import Array, contract
-from moment_calculus.numerics.matrices import affine, affine_squared, squared
+from moment_calculus.numerics.arrays import Array
+from moment_calculus.numerics.matrices import affine, affine_squared, pairs_of_rows, squared
 from moment_calculus.numerics.special import namespace
 from moment_calculus.operations.dropout.masked import MaskedWeight
 from moment_calculus.operations.elementwise.arithmetic import add, is_value
@@ -87,6 +87,7 @@ class LinearMap(Step):
         mapped: the input that comes through the matrix; None if the inputs of the map are certain.
         matrix: the expected M.
         mixes: as of :class:`Step`.
+        rows_apart: whether nothing but the input ties outputs to each other.
     """
 
     inputs: tuple[Gaussian, ...] = field()
@@ -94,6 +95,7 @@ class LinearMap(Step):
     mapped: Gaussian | None = None
     matrix: Array = None
     mixes: bool = False
+    rows_apart: bool = False
 
     @property
     def identity(self) -> bool:  # type: ignore[override]
@@ -109,6 +111,12 @@ class LinearMap(Step):
         if self.inputs[place] is self.mapped:
             return self.matrix @ cross
         return cross if self.inputs[place] is self.bias else None
+
+    def between(self, value: Gaussian, rows: slice, columns: slice) -> Array | None:
+        """By the rows of the matrix, where every output has random weights of its own."""
+        if self.mapped is None or not self.rows_apart:
+            return None
+        return mapped_covariance(self.mapped, self.matrix, (rows, columns))
 
     def as_vector(self, value: Gaussian) -> Gaussian | None:
         """Scalar products of certain rows with one vector, as its map by these rows."""
@@ -194,7 +202,7 @@ def _random_input(x: Gaussian, w: Any, b: Any, mean: Array) -> Gaussian:
     return Gaussian(
         mean,
         Spread(variance, joint if full else None, joint),
-        LinearMap((x, *_random(w, b)), b, x, each, mixes=not full),
+        LinearMap((x, *_random(w, b)), b, x, each, not full, not noise.beside),
         ties=Ties.FEATURES if _keeps_apart(x, each, w, b) else Ties.ALL,
         propagation=x.propagation,
     )
@@ -231,16 +239,24 @@ def _has_independent_sites(value: Gaussian) -> bool:
     return all(part.step.inputs or part.independent for part in ancestors(value))
 
 
-def mapped_covariance(x: Gaussian, matrix: Array) -> Array:
+def mapped_covariance(
+    x: Gaussian, matrix: Array, between: tuple[slice, slice] = (slice(None), slice(None))
+) -> Array:
     """M C Mᵀ, without forming C where the components of x are independent.
+
+    These are products of the variances with products of rows of M, where it has fewer rows than x.
 
     Args:
         x: a value with features d on its trailing axis, of covariance C.
         matrix: M, [..., e, d].
+        between: which rows of the result, and which of its columns.
     """
+    left, right = (matrix[..., rows, :] for rows in between)
     if x.has_covariance:
-        return contract(matrix, x.covariance)
-    return (matrix * x.variance[..., None, :]) @ matrix.mT
+        return left @ x.covariance @ right.mT
+    if len(matrix.shape) == 2 and right.shape[0] <= math.prod(x.shape[:-1]):
+        return pairs_of_rows(x.variance, left, right)
+    return (left * x.variance[..., None, :]) @ right.mT
 
 
 def _variance(x: Gaussian, matrix: Array, each: Array, noise: Array | None) -> Array:

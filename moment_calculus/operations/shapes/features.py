@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from moment_calculus.numerics.arrays import Array
+from moment_calculus.numerics.arrays import Array, transpose
 from moment_calculus.operations.shapes.keys import is_basic, is_integer, rank_of
 from moment_calculus.operations.shapes.moves import Moved, moved
 from moment_calculus.values import Gaussian, Ties
@@ -30,6 +30,11 @@ class IndexedFeatures(Moved):
         """Rows and columns at the key."""
         return self.source.joint_covariance()[..., self.key, :][..., self.key]
 
+    @property
+    def places(self) -> Any:
+        """The key, which leaves an axis where it is a slice."""
+        return self.key
+
     def follows(self, place: int) -> bool:
         """Always."""
         return True
@@ -38,14 +43,44 @@ class IndexedFeatures(Moved):
         """Rows at the key."""
         return cross[..., self.key, :]
 
+    def meet(self, value: Gaussian, other: Gaussian, query: Any) -> Array | None:
+        """Other features of one value meet without what is between the rest."""
+        known = super().meet(value, other, query)
+        if known is not NotImplemented or query.is_mixed:
+            return known
+        if isinstance(other.step, IndexedFeatures) and other.step.source is self.source:
+            return self._meet_beside(other.step)
+        straight = len(other.step.inputs) == 1 and not other.step.curved
+        if not straight or not query.precedes(self.source, other):
+            return NotImplemented
+        swapped = query.by_inputs(other, value)
+        return NotImplemented if swapped is None else transpose(swapped)
+
+    def _meet_beside(self, other: IndexedFeatures) -> Array | None:
+        places = self.places, other.places
+        size = self.source.shape[-1]
+        if not all(isinstance(key, slice) for key in places) or not _are_apart(*places, size):
+            return NotImplemented
+        return self.source.covariance_between(*places)
+
 
 @dataclass(frozen=True, eq=False)
 class OneFeature(IndexedFeatures):
     """One feature, as a batch of scalars."""
 
+    @property
+    def places(self) -> Any:
+        """The key as a slice, if it is known."""
+        return slice(self.key, self.key + 1 or None) if is_integer(self.key) else self.key
+
     def through(self, place: int, cross: Array) -> Array:
         """One row."""
         return cross[..., self.key, :][..., None, :]
+
+
+def _are_apart(first: slice, second: slice, size: int) -> bool:
+    """Whether two slices of an axis have nothing in common."""
+    return not set(range(*first.indices(size))) & set(range(*second.indices(size)))
 
 
 def index_features(value: Gaussian, key: Any, *, distinct: bool = False) -> Gaussian:
