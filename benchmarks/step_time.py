@@ -4,10 +4,11 @@
 
 A 13-50-1 network on mini-batches of 64 with TraceMeanField_ELBO and AutoNormal (one sample) as the
 reference, and a 784-400-400-10 classifier on batches of 128 with a plain network's forward and
-backward pass as the reference. All contenders of a table run in turn in one process. In Pyro the
-minimum over the repeats is reported, since whatever disturbs a run makes it slower; in NumPyro,
-where everything runs under jax.jit, the median. Compiling takes place before and is reported apart,
-in NumPyro as a ratio to compiling Trace_ELBO with AutoNormal.
+backward pass as the reference. The classifier is also compared with what no step can do without,
+see :mod:`step_limits`, and this ratio alone is limited. All contenders of a table run in turn in
+one process. In Pyro the minimum over the repeats is reported, since whatever disturbs a run makes
+it slower; in NumPyro, where everything runs under jax.jit, the median. Compiling takes place before
+and is reported apart, in NumPyro as a ratio to compiling Trace_ELBO with AutoNormal.
 """
 
 from __future__ import annotations
