@@ -175,7 +175,7 @@ def where_cheap(
     """An elementwise function by a cheap rule where that holds, by a general one elsewhere.
 
     Under JAX by the cheap one if it holds for all elements, of a large array; small ones are not
-    worth the time to compile both. It is not to be differentiated.
+    worth the time to compile both.
 
     Args:
         condition: where the cheap rule holds.
@@ -194,10 +194,16 @@ def where_cheap(
     if condition.all():
         return cheap(*arrays)
     rest = ~condition
-    results = cheap(*arrays)
-    for result, part in zip(results, general(*(array[rest] for array in arrays)), strict=True):
-        result[rest] = part
-    return results
+    parts = general(*(array[rest] for array in arrays))
+    return tuple(_replaced(*results, rest) for results in zip(cheap(*arrays), parts, strict=True))
+
+
+def _replaced(array: Array, part: Array, places: Array) -> Array:
+    """A NumPy or torch array with other elements in some places; differentiable."""
+    if array_api_compat.is_torch_array(array):
+        return array.index_put((places,), part)
+    array[places] = part
+    return array
 
 
 def repeated(unfinished: Callable[[Any], Any], step: Callable[[Any], Any], state: Any) -> Any:

@@ -74,13 +74,19 @@ def _slopes(variance: Array, scale: Array, ratio: Array, tails: Any) -> tuple[Ar
     return reach, by_scale, 2 * scale * unit * rest, reach - unit * density
 
 
-def _rectified_together(mean: Array, variance: Array) -> tuple[Array, ...]:
+def rectified_together(mean: Array, variance: Array) -> tuple[Array, ...]:
+    """Mean and variance of max(x, 0), and the derivatives of both by the mean and the variance.
+
+    Args:
+        mean: mean of x.
+        variance: variance of x.
+    """
     scale, ratio, tails = _standardised(mean, variance, tail_moment_values)
     moments = _rectified(mean, variance, scale, ratio, tails)
     return *moments, *_slopes(variance, scale, ratio, tails)
 
 
-_relu_moments = elementwise(rectified, rectified_slopes, together=_rectified_together)
+_relu_moments = elementwise(rectified, rectified_slopes, together=rectified_together)
 
 
 def _threshold(mean: Array, variance: Array) -> Array:
@@ -99,6 +105,11 @@ class LeakyReLU(Activation):
 
     negative_slope: Any = 0.01
     name = "leaky_relu"
+
+    @property
+    def appell(self) -> bool:  # type: ignore[override]
+        """For a slope that is a number."""
+        return isinstance(self.negative_slope, int | float)
 
     def __call__(self, x: Array) -> Array:
         """Evaluate the plain function."""
@@ -183,6 +194,7 @@ class Heaviside(Activation):
 
     name = "heaviside"
     bounds = (0.0, 1.0)
+    appell = True
 
     def __call__(self, x: Array) -> Array:
         """Evaluate the plain function."""

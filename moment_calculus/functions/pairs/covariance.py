@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from moment_calculus.functions.base import Activation
+from moment_calculus.functions.pairs.certified import certified_covariance
 from moment_calculus.functions.pairs.mehler import mehler
 from moment_calculus.numerics.arrays import Array, diagonal
 from moment_calculus.numerics.special import constants, namespace
@@ -45,11 +46,17 @@ def covariance(
 
     Source: Price's theorem for closed forms; else Mehler's formula.
     """
+
+    def general(mean: Array, variance: Array, covariance: Array, spread: Array) -> Array:
+        result = activation.pair_covariance(mean, variance, covariance)
+        if result is NotImplemented:
+            result = mehler(activation, mean, covariance, order=order)
+        # the mask is built by hand because an array traced by jax.jit has no device to ask for
+        diagonal_mask = constants(np.eye(mean.shape[-1]), mean) > 0
+        return namespace(mean).where(diagonal_mask, spread[..., None], result)
+
+    certified = certified_covariance(activation, mean, covariance, order, general)
+    if certified is not None:
+        return certified
     variance = diagonal(covariance)
-    exact = activation.moments(mean, variance)[1]
-    result = activation.pair_covariance(mean, variance, covariance)
-    if result is NotImplemented:
-        result = mehler(activation, mean, covariance, order=order)
-    # the mask is built by hand because an array traced by jax.jit has no device to ask for
-    diagonal_mask = constants(np.eye(mean.shape[-1]), mean) > 0
-    return namespace(mean).where(diagonal_mask, exact[..., None], result)
+    return general(mean, variance, covariance, activation.moments(mean, variance)[1])
