@@ -46,6 +46,21 @@ def sequentially(function: Callable[..., tuple], arrays: list[Array], size: int)
     return tuple(xp.reshape(xp.concat(column), shape) for column in zip(*pieces, strict=True))
 
 
+def plus_product(summand: Array, first: Array, second: Array) -> Array:
+    """a + b c, in one pass where the framework has it.
+
+    Args:
+        summand: a.
+        first: b.
+        second: c.
+    """
+    if not array_api_compat.is_torch_array(summand):
+        return summand + first * second
+    import torch
+
+    return torch.addcmul(summand, first, second)
+
+
 LARGE = 4096  # elements of a JAX array, from which on it pays to compile more for speed
 UNROLLED = 4  # terms in one round of a compiled loop: of one alone, the rounds take the time
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-
-import array_api_compat
+from collections.abc import Iterator
 
 from moment_calculus.numerics.arrays import Array
+from moment_calculus.numerics.execution import plus_product
 from moment_calculus.numerics.special import namespace
 
 ROOM = 1 << 16  # matrix entries of a piece
@@ -28,12 +27,11 @@ def summed(terms: Array, rho: Array) -> tuple[Array, Array]:
 
 
 def _horner(left: Array, right: Array, rho: Array) -> tuple[Array, Array]:
-    fused = _fused(rho)
     total, slope = left[-1] * right[-1], namespace(rho).zeros_like(rho)
     for n in range(len(left) - 2, -1, -1):
-        slope = fused(total, slope, rho)
-        total = fused(left[n] * right[n], total, rho)
-    return total * rho, fused(total, slope, rho)
+        slope = plus_product(total, slope, rho)
+        total = plus_product(left[n] * right[n], total, rho)
+    return total * rho, plus_product(total, slope, rho)
 
 
 def gathered(terms: Array, rho: Array, weights: Array) -> Array:
@@ -66,12 +64,3 @@ def _pieces(shape: tuple[int, ...]) -> Iterator[tuple[slice, slice]]:
     for start in range(0, batch, count):
         for row in range(0, rows, height):
             yield slice(start, start + count), slice(row, row + height)
-
-
-def _fused(like: Array) -> Callable[[Array, Array, Array], Array]:
-    """a + b c, in one pass where the framework has it."""
-    if array_api_compat.is_torch_array(like):
-        import torch
-
-        return torch.addcmul
-    return lambda first, second, third: first + second * third
