@@ -120,7 +120,10 @@ def _summed_in_a_loop(term: Callable[..., tuple], rows: np.ndarray, like: Array)
 def accumulated(
     step: Callable[[Array, Any], Array], columns: tuple[Array, ...], start: Array
 ) -> Array:
-    """The last of step(… step(start, first), …); under JAX in a loop, a tenth of the compiling.
+    """The last of step(… step(start, first), …).
+
+    Under JAX in a loop, which takes a tenth of the compiling; not so of large arrays, as XLA then
+    goes over them once rather than in every step.
 
     Args:
         step: from the result so far and an item, a row of each column, to the next result, of the
@@ -128,7 +131,7 @@ def accumulated(
         columns: arrays [items, …].
         start: to begin with.
     """
-    if array_api_compat.is_jax_array(start):
+    if array_api_compat.is_jax_array(start) and start.size < LARGE:
         import jax
 
         return jax.lax.scan(lambda total, item: (step(total, item), None), start, columns)[0]
@@ -184,6 +187,29 @@ def in_cache(function: Callable[..., tuple], size: int) -> Callable[..., tuple]:
     return wrapped
 
 
+def by_rows(function: Callable[..., Array], size: int) -> Callable[..., Array]:
+    """A function of JAX arrays, some rows of the batch at a time, to bound the memory.
+
+    It is computed anew for its gradient; where arrays live on a GPU by default, at once.
+
+    Args:
+        function: of arrays [batch, ...], row by row.
+        size: elements of the result that are computed together.
+    """
+    import jax
+
+    anew = jax.checkpoint(function, prevent_cse=False)
+
+    def cut(*arrays: Array) -> Array:
+        rows, result = len(arrays[0]), jax.eval_shape(function, *arrays)
+        together = max(1, size * rows // result.size)
+        count = max(part for part in range(1, min(rows, together) + 1) if rows % part == 0)
+        grouped = [array.reshape(-1, count, *array.shape[1:]) for array in arrays]
+        return jax.lax.map(lambda parts: anew(*parts), grouped).reshape(result.shape)
+
+    return cut if jax.default_backend() == "cpu" else anew
+
+
 def where_cheap(
     condition: Array, cheap: Callable[..., tuple], general: Callable[..., tuple], *arrays: Array
 ) -> tuple:
@@ -211,6 +237,22 @@ def where_cheap(
     rest = ~condition
     parts = general(*(array[rest] for array in arrays))
     return tuple(_replaced(*results, rest) for results in zip(cheap(*arrays), parts, strict=True))
+
+
+def either(
+    condition: Array, cheap: Callable[..., Array], general: Callable[..., Array], *arrays: Array
+) -> Array:
+    """One of two functions of JAX arrays, chosen when the program runs.
+
+    Args:
+        condition: one truth value.
+        cheap: the function where it holds.
+        general: the function elsewhere.
+        arrays: their arguments.
+    """
+    import jax
+
+    return jax.lax.cond(condition, cheap, general, *arrays)
 
 
 def _replaced(array: Array, part: Array, places: Array) -> Array:

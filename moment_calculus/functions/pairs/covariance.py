@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from moment_calculus.functions.base import Activation
 from moment_calculus.functions.pairs.certified import certified_covariance
 from moment_calculus.functions.pairs.mehler import mehler
-from moment_calculus.numerics.arrays import Array, diagonal
-from moment_calculus.numerics.special import constants, namespace
+from moment_calculus.functions.pairs.symmetric import compiled_covariance
+from moment_calculus.numerics.arrays import Array, diagonal, off_diagonal_mask
+from moment_calculus.numerics.special import namespace
 
 ORDER = 32
 
@@ -51,12 +50,11 @@ def covariance(
         result = activation.pair_covariance(mean, variance, covariance)
         if result is NotImplemented:
             result = mehler(activation, mean, covariance, order=order)
-        # the mask is built by hand because an array traced by jax.jit has no device to ask for
-        diagonal_mask = constants(np.eye(mean.shape[-1]), mean) > 0
-        return namespace(mean).where(diagonal_mask, spread[..., None], result)
+        return namespace(mean).where(off_diagonal_mask(mean), result, spread[..., None])
 
-    certified = certified_covariance(activation, mean, covariance, order, general)
-    if certified is not None:
-        return certified
+    for look in (certified_covariance, compiled_covariance):
+        found = look(activation, mean, covariance, order, general)
+        if found is not None:
+            return found
     variance = diagonal(covariance)
     return general(mean, variance, covariance, activation.moments(mean, variance)[1])

@@ -79,16 +79,23 @@ def _terms_without_shares(largest: float, tolerance: float, limit: int) -> int:
     return min(limit, max(1, math.ceil(math.log(tolerance) / math.log(largest)) - 1))
 
 
-def _bounds(terms: Array, variance: Array, tolerance: float) -> list[float]:
-    """|ρ| up to which n = 1, 2, … terms serve."""
+def largest_share_left(terms: Array, variance: Array) -> Array:
+    """The largest share of a variance that n = 1, 2, … terms leave, [order].
+
+    Args:
+        terms: Hermite coefficients g_n, [order, ..., d].
+        variance: Var f(x), [..., d].
+    """
     xp, random = namespace(terms), variance > 0
     shares = xp.cumulative_sum(terms * terms, axis=0) / xp.where(random, variance, 1 + 0 * variance)
-    rest = xp.max(xp.where(random, 1 - shares, 0 * shares), axis=(1, 2)).tolist()
-    least = MEASURABLE[terms.dtype.itemsize]
-    return [
-        min(1.0, (tolerance / max(share, least)) ** (1 / (n + 1)))
-        for n, share in enumerate(rest, start=1)
-    ]
+    rest = xp.max(xp.where(random, 1 - shares, 0 * shares), axis=tuple(range(1, terms.ndim)))
+    return xp.clip(rest, min=MEASURABLE[terms.dtype.itemsize])
+
+
+def _bounds(terms: Array, variance: Array, tolerance: float) -> list[float]:
+    """|ρ| up to which n = 1, 2, … terms serve."""
+    shares = largest_share_left(terms, variance).tolist()
+    return [min(1.0, (tolerance / share) ** (1 / (n + 1))) for n, share in enumerate(shares, 1)]
 
 
 def _beside_closed_form(
