@@ -43,6 +43,9 @@ def covariance(
         Functions that turn more often within a standard deviation need more terms, about σ² times
         the square of their frequency.
 
+        Large layers take as few terms as a certificate asks for, with or without a closed form: see
+        :func:`~moment_calculus.functions.pairs.certified.certified_covariance`.
+
     Source: Price's theorem for closed forms; else Mehler's formula.
     """
 
