@@ -190,7 +190,8 @@ def in_cache(function: Callable[..., tuple], size: int) -> Callable[..., tuple]:
 def by_rows(function: Callable[..., Array], size: int) -> Callable[..., Array]:
     """A function of JAX arrays, some rows of the batch at a time, to bound the memory.
 
-    It is computed anew for its gradient; where arrays live on a GPU by default, at once.
+    It is computed anew for its gradient. All rows at once where they may be spread over several
+    devices, each of which has its own, or live on a GPU.
 
     Args:
         function: of arrays [batch, ...], row by row.
@@ -207,7 +208,7 @@ def by_rows(function: Callable[..., Array], size: int) -> Callable[..., Array]:
         grouped = [array.reshape(-1, count, *array.shape[1:]) for array in arrays]
         return jax.lax.map(lambda parts: anew(*parts), grouped).reshape(result.shape)
 
-    return cut if jax.default_backend() == "cpu" else anew
+    return cut if jax.default_backend() == "cpu" and jax.device_count() == 1 else anew
 
 
 def where_cheap(
