@@ -19,6 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from pyro_moments.evaluation.precision import full_precision
 
+
 class Uncapturable(Exception):
     """Why a program cannot be captured."""
 

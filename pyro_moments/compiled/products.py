@@ -46,21 +46,21 @@ class _Sums(Transformer):
     def run_node(self, node: Node) -> Any:
         if node.name not in self.small:
             return super().run_node(node)
-        *added, left, right = self.map_nodes_to_values(node.args, node)
-        return _sum(left, right, *added)
+        operands: Any = self.map_nodes_to_values(node.args, node)
+        return _sum(*operands)
 
 
-def _sum(left: Proxy, right: Proxy, added: Proxy | None = None) -> Proxy:
-    """left right + added; both with the axis between them in its place."""
-    aten = torch.ops.aten
+def _sum(*operands: Proxy) -> Proxy:
+    """What is added, if anything, and a product: the axis in the middle is summed."""
+    aten, (*added, left, right) = torch.ops.aten, operands
     product = aten.mul.Tensor(aten.unsqueeze.default(left, -1), aten.unsqueeze.default(right, -3))
-    total = aten.sum.dim_IntList(product, [-2])
-    return total if added is None else aten.add.Tensor(total, added)
+    total: Any = aten.sum.dim_IntList(product, [-2])
+    return aten.add.Tensor(total, *added) if added else total
 
 
 def _is_small(node: Node) -> bool:
     """Whether a product of plain numbers is small; scaled sums of products are left alone."""
-    left, right = (_example(argument) for argument in node.args[-2:])
+    left, right = map(_example, node.args[-2:])
     if left is None or right is None or node.kwargs:
         return False
     if left.device.type != "cpu" or left.dtype not in _EXACT or left.dtype != right.dtype:
