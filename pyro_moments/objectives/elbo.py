@@ -46,16 +46,16 @@ class DeterministicELBO(Objective):
             operations; the message names the operation, the line, the sites and the remedy.
 
     With ``compiled=True`` the first call for each signature (shapes, strides, dtypes and devices of
-    the tensors, values of the other arguments) runs model and guide a few times and captures what
-    they compute; later calls run the compiled result. Tensors are inputs: parameters, arguments,
-    and what the program reads from attributes, closures and globals are read anew at every call;
-    random draws and subsamples are made anew. Numbers and flags found in such places are watched: a
-    change leads to another capture, up to eight in all. Assumed is that the structure of the
-    program does not depend on the values of tensors, that the contents of NumPy arrays stay as they
-    are, and that Pyro's validation is needed in the first call only. The loss is differentiable
-    once. Where capture is impossible the loss is evaluated eagerly; where no C++ compiler works the
-    captured operations are replayed; both after one :class:`CaptureWarning`. Sigmoid and tanh take
-    their covariances from the fixed series of
+    the tensors, values of the other arguments) runs model and guide a few times, captures what they
+    compute and compiles it, which takes seconds; later calls run the compiled result. Tensors are
+    inputs: parameters, arguments, and what the program reads from attributes, closures and globals
+    are read anew at every call; random draws and subsamples are made anew. Numbers and flags found
+    in such places are watched: a change leads to another capture, up to eight in all. Assumed is
+    that the structure of the program does not depend on the values of tensors, that the contents of
+    NumPy arrays stay as they are, and that Pyro's validation is needed in the first call only. The
+    loss is differentiable once. Where capture is impossible the loss is evaluated eagerly; where no
+    C++ compiler works the captured operations are replayed; both after one :class:`CaptureWarning`.
+    Sigmoid and tanh take their covariances from the fixed series of
     :func:`moment_calculus.functions.pairs.covariance.covariance`, whose error is stated there.
 
     Source: Wu et al. 2019 (DVI).

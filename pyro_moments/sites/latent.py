@@ -72,7 +72,7 @@ def divergence_of(name: str, site: Any, guide_trace: Trace) -> Divergence | None
     if guide_site is None or dropped_weight(guide_site["fn"]) is not None:
         return None
     sites = site, guide_site
-    plain = all(s["mask"] is None and _same(1.0, s["scale"]) for s in sites)
+    plain = all(s["mask"] is None and _is_one(s["scale"]) for s in sites)
     chained = isinstance(without_wrappers(guide_site["fn"]), TridiagonalNormal)
     return _divergence(*sites) if plain and not chained else None
 
@@ -112,6 +112,10 @@ def auxiliary_term(site: Any) -> torch.Tensor:
 
 def _same(scale: Any, other: Any) -> bool:
     return scale is other or (isinstance(scale, float) and scale == other)
+
+
+def _is_one(scale: Any) -> bool:
+    return isinstance(scale, int | float) and scale == 1
 
 
 def _guide_site(name: str, guide_trace: Trace) -> Any:

@@ -32,9 +32,10 @@ def model(around=nullcontext):
     {
         "plain": nullcontext,
         "scaled": lambda: poutine.scale(scale=0.25),
+        "scaled each": lambda: poutine.scale(scale=torch.tensor([0.5, 1.0, 2.0, 3.0])),
         "masked": lambda: poutine.mask(mask=torch.tensor([True, False, True, True])),
     }.values(),
-    ids=["plain", "scaled", "masked"],
+    ids=["plain", "scaled", "scaled each", "masked"],
 )
 def test_loss_is_that_of_the_sites(around):
     elbo, guide = DeterministicELBO(), DVIGuide(init_scale=0.4)
