@@ -211,6 +211,19 @@ def by_rows(function: Callable[..., Array], size: int) -> Callable[..., Array]:
     return cut if jax.default_backend() == "cpu" and jax.device_count() == 1 else anew
 
 
+def nowhere(condition: Array) -> bool:
+    """Whether a condition is seen to hold for no element, so that a choice by it is none.
+
+    Never in a program that is traced, or on a GPU, where nobody looks.
+
+    Args:
+        condition: truth values.
+    """
+    if array_api_compat.is_jax_array(condition) or not may_branch(condition):
+        return False
+    return not condition.any()
+
+
 def where_cheap(
     condition: Array, cheap: Callable[..., tuple], general: Callable[..., tuple], *arrays: Array
 ) -> tuple:

@@ -25,6 +25,7 @@ from moment_calculus.numerics.normal.bivariate import (
     tail_moment_values,
     tail_moments,
 )
+from moment_calculus.numerics.normal.univariate import tails_and_density
 from moment_calculus.numerics.special import TINY_VARIANCE, elementwise, namespace, safe_scale
 
 
@@ -46,12 +47,13 @@ def rectified_slopes(mean: Array, variance: Array) -> Any:
         mean: mean of x.
         variance: variance of x.
     """
-    slopes = _slopes(variance, *_standardised(mean, variance, tail_moments))
+    scale, ratio, tails = _standardised(mean, variance, tail_moments)
+    slopes = _slopes(variance, scale, ratio, (*tails, pdf(ratio)))
     return slopes[:2], slopes[2:]
 
 
 def _standardised(mean: Array, variance: Array, tails: Callable) -> tuple[Array, Array, Any]:
-    """σ, μ/σ and the tail moments beyond |μ/σ|."""
+    """σ, μ/σ and what ``tails`` knows of |μ/σ|: the tail moments beyond it."""
     xp, scale = namespace(mean), safe_scale(variance)
     ratio = xp.clip(mean / scale, min=-LIMIT, max=LIMIT)
     return scale, ratio, tails(xp.abs(ratio))
@@ -59,15 +61,14 @@ def _standardised(mean: Array, variance: Array, tails: Callable) -> tuple[Array,
 
 def _rectified(mean: Array, variance: Array, scale: Array, ratio: Array, tails: Any) -> Any:
     xp = namespace(mean)
-    _, first, second = tails
+    _, first, second, *_ = tails
     share = xp.where(ratio > 0, 1 - second - 2 * xp.abs(ratio) * first, second) - first * first
     return xp.clip(mean, min=0.0) + scale * first, variance * share
 
 
 def _slopes(variance: Array, scale: Array, ratio: Array, tails: Any) -> tuple[Array, ...]:
     xp, above = namespace(ratio), ratio > 0
-    beyond, first, _ = tails
-    density = pdf(ratio)
+    beyond, first, _, density = tails
     reach, rest = xp.where(above, 1 - beyond, beyond), xp.where(above, beyond, 1 - beyond)
     unit = first + xp.clip(ratio, min=0.0)  # the mean over σ
     by_scale = xp.where(variance > TINY_VARIANCE, density / (2 * scale), xp.zeros_like(scale))
@@ -81,7 +82,7 @@ def rectified_together(mean: Array, variance: Array) -> tuple[Array, ...]:
         mean: mean of x.
         variance: variance of x.
     """
-    scale, ratio, tails = _standardised(mean, variance, tail_moment_values)
+    scale, ratio, tails = _standardised(mean, variance, tails_and_density)
     moments = _rectified(mean, variance, scale, ratio, tails)
     return *moments, *_slopes(variance, scale, ratio, tails)
 

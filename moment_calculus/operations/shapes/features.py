@@ -43,6 +43,15 @@ class IndexedFeatures(Moved):
 class OneFeature(IndexedFeatures):
     """One feature, as a batch of scalars."""
 
+    def each(self, value: Gaussian, other: Gaussian, query: Any) -> Array | float | None:
+        """With another feature of the same value its entry of the covariance of both."""
+        if other.step.affine is not None:
+            return other.step.each(other, value, query)
+        step = other.step
+        if not isinstance(step, OneFeature) or step.source is not self.source:
+            return None
+        return self.source.joint_covariance()[..., self.key, step.key]
+
     def through(self, place: int, cross: Array) -> Array:
         """One row."""
         return cross[..., self.key, :][..., None, :]
