@@ -9,8 +9,8 @@
 3. the same of other activations beside relu;
 4. its growth with the rows of 13-50-2.
 
-All contenders of a size run in turn in one process. Of the repeats the minimum counts in Pyro, since
-whatever disturbs a run makes it slower, and the median in NumPyro; both are written down.
+All contenders of a size run in turn in one process. Of the repeats the minimum counts in Pyro,
+since whatever disturbs a run makes it slower, and the median in NumPyro; both are written down.
 `--check` fails where a ratio, a time or an exponent is above its limit. docs/how_fast.py makes a
 page of what `--out` writes.
 """
@@ -88,13 +88,12 @@ def widths(host: ModuleType, options: argparse.Namespace) -> Iterator[Row | Grow
 def batches(host: ModuleType, options: argparse.Namespace) -> Iterator[Row | Growth]:
     what = f"13-{WIDTH}-{WIDTH}-2, full covariance"
     shapes = {batch: ((13, WIDTH, WIDTH, 2), batch) for batch in BATCHES}
-    yield from _grown(
-        options, Growth(what, "batch", host.NAME, host.BY, limit=BATCH_EXPONENT), shapes
-    )
+    ours = Growth(what, "batch", host.NAME, host.BY, limit=BATCH_EXPONENT)
+    yield from _grown(options, ours, shapes)
 
 
 def rows(host: ModuleType, options: argparse.Namespace) -> Iterator[Row | Growth]:
-    shapes = {rows: ((13, 50, 2), rows) for rows in ROWS}
+    shapes = {count: ((13, 50, 2), count) for count in ROWS}
     alone = argparse.Namespace(**vars(options) | {"port": None})
     ours = Growth("13-50-2, full covariance", "rows", host.NAME, host.BY)
     yield from _grown(alone, ours, shapes)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import importlib.util
+import itertools
 import sys
 import types
 from collections.abc import Callable
@@ -49,7 +50,7 @@ def _step(layers: ModuleType, losses: ModuleType, sizes: tuple[int, ...], rows: 
 
 
 def _network(layers: ModuleType, sizes: tuple[int, ...]) -> torch.nn.Sequential:
-    first, *rest = zip(sizes[:-1], sizes[1:], strict=True)
+    first, *rest = itertools.pairwise(sizes)
     network = torch.nn.Sequential(
         layers.LinearGaussian(*first, certain=True), *(layers.ReluGaussian(*pair) for pair in rest)
     )

@@ -77,9 +77,9 @@ def _steps(make: Callable, options: argparse.Namespace) -> dict[str, Step]:
     torch.manual_seed(0)
     data, model = (torch.randn(64, 13), torch.randn(64)), _network(13, 50, 2)
     steps = {REFERENCE: make(TraceMeanField_ELBO(), model, AutoNormal, data)}
-    for suffix, compiled in ({"": False} if options.no_compiled else {"": 0, COMPILED: 1}).items():
+    for suffix in ("",) if options.no_compiled else ("", COMPILED):
         for covariance in (FULL, DIAGONAL):
-            elbo = DeterministicELBO(covariance=covariance, compiled=bool(compiled))
+            elbo = DeterministicELBO(covariance=covariance, compiled=bool(suffix))
             steps[covariance + suffix] = make(elbo, model, DVIGuide, data)
     return steps
 
@@ -100,10 +100,8 @@ def _update(elbo: ELBO, model: Network, guide: Callable, data: tuple) -> Step:
 def layer_step(sizes: tuple[int, ...], rows: int, activation: str = "relu") -> Step:
     """One ELBO of full covariance with its gradients."""
     torch.manual_seed(0)
-    data, model = (
-        (torch.randn(rows, 13), torch.randn(rows)),
-        _network(*sizes, activation=activation),
-    )
+    data = torch.randn(rows, 13), torch.randn(rows)
+    model = _network(*sizes, activation=activation)
     guide = DVIGuide(model, init_loc_fn=_by_fan_in, init_scale=START)
     return elbo_step(DeterministicELBO(covariance="full"), model, guide, data)
 

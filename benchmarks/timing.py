@@ -41,7 +41,7 @@ def measure(
     summary: Callable[[Iterable[float]], Any] = min,
     clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, Any]:
-    """Seconds of each contender, summarised; all run in turn, so that a disturbance meets all alike."""
+    """Seconds of each contender; all run in turn, so that a disturbance meets all alike."""
     seconds: dict[str, list[float]] = {name: [] for name in steps}
     for _ in range(repeats + 3):
         for name, step in steps.items():
