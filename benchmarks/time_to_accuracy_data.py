@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 HIDDEN, BATCH, DRAWS = 50, 32, 500
+PRIORS = ("empirical Bayes", "N(0, 1)")
 EVERY = 25  # updates, predictions are evaluated
 Posterior = dict[str, tuple[np.ndarray, np.ndarray]]  # locations and scales by site
 

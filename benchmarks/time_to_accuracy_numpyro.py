@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -14,20 +16,26 @@ from numpyro.infer import SVI, TraceMeanField_ELBO, init_to_value
 from numpyro.infer.autoguide import AutoNormal
 from numpyro.infer.elbo import ELBO
 from numpyro.optim import Adam
-from time_to_accuracy_data import BATCH, EVERY, HIDDEN, Posterior, Split
+from time_to_accuracy_data import BATCH, EVERY, HIDDEN, PRIORS, Posterior, Split
 
-from numpyro_moments import DeterministicELBO, DVIGuide
-
-
-def layer(place: int, x: jax.Array, units: int) -> jax.Array:
-    prior = dist.Normal(0.0, 1.0)
-    weight = numpyro.sample(f"weight{place}", prior.expand([x.shape[-1], units]).to_event(2))
-    return x @ weight + numpyro.sample(f"bias{place}", prior.expand([units]).to_event(1))
+from numpyro_moments import DeterministicELBO, DVIGuide, EmpiricalBayesNormal
 
 
-def network(weight: float, x: jax.Array, y: jax.Array) -> None:
+def normal(shape: list[int]) -> dist.Distribution:
+    return dist.Normal(0.0, 1.0).expand(shape).to_event(len(shape))
+
+
+PRIOR_OF = dict(zip(PRIORS, (partial(EmpiricalBayesNormal, alpha=1, beta=10), normal), strict=True))
+
+
+def layer(prior: Callable, place: int, x: jax.Array, units: int) -> jax.Array:
+    weight = numpyro.sample(f"weight{place}", prior([x.shape[-1], units]))
+    return x @ weight + numpyro.sample(f"bias{place}", prior([units]))
+
+
+def network(prior: Callable, weight: float, x: jax.Array, y: jax.Array) -> None:
     """Each row stands for several."""
-    out = layer(1, jax.nn.relu(layer(0, x, HIDDEN)), 2)
+    out = layer(prior, 1, jax.nn.relu(layer(prior, 0, x, HIDDEN)), 2)
     with numpyro.plate("data", len(x)), numpyro.handlers.scale(scale=weight):
         numpyro.sample("obs", dist.Normal(out[..., 0], jnp.exp(0.5 * out[..., 1])), obs=y)
 
@@ -35,11 +43,12 @@ def network(weight: float, x: jax.Array, y: jax.Array) -> None:
 class Training:
     """A network that is being trained."""
 
-    def __init__(self, contender: str, split: Split, rate: float, scale: float) -> None:
+    def __init__(self, contender: str, split: Split, rate: float, options: Namespace) -> None:
         self.x, self.y = jnp.asarray(split.x), jnp.asarray(split.y)
-        model, elbo = partial(network, split.weight), objective(contender)
+        model = partial(network, PRIOR_OF[options.prior], split.weight)
+        elbo = objective(contender)
         guide = DVIGuide if isinstance(elbo, DeterministicELBO) else AutoNormal
-        start = {"init_loc_fn": init_to_value(values=split.start()), "init_scale": scale}
+        start = {"init_loc_fn": init_to_value(values=split.start()), "init_scale": options.start}
         self.svi = SVI(model, guide(model, **start), Adam(rate), elbo)
         self.state = self.svi.init(jax.random.key(split.number), self.x[:BATCH], self.y[:BATCH])
         rows = jnp.zeros((EVERY, BATCH), int)

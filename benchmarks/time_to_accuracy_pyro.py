@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-import functools
+from argparse import Namespace
+from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import pyro
@@ -12,25 +14,30 @@ from pyro.infer import SVI, TraceMeanField_ELBO
 from pyro.infer.autoguide import AutoNormal, init_to_value
 from pyro.infer.elbo import ELBO
 from pyro.optim import Adam
-from time_to_accuracy_data import BATCH, HIDDEN, Posterior, Split
+from time_to_accuracy_data import BATCH, HIDDEN, PRIORS, Posterior, Split
 from torch import Tensor
 
-from pyro_moments import DeterministicELBO, DVIGuide
+from pyro_moments import DeterministicELBO, DVIGuide, EmpiricalBayesNormal
 
 torch.set_num_threads(1)
 pyro.settings.set(module_local_params=True)
-pyro.enable_validation(False)
 
 
-def layer(place: int, x: Tensor, units: int) -> Tensor:
-    prior = dist.Normal(0.0, 1.0)
-    weight = pyro.sample(f"weight{place}", prior.expand([x.shape[-1], units]).to_event(2))
-    return x @ weight + pyro.sample(f"bias{place}", prior.expand([units]).to_event(1))
+def normal(shape: list[int]) -> dist.Distribution:
+    return dist.Normal(0.0, 1.0).expand(shape).to_event(len(shape))
 
 
-def network(weight: float, x: Tensor, y: Tensor) -> None:
+PRIOR_OF = dict(zip(PRIORS, (partial(EmpiricalBayesNormal, alpha=1, beta=10), normal), strict=True))
+
+
+def layer(prior: Callable, place: int, x: Tensor, units: int) -> Tensor:
+    weight = pyro.sample(f"weight{place}", prior([x.shape[-1], units]))
+    return x @ weight + pyro.sample(f"bias{place}", prior([units]))
+
+
+def network(prior: Callable, weight: float, x: Tensor, y: Tensor) -> None:
     """Each row stands for several."""
-    out = layer(1, torch.relu(layer(0, x, HIDDEN)), 2)
+    out = layer(prior, 1, torch.relu(layer(prior, 0, x, HIDDEN)), 2)
     with pyro.plate("data", len(x)), pyro.poutine.scale(scale=weight):
         pyro.sample("obs", dist.Normal(out[..., 0], torch.exp(0.5 * out[..., 1])), obs=y)
 
@@ -38,12 +45,12 @@ def network(weight: float, x: Tensor, y: Tensor) -> None:
 class Training:
     """A network that is being trained."""
 
-    def __init__(self, contender: str, split: Split, rate: float, scale: float) -> None:
+    def __init__(self, contender: str, split: Split, rate: float, options: Namespace) -> None:
         pyro.set_rng_seed(split.number)
         self.x, self.y = torch.as_tensor(split.x), torch.as_tensor(split.y)
         values = {name: torch.as_tensor(value) for name, value in split.start().items()}
-        model = functools.partial(network, split.weight)
-        start = {"init_loc_fn": init_to_value(values=values), "init_scale": scale}
+        model = partial(network, PRIOR_OF[options.prior], split.weight)
+        start = {"init_loc_fn": init_to_value(values=values), "init_scale": options.start}
         elbo = objective(contender)
         guide = DVIGuide if isinstance(elbo, DeterministicELBO) else AutoNormal
         self.guide = guide(model, **start)
