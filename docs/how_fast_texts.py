@@ -64,12 +64,13 @@ python docs/how_fast.py
 """
 ACCURACY = """## Time to a test log-likelihood of {target:g}
 
-A 1 × 50 network of heteroscedastic regression for the set {data}, priors {prior}, Adam at a
-constant rate on batches of 32, at most {most} updates, mean over {splits} splits, the best of the
-rates for each contender. The sampled ELBO draws once a step. All start from the same posterior and
-see the same batches; the log-likelihood, in the units of the outcome, is that of the mixture over
-500 draws from the posterior with the same random numbers for all, taken every 25 updates while the
-clock stands still. The standard deviation of all weights at the start decides how noisy a draw is.
-What did not reach the target spent the updates and seconds in its row; beside a reference that did
-not, ratios are bounds from above. The limit is that of the fastest. Compiling is counted once.
+A 1 × 50 network of heteroscedastic regression for the set {data}, with the prior {prior}
+for the weights, trained by Adam at a constant rate on batches of 32: at most {most} updates, the
+mean over {splits} splits, the best of the rates for each contender. The sampled ELBO draws once a
+step. All start from the same posterior and see the same batches; the log-likelihood, in the units
+of the outcome, is that of the mixture over 500 draws from the posterior with the same random
+numbers for all, taken every 25 updates while the clock stands still. The standard deviation of all
+weights at the start decides how noisy a draw is. What did not reach the target spent the updates
+and seconds in its row; beside a reference that did not, ratios are bounds from above. The limit is
+that of the fastest. Compiling is counted once.
 """

@@ -47,15 +47,15 @@ def test_updates(tmp_path):
     assert set(found["machine"]) > {"processor", "cores", "torch"}
 
 
-@pytest.mark.parametrize("host", ["pyro", slow("numpyro")])
-def test_a_step_of_every_activation(host):
+@pytest.mark.parametrize(("host", "count"), [("pyro", 8), slow("numpyro", 2)])
+def test_a_step_of_the_activations(host, count):
     import net_speed
 
     module = importlib.import_module(f"net_speed_{host}")
-    for activation in net_speed.ACTIVATIONS:
-        module.layer_step((13, 4, 4, 2), 5, activation)()
-    step = module.layer_step((13, 4, 2), 5)
-    assert host == "numpyro" or module.peak(step) > 0
+    steps = [module.layer_step((13, 4, 2), 5, name) for name in net_speed.ACTIVATIONS[:count]]
+    for step in steps:
+        step()
+        assert (module.peak(step) is None) == (host == "numpyro")
 
 
 def test_growth_and_limits():
