@@ -13,12 +13,13 @@ import argparse
 import json
 import resource
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pyro
 import pyro.distributions as dist
 import torch
-from pyro.infer.elbo import ELBO
 from step_time_pyro import Network
 from torch import Tensor
 from torch.autograd.profiler import profile
@@ -45,12 +46,13 @@ def main(arguments: list[str] | None = None) -> None:
     with pyro.settings.context(module_local_params=True):
         model = Heteroscedastic(INPUTS, HIDDEN, HIDDEN, 2)
         guide = DVIGuide(model, init_scale=0.05)
-        contenders = {"eager, exact": {}, "eager, dvi": {"rules": "dvi"}}
+        full = partial(DeterministicELBO, covariance="full")
+        contenders = {"eager, exact": full(), "eager, dvi": full(rules="dvi")}
         if options.compiled:
-            contenders["compiled, exact"] = {"compiled": True}
+            contenders["compiled, exact"] = full(compiled=True)
         peaks = {
-            name: peak(DeterministicELBO(covariance="full", **extra), model, guide, data) / UNIT
-            for name, extra in contenders.items()
+            name: peak(partial(elbo.loss_and_grads, model, guide, *data)) / UNIT
+            for name, elbo in contenders.items()
         }
     show(peaks)
     if options.out:
@@ -67,11 +69,11 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def peak(elbo: ELBO, model: Network, guide: DVIGuide, data: tuple) -> int:
+def peak(step: Callable[[], object]) -> int:
     """Bytes that one loss with its gradients needs at most, above what is there before."""
-    elbo.loss_and_grads(model, guide, *data)  # the guide makes its parameters, and their gradients
+    step()  # the guide makes its parameters, and their gradients
     with profile(profile_memory=True) as profiler:
-        elbo.loss_and_grads(model, guide, *data)
+        step()
     events = [event for event in profiler.kineto_results.events() if event.name() == "[memory]"]
     live = highest = 0
     for event in sorted(events, key=lambda event: event.start_ns()):

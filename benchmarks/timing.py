@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 Step = Callable[[], object]
 
@@ -35,15 +36,18 @@ def dropout_limits(seconds: dict[str, float]) -> dict[str, float]:
 
 
 def measure(
-    steps: dict[str, Step], repeats: int, summary: Callable[[Iterable[float]], float] = min
-) -> dict[str, float]:
+    steps: dict[str, Step],
+    repeats: int,
+    summary: Callable[[Iterable[float]], Any] = min,
+    clock: Callable[[], float] = time.perf_counter,
+) -> dict[str, Any]:
     """Seconds of each contender; all run in turn, so that a disturbance meets all alike."""
     seconds: dict[str, list[float]] = {name: [] for name in steps}
     for _ in range(repeats + 3):
         for name, step in steps.items():
-            start = time.perf_counter()
+            start = clock()
             step()
-            seconds[name].append(time.perf_counter() - start)
+            seconds[name].append(clock() - start)
     return {name: summary(values[3:]) for name, values in seconds.items()}
 
 

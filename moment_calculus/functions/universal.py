@@ -58,9 +58,22 @@ class Smooth(Activation):
         return _moments_of(self)(mean, variance)
 
     def hermite(self, mean: Array, variance: Array, order: int) -> list[Array]:
-        """g_n = σ E[f′ He_{n−1}(z)] / √n! by quadrature, with z = (x − μ)/σ."""
+        """g_n = σ E[f′ He_{n−1}(z)] / √n! with z = (x − μ)/σ, by quadrature."""
         found = _hermite_of(self, order)(mean, variance)
         return list(found) if isinstance(found, tuple) else [found]
+
+    def slope_coefficients(self, mean: Array, variance: Array, count: int) -> list[Array]:
+        """E[f′ He_k(z)] / √k! for k = 0 … count − 1 by quadrature; differentiated nowhere.
+
+        Args:
+            mean: mean of x, in double precision where that exists.
+            variance: variance of x, of the same shape.
+            count: how many.
+        """
+        xp = namespace(mean)
+        z, weights, rise, start = _integrand(self, mean, variance, self.derivative)
+        terms = normal_hermite(z, weights, count, kept=lambda basis: xp.sum(basis * rise, axis=0))
+        return [start + terms[0], *terms[1:]]
 
     def gain(self, mean: Array, variance: Array) -> Array:
         """Expected derivative by quadrature."""
@@ -168,29 +181,19 @@ def _moments_of(activation: Smooth) -> Callable[..., Any]:
     return elementwise(values, partials)
 
 
-def _slope_coefficients(
-    activation: Smooth, mean: Array, variance: Array, count: int
-) -> list[Array]:
-    """E[f′ He_k(z)] / √k! for k = 0 … count − 1."""
-    xp = namespace(mean)
-    z, weights, rise, start = _integrand(activation, mean, variance, activation.derivative)
-    terms = normal_hermite(z, weights, count, kept=lambda basis: xp.sum(basis * rise, axis=0))
-    return [start + terms[0], *terms[1:]]
-
-
 @functools.lru_cache(maxsize=256)
 def _hermite_of(activation: Smooth, order: int) -> Callable[..., Any]:
     @in_double
     @in_chunks
     def values(mean: Array, variance: Array) -> tuple[Array, ...]:
         scale = safe_scale(variance)
-        terms = _slope_coefficients(activation, mean, variance, order)
+        terms = activation.slope_coefficients(mean, variance, order)
         return tuple(scale * term / math.sqrt(n) for n, term in enumerate(terms, start=1))
 
     @in_double
     @in_chunks
     def slopes(mean: Array, variance: Array) -> tuple[Array, ...]:
-        terms = _slope_coefficients(activation, mean, variance, order + 2)
+        terms = activation.slope_coefficients(mean, variance, order + 2)
         by_scale = [
             math.sqrt(n) * terms[n - 1] + math.sqrt(n + 1) * terms[n + 1]
             for n in range(1, order + 1)
@@ -209,13 +212,13 @@ def _gain_of(activation: Smooth) -> Callable[..., Any]:
     @in_double
     @in_chunks
     def values(mean: Array, variance: Array) -> tuple[Array]:
-        return (_slope_coefficients(activation, mean, variance, 1)[0],)
+        return (activation.slope_coefficients(mean, variance, 1)[0],)
 
     @in_double
     @in_chunks
     def slopes(mean: Array, variance: Array) -> tuple[Array, Array]:
         xp = namespace(mean)
-        _, bend, curve = _slope_coefficients(activation, mean, variance, 3)
+        _, bend, curve = activation.slope_coefficients(mean, variance, 3)
         # where f′ hardly varies, its differences are rounding
         random = variance > 1e4 * float(xp.finfo(variance.dtype).eps)
         zero, wide = xp.zeros_like(bend), xp.where(random, variance, xp.ones_like(variance))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from moment_calculus.numerics.special import namespace
+import numpy as np
+
+from moment_calculus.numerics.special import constants, namespace
 
 Array = Any
 
@@ -58,6 +60,12 @@ def identity_like(vector: Array) -> Array:
 def transpose(matrix: Array) -> Array:
     """Swap the two trailing axes."""
     return matrix.mT
+
+
+def off_diagonal_mask(vector: Array) -> Array:
+    """Whether an entry of a matrix of the size of the trailing axis is beside its diagonal."""
+    # built by hand because an array traced by jax.jit has no device to ask for
+    return constants(np.eye(vector.shape[-1]), vector) == 0
 
 
 def contract(matrix: Array, covariance: Array) -> Array:

@@ -8,6 +8,31 @@ from typing import Any
 from moment_calculus.numerics.partials import Array, Partials, as_tuple, directional
 
 
+def with_tangent(function: Callable[..., Array], tangent: Callable[..., Any]) -> Any:
+    """A function of JAX arrays with its derivative in a direction.
+
+    Args:
+        function: of arrays.
+        tangent: of a tuple of arrays and a tuple of directions, to the value and its derivative.
+    """
+    import jax
+
+    wrapped = jax.custom_jvp(function)
+    wrapped.defjvp(tangent)
+    return wrapped
+
+
+def held_apart(*arrays: Array) -> tuple[Array, ...]:
+    """JAX arrays that are computed once, rather than anew for every entry that they are part of.
+
+    Args:
+        arrays: small ones, from which large ones are made.
+    """
+    import jax
+
+    return tuple(jax.lax.optimization_barrier(arrays))
+
+
 def differentiable(
     function: Callable[..., Any], partials: Partials, together: Any = None
 ) -> Callable[..., Any]:

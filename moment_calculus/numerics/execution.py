@@ -46,6 +46,21 @@ def sequentially(function: Callable[..., tuple], arrays: list[Array], size: int)
     return tuple(xp.reshape(xp.concat(column), shape) for column in zip(*pieces, strict=True))
 
 
+def plus_product(summand: Array, first: Array, second: Array) -> Array:
+    """a + b c, in one pass where the framework has it.
+
+    Args:
+        summand: a.
+        first: b.
+        second: c.
+    """
+    if not array_api_compat.is_torch_array(summand):
+        return summand + first * second
+    import torch
+
+    return torch.addcmul(summand, first, second)
+
+
 LARGE = 4096  # elements of a JAX array, from which on it pays to compile more for speed
 UNROLLED = 4  # terms in one round of a compiled loop: of one alone, the rounds take the time
 
@@ -105,7 +120,10 @@ def _summed_in_a_loop(term: Callable[..., tuple], rows: np.ndarray, like: Array)
 def accumulated(
     step: Callable[[Array, Any], Array], columns: tuple[Array, ...], start: Array
 ) -> Array:
-    """The last of step(… step(start, first), …); under JAX in a loop, a tenth of the compiling.
+    """The last of step(… step(start, first), …).
+
+    Under JAX in a loop, which takes a tenth of the compiling; not so of large arrays, as XLA then
+    goes over them once rather than in every step.
 
     Args:
         step: from the result so far and an item, a row of each column, to the next result, of the
@@ -113,7 +131,7 @@ def accumulated(
         columns: arrays [items, …].
         start: to begin with.
     """
-    if array_api_compat.is_jax_array(start):
+    if array_api_compat.is_jax_array(start) and start.size < LARGE:
         import jax
 
         return jax.lax.scan(lambda total, item: (step(total, item), None), start, columns)[0]
@@ -169,13 +187,50 @@ def in_cache(function: Callable[..., tuple], size: int) -> Callable[..., tuple]:
     return wrapped
 
 
+def by_rows(function: Callable[..., Array], size: int) -> Callable[..., Array]:
+    """A function of JAX arrays, some rows of the batch at a time, to bound the memory.
+
+    It is computed anew for its gradient. All rows at once where they may be spread over several
+    devices, each of which has its own, or live on a GPU.
+
+    Args:
+        function: of arrays [batch, ...], row by row.
+        size: elements of the result that are computed together.
+    """
+    import jax
+
+    anew = jax.checkpoint(function, prevent_cse=False)
+
+    def cut(*arrays: Array) -> Array:
+        rows, result = len(arrays[0]), jax.eval_shape(function, *arrays)
+        together = max(1, size * rows // result.size)
+        count = max(part for part in range(1, min(rows, together) + 1) if rows % part == 0)
+        grouped = [array.reshape(-1, count, *array.shape[1:]) for array in arrays]
+        return jax.lax.map(lambda parts: anew(*parts), grouped).reshape(result.shape)
+
+    return cut if jax.default_backend() == "cpu" and jax.device_count() == 1 else anew
+
+
+def nowhere(condition: Array) -> bool:
+    """Whether a condition is seen to hold for no element, so that a choice by it is none.
+
+    Never in a program that is traced, or on a GPU, where nobody looks.
+
+    Args:
+        condition: truth values.
+    """
+    if array_api_compat.is_jax_array(condition) or not may_branch(condition):
+        return False
+    return not condition.any()
+
+
 def where_cheap(
     condition: Array, cheap: Callable[..., tuple], general: Callable[..., tuple], *arrays: Array
 ) -> tuple:
     """An elementwise function by a cheap rule where that holds, by a general one elsewhere.
 
     Under JAX by the cheap one if it holds for all elements, of a large array; small ones are not
-    worth the time to compile both. It is not to be differentiated.
+    worth the time to compile both.
 
     Args:
         condition: where the cheap rule holds.
@@ -194,10 +249,32 @@ def where_cheap(
     if condition.all():
         return cheap(*arrays)
     rest = ~condition
-    results = cheap(*arrays)
-    for result, part in zip(results, general(*(array[rest] for array in arrays)), strict=True):
-        result[rest] = part
-    return results
+    parts = general(*(array[rest] for array in arrays))
+    return tuple(_replaced(*results, rest) for results in zip(cheap(*arrays), parts, strict=True))
+
+
+def either(
+    condition: Array, cheap: Callable[..., Array], general: Callable[..., Array], *arrays: Array
+) -> Array:
+    """One of two functions of JAX arrays, chosen when the program runs.
+
+    Args:
+        condition: one truth value.
+        cheap: the function where it holds.
+        general: the function elsewhere.
+        arrays: their arguments.
+    """
+    import jax
+
+    return jax.lax.cond(condition, cheap, general, *arrays)
+
+
+def _replaced(array: Array, part: Array, places: Array) -> Array:
+    """A NumPy or torch array with other elements in some places; differentiable."""
+    if array_api_compat.is_torch_array(array):
+        return array.index_put((places,), part)
+    array[places] = part
+    return array
 
 
 def repeated(unfinished: Callable[[Any], Any], step: Callable[[Any], Any], state: Any) -> Any:

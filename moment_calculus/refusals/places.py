@@ -21,8 +21,13 @@ def is_library(frame: FrameType) -> bool:
     Args:
         frame: of the stack.
     """
-    package = frame.f_globals.get("__name__", "").partition(".")[0]
-    return package in LIBRARIES or is_standard(frame.f_code.co_filename)
+    return _is_library(frame.f_globals.get("__name__", ""), frame.f_code.co_filename)
+
+
+@functools.cache
+def _is_library(module: str, file: str) -> bool:
+    """By names, of which a program has few: the frames of many calls are looked at."""
+    return module.partition(".")[0] in LIBRARIES or is_standard(file)
 
 
 @functools.cache

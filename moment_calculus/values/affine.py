@@ -81,9 +81,7 @@ class Affine(Step):
         if self.source.step.curved:
             return None
         known = self.source.step.each(self.source, other, query)
-        if known is None or isinstance(known, float) or self.identity:
-            return known
-        return self.gain * known
+        return known if known is None or self.identity else self.gain * known
 
     def lag(self, value: Gaussian, offset: tuple[int, ...]) -> Array | None:
         """That of the source, scaled."""

@@ -19,35 +19,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from pyro_moments.evaluation.precision import full_precision
 
-Backend = Callable[[GraphModule, Sequence[torch.Tensor]], Callable[..., Any]]
-
 
 class Uncapturable(Exception):
     """Why a program cannot be captured."""
-
-
-def replay(graph: GraphModule, inputs: Sequence[torch.Tensor]) -> Callable[..., Any]:
-    """Run the operations of a graph one by one, as a backend that needs no compiler.
-
-    Args:
-        graph: a captured program.
-        inputs: examples of what it is called with.
-    """
-    return graph
-
-
-def inductor(graph: GraphModule, inputs: Sequence[torch.Tensor]) -> Callable[..., Any]:
-    """Compile a graph to machine code, with the random numbers of the eager program.
-
-    Args:
-        graph: a captured program.
-        inputs: examples of what it is called with.
-    """
-    from torch import _inductor
-
-    with torch.no_grad():
-        examples: list[Any] = [tensor.detach() for tensor in inputs]
-        return _inductor.compile(graph, examples, options={"fallback_random": True})
 
 
 def first_run(loss: Callable[[], Any]) -> dict[str, Any]:

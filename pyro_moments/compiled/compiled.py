@@ -12,7 +12,8 @@ from pyro.poutine.trace_messenger import TraceMessenger
 
 from moment_calculus.refusals.errors import CaptureWarning
 from moment_calculus.refusals.notices import warn_user
-from pyro_moments.compiled.capture import Backend, Uncapturable, inductor, replay
+from pyro_moments.compiled.capture import Uncapturable
+from pyro_moments.compiled.compilers import Backend, inductor, replay
 from pyro_moments.compiled.program import Differentiable, Loss, Program, metadata_of
 from pyro_moments.compiled.surroundings import PLAIN
 from pyro_moments.evaluation.precision import full_precision
@@ -27,7 +28,7 @@ class CompiledLoss:
     Args:
         eager: the loss as Pyro evaluates it, ``eager(model, guide, *args, **kwargs)``.
         settings: the options of the objective on which the loss depends.
-        backend: makes a graph fast, see :func:`pyro_moments.compiled.capture.inductor`.
+        backend: makes a graph fast, see :func:`pyro_moments.compiled.compilers.inductor`.
     """
 
     def __init__(

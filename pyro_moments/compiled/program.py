@@ -11,13 +11,8 @@ import torch
 from pyro.poutine.runtime import am_i_wrapped, effectful
 from torch.distributions import constraints, transform_to
 
-from pyro_moments.compiled.capture import (
-    Backend,
-    Uncapturable,
-    first_run,
-    joint_graph,
-    outside_tensors,
-)
+from pyro_moments.compiled.capture import Uncapturable, first_run, joint_graph, outside_tensors
+from pyro_moments.compiled.compilers import Backend
 from pyro_moments.compiled.surroundings import Surroundings
 from pyro_moments.evaluation.precision import full_precision
 

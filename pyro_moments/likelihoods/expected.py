@@ -80,12 +80,19 @@ def check_support(fn: Any, value: torch.Tensor) -> None:
         fn: the distribution.
         value: the observation.
     """
-    try:
-        torch.broadcast_shapes(value.shape, fn.batch_shape + fn.event_shape)
-    except RuntimeError:
-        return
-    if not value.isnan().any():
+    if _may_meet(value.shape, fn.batch_shape + fn.event_shape) and not value.isnan().any():
         fn._validate_sample(value)
+
+
+def _may_meet(shape: torch.Size, other: torch.Size) -> bool:
+    """Whether two shapes broadcast; to try it takes long."""
+    if shape == other:
+        return True
+    try:
+        torch.broadcast_shapes(shape, other)
+    except RuntimeError:
+        return False
+    return True
 
 
 def _is_univariate(value: Any) -> bool:

@@ -137,6 +137,8 @@ class Objective(Loss):
         for traces in self._get_traces(program.model, program.guide, program.args, program.kwargs):
             with full_precision():
                 found.append(consume(*traces))
+        if len(found) == 1:
+            return pytree.tree_map(lambda part: part.unsqueeze(0), *found)
         return pytree.tree_map(lambda *parts: torch.stack(parts), *found)
 
     def differentiable_loss(self, model: Any, guide: Any, *args: Any, **kwargs: Any) -> Any:

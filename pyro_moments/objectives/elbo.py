@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import operator
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import torch
@@ -16,7 +17,8 @@ from moment_calculus.hosts.docstrings import OBJECTIVE_OPTIONS, SITE_TERMS, docu
 from pyro_moments.diagnosis import explain_infinite_loss
 from pyro_moments.objectives.base import Objective
 from pyro_moments.objectives.particles import Consume, Program
-from pyro_moments.sites.latent import auxiliary_term, latent_term
+from pyro_moments.sites.divergence import Divergence, summed
+from pyro_moments.sites.latent import auxiliary_term, divergence_of, latent_term
 from pyro_moments.sites.observed import is_latent, is_observation, observed_term
 
 
@@ -44,16 +46,16 @@ class DeterministicELBO(Objective):
             operations; the message names the operation, the line, the sites and the remedy.
 
     With ``compiled=True`` the first call for each signature (shapes, strides, dtypes and devices of
-    the tensors, values of the other arguments) runs model and guide a few times and captures what
-    they compute; later calls run the compiled result. Tensors are inputs: parameters, arguments,
-    and what the program reads from attributes, closures and globals are read anew at every call;
-    random draws and subsamples are made anew. Numbers and flags found in such places are watched: a
-    change leads to another capture, up to eight in all. Assumed is that the structure of the
-    program does not depend on the values of tensors, that the contents of NumPy arrays stay as they
-    are, and that Pyro's validation is needed in the first call only. The loss is differentiable
-    once. Where capture is impossible the loss is evaluated eagerly; where no C++ compiler works the
-    captured operations are replayed; both after one :class:`CaptureWarning`. Sigmoid and tanh take
-    their covariances from the fixed series of
+    the tensors, values of the other arguments) runs model and guide a few times, captures what they
+    compute and compiles it, which takes seconds; later calls run the compiled result. Tensors are
+    inputs: parameters, arguments, and what the program reads from attributes, closures and globals
+    are read anew at every call; random draws and subsamples are made anew. Numbers and flags found
+    in such places are watched: a change leads to another capture, up to eight in all. Assumed is
+    that the structure of the program does not depend on the values of tensors, that the contents of
+    NumPy arrays stay as they are, and that Pyro's validation is needed in the first call only. The
+    loss is differentiable once. Where capture is impossible the loss is evaluated eagerly; where no
+    C++ compiler works the captured operations are replayed; both after one :class:`CaptureWarning`.
+    Sigmoid and tanh take their covariances from the fixed series of
     :func:`moment_calculus.functions.pairs.covariance.covariance`, whose error is stated there.
 
     Source: Wu et al. 2019 (DVI).
@@ -74,7 +76,7 @@ class DeterministicELBO(Objective):
 
         last: list[Trace] = []
         found = self.particles(program, consume_last)
-        means = pytree.tree_map(lambda part: part.mean(0), found)
+        means = pytree.tree_map(_mean_of_particles, found)
         if is_validation_enabled() and not all(map(_is_finite, pytree.tree_leaves(means))):
             explain_infinite_loss(last[-1].nodes, program.model, program.args, program.kwargs)
         return means
@@ -86,13 +88,18 @@ class DeterministicELBO(Objective):
             return {name: torch_item(term) for name, term in terms.items()}
 
 
+def _mean_of_particles(parts: torch.Tensor) -> torch.Tensor:
+    return parts.squeeze(0) if len(parts) == 1 else parts.mean(0)
+
+
 def _is_finite(term: torch.Tensor) -> bool:
     return math.isfinite(torch_item(term))
 
 
 def elbo(model_trace: Trace, guide_trace: Trace) -> torch.Tensor:
     """The ELBO as a scalar; arguments as of :func:`elbo_terms`."""
-    return total(elbo_terms(model_trace, guide_trace))
+    observed = observed_terms(model_trace).values()
+    return total([*observed, latent_sum(model_trace, guide_trace)])
 
 
 def elbo_terms(model_trace: Trace, guide_trace: Trace) -> dict[str, Any]:
@@ -102,25 +109,36 @@ def elbo_terms(model_trace: Trace, guide_trace: Trace) -> dict[str, Any]:
         model_trace: of the model, with moments for the latent sites.
         guide_trace: of the guide, likewise.
     """
-    observed = {
+    return observed_terms(model_trace) | latent_terms(model_trace, guide_trace)
+
+
+def observed_terms(model_trace: Trace) -> dict[str, Any]:
+    """What each observed site contributes, as scalars by name.
+
+    Args:
+        model_trace: of the model.
+    """
+    return {
         name: observed_term(name, site)
         for name, site in model_trace.nodes.items()
         if is_observation(site)
     }
-    return observed | latent_terms(model_trace, guide_trace)
 
 
-def latent_terms(model_trace: Trace, guide_trace: Trace) -> dict[str, Any]:
+def latent_terms(
+    model_trace: Trace, guide_trace: Trace, without: Collection[str] = ()
+) -> dict[str, Any]:
     """What each latent site contributes, as scalars by name.
 
     Args:
         model_trace: of the model.
         guide_trace: of the guide.
+        without: names of sites to leave out.
     """
     terms = {
         name: latent_term(name, site, guide_trace)
         for name, site in model_trace.nodes.items()
-        if is_latent(site)
+        if is_latent(site) and name not in without
     }
     for name, site in guide_trace.nodes.items():
         if site["type"] == "sample" and name not in model_trace.nodes:
@@ -129,10 +147,24 @@ def latent_terms(model_trace: Trace, guide_trace: Trace) -> dict[str, Any]:
 
 
 def latent_sum(model_trace: Trace, guide_trace: Trace) -> torch.Tensor:
-    """What all latent sites contribute; arguments as of :func:`latent_terms`."""
-    return total(latent_terms(model_trace, guide_trace))
+    """What all latent sites contribute; arguments as of :func:`latent_terms`.
+
+    The divergences of small sites are computed together: it is their number that takes time.
+    """
+    found = {
+        name: divergence_of(name, site, guide_trace)
+        for name, site in model_trace.nodes.items()
+        if is_latent(site)
+    }
+    together: dict[Any, dict[str, Divergence]] = {}
+    for name, part in found.items():
+        if part is not None and part.kind is not None:
+            together.setdefault(part.kind, {})[name] = part
+    done = [name for parts in together.values() for name in parts]
+    alone = latent_terms(model_trace, guide_trace, without=done)
+    return total([*alone.values(), *(-summed([*p.values()]) for p in together.values())])
 
 
-def total(terms: dict[str, Any]) -> torch.Tensor:
-    """The sum of what sites contribute, by name; zero of none."""
-    return functools.reduce(operator.add, terms.values()) if terms else torch.zeros(())
+def total(terms: Sequence[torch.Tensor]) -> torch.Tensor:
+    """The sum of what sites contribute; zero of none."""
+    return functools.reduce(operator.add, terms) if terms else torch.zeros(())

@@ -11,12 +11,12 @@ from pyro.poutine import Trace
 
 from guides.pyro.tridiagonal_normal import TridiagonalNormal
 from moment_calculus.hosts.wording import not_in_guide
-from moment_calculus.likelihoods import divergences
 from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.values import Gaussian
 from pyro_moments.evaluation.tensor import MomentTensor, unwrap
 from pyro_moments.likelihoods import evaluate
 from pyro_moments.likelihoods.structure import has_moments
+from pyro_moments.sites.divergence import Divergence
 from pyro_moments.sites.latent_vector import LatentVector
 from pyro_moments.sites.masked import dropped_weight, masked_parts
 from pyro_moments.sites.posteriors import entropy, half_log_determinant, without_wrappers
@@ -57,6 +57,26 @@ def latent_term(name: str, site: Any, guide_trace: Trace) -> torch.Tensor:
     return _term(name, {**site, **value}, {**guide_site, **value})
 
 
+def divergence_of(name: str, site: Any, guide_trace: Trace) -> Divergence | None:
+    """Minus what a site contributes, if it is a plain divergence to be computed.
+
+    Args:
+        name: the site.
+        site: its node in the model's trace.
+        guide_trace: the guide's trace.
+
+    Returns:
+        None: where it is scaled, has a mask, or is no divergence between independent Normals.
+    """
+    guide_site: Any = guide_trace.nodes.get(name)
+    if guide_site is None or dropped_weight(guide_site["fn"]) is not None:
+        return None
+    sites = site, guide_site
+    plain = all(s["mask"] is None and _is_one(s["scale"]) for s in sites)
+    chained = isinstance(without_wrappers(guide_site["fn"]), TridiagonalNormal)
+    return _divergence(*sites) if plain and not chained else None
+
+
 def _term(name: str, site: Any, guide_site: Any) -> torch.Tensor:
     same = site["mask"] is guide_site["mask"] and _same(site["scale"], guide_site["scale"])
     if same and (divergence := _gaussian_kl(site, guide_site)) is not None:
@@ -94,6 +114,10 @@ def _same(scale: Any, other: Any) -> bool:
     return scale is other or (isinstance(scale, float) and scale == other)
 
 
+def _is_one(scale: Any) -> bool:
+    return isinstance(scale, int | float) and scale == 1
+
+
 def _guide_site(name: str, guide_trace: Trace) -> Any:
     if name not in guide_trace.nodes:
         raise not_in_guide(name)
@@ -102,19 +126,26 @@ def _guide_site(name: str, guide_trace: Trace) -> Any:
 
 def _gaussian_kl(site: Any, guide_site: Any) -> torch.Tensor | None:
     """KL to a certain Normal prior, of the batch shape; None for any other site."""
+    parts = _divergence(site, guide_site)
+    if parts is None:
+        return None
+    divergence = sum_rightmost(parts.of_components(), site["fn"].event_dim)
+    chain = without_wrappers(guide_site["fn"])
+    chained = isinstance(chain, TridiagonalNormal)
+    return divergence - half_log_determinant(chain) if chained else divergence
+
+
+def _divergence(site: Any, guide_site: Any) -> Divergence | None:
+    """The divergence of the components to a certain Normal prior; None for any other site."""
     moments: Any = site["value"].value if isinstance(site["value"], MomentTensor) else None
     prior, transforms = gaussian_base(site["fn"])
-    chain = without_wrappers(guide_site["fn"])
     if prior is None or transforms or has_moments(prior):
         return None
+    chain = without_wrappers(guide_site["fn"])
     chained = isinstance(moments, Gaussian) and isinstance(chain, TridiagonalNormal)
-    if not (chained or _is_leaf(moments)):
+    if not (chained or _is_leaf(moments)) or isinstance(guide_site["fn"], dist.Delta):
         return None
-    if isinstance(guide_site["fn"], dist.Delta):
-        return None
-    prior_variance = prior.scale * prior.scale
-    kl = divergences.gaussian_kl(moments.mean, moments.variance, prior.loc, prior_variance)
-    return sum_rightmost(kl, site["fn"].event_dim) - half_log_determinant(chain)
+    return Divergence(moments.mean, moments.variance, prior.loc, prior.scale)
 
 
 def _is_leaf(moments: Any) -> TypeGuard[Gaussian]:

@@ -146,3 +146,20 @@ def test_long_lines_of_moves_of_a_function():
 def test_values_are_small():
     """What one more operation knows of a value is no one more field of every value."""
     assert len(Gaussian.__slots__) <= 10
+
+
+@pytest.mark.parametrize("covariance", ["full", "diagonal"])
+def test_two_slices_of_one_value_meet_in_its_covariance(covariance):
+    """As two values of which nothing but that is known, also behind affine maps."""
+    x = leaf("x", MEAN, VARIANCE, propagation_of(covariance, "exact"))
+    both = linear(x, np.array([[1.0, 2.0, 0.5], [0.3, -1.0, 1.5]]), None)
+    first, second = index(both, (..., 0)), index(both, (..., 1))
+    expected = both.joint_covariance()
+    for a, b in ((0, 1), (1, 0), (0, 0)):
+        left, right = (
+            scale_shift((first, second)[a], -2.0, 1.0),
+            scale_shift((first, second)[b], 0.5),
+        )
+        found = elementwise_covariance(left, right)
+        np.testing.assert_allclose(found, -expected[a, b], rtol=1e-12)
+    assert elementwise_covariance(first, index(silent(x), (..., 1))) is None

@@ -7,11 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from moment_calculus.functions.base import Array
+from moment_calculus.functions.base import Array, normal_hermite
 from moment_calculus.functions.families.relu import LeakyReLU
 from moment_calculus.functions.series.elu_narrow import narrow_statistics
 from moment_calculus.functions.series.half_line import mills
 from moment_calculus.functions.universal import Smooth, in_double
+from moment_calculus.numerics.execution import where_cheap
 from moment_calculus.numerics.normal.bivariate import cdf, pdf, tail_moment_values
 from moment_calculus.numerics.special import (
     TINY_VARIANCE,
@@ -22,6 +23,7 @@ from moment_calculus.numerics.special import (
 )
 
 NARROW = 1.0  # variance below which the closed form cancels in single precision
+RECURSIVE = 16.0  # variance up to which the recursion for coefficients keeps twelve digits
 
 
 def _falling(mean: Array, scale: Array, rate: int) -> Array:
@@ -132,6 +134,38 @@ class ELU(Smooth):
     def moments(self, mean: Array, variance: Array) -> tuple[Array, Array]:
         """Exact mean and variance in closed form."""
         return _moments_of(self.alpha)(mean, variance)
+
+    def slope_coefficients(self, mean: Array, variance: Array, count: int) -> list[Array]:
+        """Those of the step and of eˣ 1{x < 0}, by recursion; by quadrature for a large variance.
+
+        Args:
+            mean: mean of x, in double precision where that exists.
+            variance: variance of x, of the same shape.
+            count: how many.
+        """
+
+        def recursive(mean: Array, variance: Array) -> tuple[Array, ...]:
+            return self._slope_coefficients(mean, variance, count)
+
+        def general(mean: Array, variance: Array) -> tuple[Array, ...]:
+            return tuple(Smooth.slope_coefficients(self, mean, variance, count))
+
+        if not has_double(mean):
+            return list(general(mean, variance))
+        return list(where_cheap(variance < RECURSIVE, recursive, general, mean, variance))
+
+    def _slope_coefficients(self, mean: Array, variance: Array, count: int) -> tuple[Array, ...]:
+        """J_k = E[eˣ He_k(z); x < 0]/√k! is (σ J_{k−1} − He_{k−1}(−a) φ(a)/√(k−1)!)/√k."""
+        scale = safe_scale(variance)
+        threshold = mean / scale
+        edges = normal_hermite(-threshold, pdf(threshold), count - 1)
+        reach, fall = cdf(threshold), _falling(mean, scale, 1)
+        found = [reach + self.alpha * fall]
+        for k in range(1, count):
+            step = edges[k - 1] / k**0.5
+            fall = scale * fall / k**0.5 - step
+            found.append(step + self.alpha * fall)
+        return tuple(found)
 
     def gain(self, mean: Array, variance: Array) -> Array:
         """Φ(a) + α E[eˣ; x < 0]."""

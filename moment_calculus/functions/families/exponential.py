@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from moment_calculus.functions.base import Activation, Array, inverse_at
+from moment_calculus.numerics.execution import nowhere
 from moment_calculus.numerics.special import namespace, safe_scale, stop_gradient
 
 
@@ -19,8 +20,11 @@ def capped_exp(x: Array, share: float = 1.0) -> Array:
     """
     xp = namespace(x)
     limit = share * (math.log(xp.finfo(x.dtype).max) - 8.0)
+    held = x > limit
+    if nowhere(held):
+        return xp.exp(x)
     # chosen, not clipped: the gradient of a clip in JAX multiplies by zero what may be infinite
-    return xp.exp(xp.where(x > limit, limit + xp.zeros_like(x), x))
+    return xp.exp(xp.where(held, limit + xp.zeros_like(x), x))
 
 
 def infinite_where_held(mean: Array) -> Array:
@@ -31,7 +35,8 @@ def infinite_where_held(mean: Array) -> Array:
     """
     xp = namespace(mean)
     limit = 0.99 * math.exp(math.log(xp.finfo(mean.dtype).max) - 8.0)
-    return xp.where(xp.abs(mean) > limit, xp.sign(stop_gradient(mean)) * math.inf, mean)
+    held = xp.abs(mean) > limit
+    return mean if nowhere(held) else xp.where(held, xp.sign(stop_gradient(mean)) * math.inf, mean)
 
 
 def _growth(x: Array) -> tuple[Array, Any]:

@@ -45,6 +45,10 @@ class GELU(Smooth):
         """Exact covariance of every pair."""
         return GATE.all_pairs(mean, variance, covariance)
 
+    def hermite(self, mean: Array, variance: Array, order: int) -> list[Array]:
+        """Hermite coefficients in closed form."""
+        return GATE.hermite(mean, variance, order)
+
     def gain(self, mean: Array, variance: Array) -> Array:
         """Φ(h) + μ/(1+v) · E[φ]."""
         wide = 1 + variance

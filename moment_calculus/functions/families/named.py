@@ -7,9 +7,12 @@ from typing import Any
 
 from moment_calculus.functions.base import Array, inverse_at
 from moment_calculus.functions.families.smooth_rectifier import SmoothRectifier
+from moment_calculus.functions.pairs.gated import LOGISTIC_GATE
+from moment_calculus.functions.pairs.mixture import LOGISTIC
 from moment_calculus.functions.series.softplus_mean import expected_softplus
 from moment_calculus.functions.universal import Smooth
-from moment_calculus.numerics.special import expit, namespace
+from moment_calculus.numerics.normal.bivariate import is_single
+from moment_calculus.numerics.special import expit, namespace, safe_scale
 
 
 def log_1p_exp(x: Array) -> Array:
@@ -113,6 +116,14 @@ class Softplus(SmoothRectifier):
             lambda xp, y: -1 / xp.expm1(-y),
         )
 
+    def hermite(self, mean: Array, variance: Array, order: int) -> list[Array]:
+        """By a mixture of normal distributions for the logistic one, in single precision."""
+        if not is_single(mean):
+            return super().hermite(mean, variance, order)
+        gates = LOGISTIC.coefficients(mean, variance, order - 1)
+        scale = safe_scale(variance)
+        return [scale * gate / n**0.5 for n, gate in enumerate(gates, start=1)]
+
     def derivative(self, x: Array) -> Array:
         """The logistic function."""
         return expit(x)
@@ -127,6 +138,11 @@ class SiLU(SmoothRectifier):
     def __call__(self, x: Array) -> Array:
         """Evaluate the plain function."""
         return x * expit(x)
+
+    def hermite(self, mean: Array, variance: Array, order: int) -> list[Array]:
+        """By a mixture of normal distributions for the logistic one, in single precision."""
+        compute = LOGISTIC_GATE.hermite if is_single(mean) else super().hermite
+        return compute(mean, variance, order)
 
     def derivative(self, x: Array) -> Array:
         """S (1 + x (1 − S))."""

@@ -25,6 +25,7 @@ from moment_calculus.numerics.normal.bivariate import (
     tail_moment_values,
     tail_moments,
 )
+from moment_calculus.numerics.normal.univariate import tails_and_density
 from moment_calculus.numerics.special import TINY_VARIANCE, elementwise, namespace, safe_scale
 
 
@@ -47,12 +48,12 @@ def rectified_slopes(mean: Array, variance: Array) -> Any:
         variance: variance of x.
     """
     scale, ratio, tails = _standardised(mean, variance, tail_moments)
-    slopes = _slopes(variance, scale, ratio, tails, pdf(ratio))
+    slopes = _slopes(variance, scale, ratio, (*tails, pdf(ratio)))
     return slopes[:2], slopes[2:]
 
 
 def _standardised(mean: Array, variance: Array, tails: Callable) -> tuple[Array, Array, Any]:
-    """σ, μ/σ and the tail moments beyond |μ/σ|."""
+    """σ, μ/σ and what ``tails`` knows of |μ/σ|: the tail moments beyond it."""
     xp, scale = namespace(mean), safe_scale(variance)
     ratio = xp.clip(mean / scale, min=-LIMIT, max=LIMIT)
     return scale, ratio, tails(xp.abs(ratio))
@@ -60,31 +61,33 @@ def _standardised(mean: Array, variance: Array, tails: Callable) -> tuple[Array,
 
 def _rectified(mean: Array, variance: Array, scale: Array, ratio: Array, tails: Any) -> Any:
     xp = namespace(mean)
-    _, first, second = tails
+    _, first, second, *_ = tails
     share = xp.where(ratio > 0, 1 - second - 2 * xp.abs(ratio) * first, second) - first * first
     return xp.clip(mean, min=0.0) + scale * first, variance * share
 
 
-def _slopes(
-    variance: Array, scale: Array, ratio: Array, tails: Any, density: Array
-) -> tuple[Array, ...]:
+def _slopes(variance: Array, scale: Array, ratio: Array, tails: Any) -> tuple[Array, ...]:
     xp, above = namespace(ratio), ratio > 0
-    beyond, first, _ = tails
+    beyond, first, _, density = tails
     reach, rest = xp.where(above, 1 - beyond, beyond), xp.where(above, beyond, 1 - beyond)
     unit = first + xp.clip(ratio, min=0.0)  # the mean over σ
     by_scale = xp.where(variance > TINY_VARIANCE, density / (2 * scale), xp.zeros_like(scale))
     return reach, by_scale, 2 * scale * unit * rest, reach - unit * density
 
 
-def _rectified_together(mean: Array, variance: Array) -> tuple[Array, ...]:
-    scale, ratio, tails = _standardised(mean, variance, tail_moment_values)
+def rectified_together(mean: Array, variance: Array) -> tuple[Array, ...]:
+    """Mean and variance of max(x, 0), and the derivatives of both by the mean and the variance.
+
+    Args:
+        mean: mean of x.
+        variance: variance of x.
+    """
+    scale, ratio, tails = _standardised(mean, variance, tails_and_density)
     moments = _rectified(mean, variance, scale, ratio, tails)
-    beyond, first, _ = tails
-    density = first + namespace(ratio).abs(ratio) * beyond  # φ = T1 + t T0: no exponential again
-    return *moments, *_slopes(variance, scale, ratio, tails, density)
+    return *moments, *_slopes(variance, scale, ratio, tails)
 
 
-_relu_moments = elementwise(rectified, rectified_slopes, together=_rectified_together)
+_relu_moments = elementwise(rectified, rectified_slopes, together=rectified_together)
 
 
 def _threshold(mean: Array, variance: Array) -> Array:
@@ -103,6 +106,11 @@ class LeakyReLU(Activation):
 
     negative_slope: Any = 0.01
     name = "leaky_relu"
+
+    @property
+    def appell(self) -> bool:  # type: ignore[override]
+        """For a slope that is a number."""
+        return isinstance(self.negative_slope, int | float)
 
     def __call__(self, x: Array) -> Array:
         """Evaluate the plain function."""
@@ -187,6 +195,7 @@ class Heaviside(Activation):
 
     name = "heaviside"
     bounds = (0.0, 1.0)
+    appell = True
 
     def __call__(self, x: Array) -> Array:
         """Evaluate the plain function."""

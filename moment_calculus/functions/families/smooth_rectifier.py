@@ -16,9 +16,10 @@ from typing import Any
 import numpy as np
 
 from moment_calculus.functions.base import Array
-from moment_calculus.functions.families.relu import rectified, rectified_slopes
+from moment_calculus.functions.families.relu import rectified, rectified_together
 from moment_calculus.functions.series.fitted import fitted_moments
 from moment_calculus.functions.universal import Smooth, by_variance, in_chunks, in_double
+from moment_calculus.numerics.execution import where_cheap
 from moment_calculus.numerics.normal.bivariate import is_single
 from moment_calculus.numerics.special import (
     constants,
@@ -113,31 +114,26 @@ def _wide(activation: Smooth, single: bool, mean: Array, variance: Array, column
     return tuple(xp.astype(found[..., i], mean.dtype) for i in range(found.shape[-1]))
 
 
-def _split(variance: Array, limit: float) -> tuple[Array, Array, Array]:
-    """Whether σ is small, and the variance held in the range of each branch."""
-    xp = namespace(variance)
-    narrow = variance < limit
-    limit = xp.zeros_like(variance) + limit
-    return narrow, xp.where(narrow, variance, limit), xp.where(narrow, limit, variance)
-
-
 def _wide_moments(activation: Smooth, single: bool, mean: Array, variance: Array) -> Any:
     first, spread = rectified(mean, variance)
     rest, square = _wide(activation, single, mean, variance, [0, 3])
     return first + rest, spread + square - rest * (2 * first + rest)
 
 
-def _wide_slopes(activation: Smooth, single: bool, mean: Array, variance: Array) -> Any:
-    (first, _), (slopes, spreads) = rectified(mean, variance), rectified_slopes(mean, variance)
+def _wide_statistics(activation: Smooth, single: bool, mean: Array, variance: Array) -> Any:
+    """Both moments, and their derivatives by the mean and the variance."""
+    first, spread, *slopes = rectified_together(mean, variance)
     sums = _wide(activation, single, mean, variance, slice(None))
     rest, by_mean, by_var = _by_moments(sums[:3], mean, variance)
-    _, square_by_mean, square_by_var = _by_moments(sums[3:], mean, variance)
+    square, square_by_mean, square_by_var = _by_moments(sums[3:], mean, variance)
     pull = 2 * (first + rest)
     return (
+        first + rest,
+        spread + square - rest * (2 * first + rest),
         slopes[0] + by_mean,
         slopes[1] + by_var,
-        spreads[0] + square_by_mean - pull * by_mean - 2 * rest * slopes[0],
-        spreads[1] + square_by_var - pull * by_var - 2 * rest * slopes[1],
+        slopes[2] + square_by_mean - pull * by_mean - 2 * rest * slopes[0],
+        slopes[3] + square_by_var - pull * by_var - 2 * rest * slopes[1],
     )
 
 
@@ -167,43 +163,61 @@ def _narrow_moments(activation: Smooth, single: bool, mean: Array, variance: Arr
     return centre + shift, xp.sum(weights * (rise - shift[..., None]) ** 2, axis=-1)
 
 
-def _narrow_slopes(activation: Smooth, single: bool, mean: Array, variance: Array) -> Any:
+def _narrow_statistics(activation: Smooth, single: bool, mean: Array, variance: Array) -> Any:
+    """Both moments, and their derivatives by the mean and the variance."""
     xp = namespace(mean)
     weights, z, points = _narrow(single, mean, variance)
-    rise = activation(points) - activation(mean)[..., None]
-    rise = weights * (rise - xp.sum(weights * rise, axis=-1)[..., None])
+    centre = activation(mean)
+    rise = activation(points) - centre[..., None]
+    shift = xp.sum(weights * rise, axis=-1)
+    rise = rise - shift[..., None]
+    heavy = weights * rise
     slope, start = activation.derivative(points), activation.derivative(mean)
     tilt = xp.sum(weights * z * (slope - start[..., None]), axis=-1)
     return (
+        centre + shift,
+        xp.sum(heavy * rise, axis=-1),
         xp.sum(weights * slope, axis=-1),
         by_variance(tilt, variance),
-        2 * xp.sum(rise * slope, axis=-1),
-        by_variance(2 * xp.sum(z * rise * slope, axis=-1), variance, start * start),
+        2 * xp.sum(heavy * slope, axis=-1),
+        by_variance(2 * xp.sum(z * heavy * slope, axis=-1), variance, start * start),
     )
 
 
 @functools.lru_cache(maxsize=256)
 def _moments_of(activation: Smooth, single: bool) -> Callable[..., Any]:
+    limit = RULES[single].narrow
+
     def joined(thin: Callable, thick: Callable) -> Callable[..., Any]:
+        def small(mean: Array, variance: Array) -> tuple[Array, ...]:
+            return thin(activation, single, mean, namespace(mean).clip(variance, max=limit))
+
+        def either(mean: Array, variance: Array) -> tuple[Array, ...]:
+            xp, narrow = namespace(mean), variance < limit
+            wide = thick(activation, single, mean, xp.clip(variance, min=limit))
+            pairs = zip(small(mean, variance), wide, strict=True)
+            return tuple(xp.where(narrow, a, b) for a, b in pairs)
+
         @in_double
         @in_chunks
-        def either(mean: Array, variance: Array) -> tuple[Array, ...]:
-            xp = namespace(mean)
-            narrow, small, large = _split(variance, RULES[single].narrow)
-            branches = thin(activation, single, mean, small), thick(activation, single, mean, large)
-            return tuple(xp.where(narrow, a, b) for a, b in zip(*branches, strict=True))
+        def cheapest(mean: Array, variance: Array) -> tuple[Array, ...]:
+            return where_cheap(variance < limit, small, either, mean, variance)
 
-        return either
+        return cheapest
 
     values = joined(_narrow_moments, _wide_moments)
-    slopes = joined(_narrow_slopes, _wide_slopes)
+    statistics = joined(_narrow_statistics, _wide_statistics)
 
     def moments(mean: Array, variance: Array) -> tuple[Array, Array]:
         centre, spread = values(mean, variance)
         return centre, namespace(spread).clip(spread, min=0.0)
 
-    def partials(mean: Array, variance: Array) -> Any:
-        found = slopes(mean, variance)
-        return found[:2], found[2:]
+    def together(mean: Array, variance: Array) -> tuple[Array, ...]:
+        centre, spread, *slopes = statistics(mean, variance)
+        return centre, namespace(spread).clip(spread, min=0.0), *slopes
 
-    return elementwise(moments, partials)
+    def partials(mean: Array, variance: Array) -> Any:
+        found = statistics(mean, variance)
+        return found[2:4], found[4:]
+
+    return elementwise(moments, partials, together=together)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from moment_calculus.functions.base import Activation
+from moment_calculus.functions.pairs.certified import certified_covariance
 from moment_calculus.functions.pairs.mehler import mehler
-from moment_calculus.numerics.arrays import Array, diagonal
-from moment_calculus.numerics.special import constants, namespace
+from moment_calculus.functions.pairs.symmetric import compiled_covariance
+from moment_calculus.numerics.arrays import Array, diagonal, off_diagonal_mask
+from moment_calculus.numerics.special import namespace
 
 ORDER = 32
 
@@ -43,13 +43,21 @@ def covariance(
         Functions that turn more often within a standard deviation need more terms, about σ² times
         the square of their frequency.
 
+        Large layers take as few terms as a certificate asks for, with or without a closed form: see
+        :func:`~moment_calculus.functions.pairs.certified.certified_covariance`.
+
     Source: Price's theorem for closed forms; else Mehler's formula.
     """
+
+    def general(mean: Array, variance: Array, covariance: Array, spread: Array) -> Array:
+        result = activation.pair_covariance(mean, variance, covariance)
+        if result is NotImplemented:
+            result = mehler(activation, mean, covariance, order=order)
+        return namespace(mean).where(off_diagonal_mask(mean), result, spread[..., None])
+
+    for look in (certified_covariance, compiled_covariance):
+        found = look(activation, mean, covariance, order, general)
+        if found is not None:
+            return found
     variance = diagonal(covariance)
-    exact = activation.moments(mean, variance)[1]
-    result = activation.pair_covariance(mean, variance, covariance)
-    if result is NotImplemented:
-        result = mehler(activation, mean, covariance, order=order)
-    # the mask is built by hand because an array traced by jax.jit has no device to ask for
-    diagonal_mask = constants(np.eye(mean.shape[-1]), mean) > 0
-    return namespace(mean).where(diagonal_mask, exact[..., None], result)
+    return general(mean, variance, covariance, activation.moments(mean, variance)[1])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from moment_calculus.functions.base import Array
-from moment_calculus.functions.pairs.mixture import Mixture, StepMixture
+from moment_calculus.functions.pairs.mixture import LOGISTIC, Mixture, StepMixture
 from moment_calculus.numerics.normal.bivariate import (
     bivariate_pdf,
     cdf,
@@ -15,7 +15,7 @@ from moment_calculus.numerics.normal.bivariate import (
     rectifier_covariance,
     step_covariance,
 )
-from moment_calculus.numerics.special import constants, namespace, safe_scale
+from moment_calculus.numerics.special import constants, safe_scale
 
 
 @dataclass(frozen=True)
@@ -33,10 +33,7 @@ class GatedMixture(Mixture):
             order: how many.
         """
         scale = safe_scale(variance)
-        threshold, _ = self.terms(mean, variance)
-        reach = namespace(mean).sum(constants(self.weights, mean) * cdf(threshold), axis=-1)
-        steps = StepMixture(self.weights, self.slopes)
-        gates = [reach, *steps.hermite(mean, variance, order + 1)]
+        gates = StepMixture(self.weights, self.slopes).coefficients(mean, variance, order + 1)
         return [
             mean * gates[n] + scale * ((n + 1) ** 0.5 * gates[n + 1] + n**0.5 * gates[n - 1])
             for n in range(1, order + 1)
@@ -76,3 +73,4 @@ class GatedMixture(Mixture):
 
 
 GATE = GatedMixture((1.0,), (1.0,))
+LOGISTIC_GATE = GatedMixture(LOGISTIC.weights, LOGISTIC.slopes)

@@ -12,7 +12,7 @@ from moment_calculus.functions.base import (
     normal_hermite,
     over_pairs,
 )
-from moment_calculus.numerics.normal.bivariate import pdf, step_covariance
+from moment_calculus.numerics.normal.bivariate import cdf, pdf, step_covariance
 from moment_calculus.numerics.special import constants, namespace, safe_scale
 
 
@@ -114,6 +114,18 @@ class StepMixture(Mixture):
         total = lambda term: xp.sum(term, axis=0)  # noqa: E731
         sums = normal_hermite(threshold, step * density, order, -step, total)
         return [one / math.sqrt(n) for n, one in enumerate(sums, start=1)]
+
+    def coefficients(self, mean: Array, variance: Array, order: int) -> list[Array]:
+        """The expectation, and after it the Hermite coefficients.
+
+        Args:
+            mean: mean of x.
+            variance: variance of x, of the same shape.
+            order: how many after the expectation.
+        """
+        threshold, _ = self.terms(mean, variance)
+        reach = namespace(mean).sum(constants(self.weights, mean) * cdf(threshold), axis=-1)
+        return [reach, *self.hermite(mean, variance, order)]
 
     def features(self, mean: Array, variance: Array) -> tuple[Array, ...]:
         """h and σd."""

@@ -68,11 +68,20 @@ def tail_moment_values(t: Array) -> tuple[Array, Array, Array]:
     Args:
         t: non-negative array.
     """
+    return tails_and_density(t)[:3]
+
+
+def tails_and_density(t: Array) -> tuple[Array, Array, Array, Array]:
+    """The same, and the density at t after them.
+
+    Args:
+        t: non-negative array.
+    """
     t = namespace(t).clip(t, max=LIMIT)
-    quotient = _tail_quotient(t)
+    quotient, density = _tail_quotient(t), pdf(t)
     reach = t + quotient
-    first = pdf(t) / (1 + t * reach)
-    return reach * first, first, quotient * first
+    first = density / (1 + t * reach)
+    return reach * first, first, quotient * first, density
 
 
 # Relative errors of K: 3e-7 in single, 1e-13 in double precision.

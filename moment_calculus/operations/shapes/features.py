@@ -73,6 +73,18 @@ class OneFeature(IndexedFeatures):
         """The key as a slice, if it is known."""
         return slice(self.key, self.key + 1 or None) if is_integer(self.key) else self.key
 
+    def each(self, value: Gaussian, other: Gaussian, query: Any) -> Array | float | None:
+        """With another feature of the same value its entry of the covariance of both."""
+        if other.step.affine is not None:
+            return other.step.each(other, value, query)
+        step = other.step
+        if not isinstance(step, OneFeature) or step.source is not self.source:
+            return None
+        known = self._meet_beside(step)
+        if known is NotImplemented:
+            return self.source.joint_covariance()[..., self.key, step.key]
+        return known[..., 0, 0]
+
     def through(self, place: int, cross: Array) -> Array:
         """One row."""
         return cross[..., self.key, :][..., None, :]

@@ -107,7 +107,6 @@ def _index_trailing(value: Gaussian, key: Any, keys: tuple) -> Gaussian:
     if not (basic or all(map(_is_plain_array, keys))):
         return _plain(value, key)
     wide = _expanded([k for k in keys if k is not None], len(value.shape))
-    shape = tuple(value.mean[key].shape)
     if value.axis is None:
         result = index_batch(value, tuple(wide))
     elif _selects_all(wide[-1]):
@@ -118,7 +117,8 @@ def _index_trailing(value: Gaussian, key: Any, keys: tuple) -> Gaussian:
         result = index_batch(index_features(value, wide[-1]), tuple(wide[:-1]))
     else:
         return _plain(value, key)
-    return reshape(result, shape)
+    added = any(k is None for k in keys)
+    return reshape(result, tuple(value.mean[key].shape)) if added else result
 
 
 def _as_tuple(key: Any) -> tuple:

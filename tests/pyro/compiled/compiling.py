@@ -9,7 +9,7 @@ import torch
 from pyro import poutine
 
 from pyro_moments import DeterministicELBO
-from pyro_moments.compiled.capture import replay
+from pyro_moments.compiled.compilers import replay
 
 TOLERANCE = {torch.float32: 1e-6, torch.float64: 1e-10}
 

@@ -13,7 +13,7 @@ from torch import nn
 
 from moment_calculus.refusals.errors import CaptureWarning
 from pyro_moments import DeterministicELBO, DVIGuide
-from pyro_moments.compiled.capture import inductor, replay
+from pyro_moments.compiled.compilers import inductor, replay
 from tests.checks.marks import slow
 from tests.pyro import models
 from tests.pyro.compiled.compiling import assert_same, make, programs, subsampled

@@ -13,7 +13,7 @@ from torch import nn
 
 from moment_calculus.refusals.errors import CaptureWarning, UnsupportedMoments
 from pyro_moments import SVI, DeterministicELBO, DVIGuide
-from pyro_moments.compiled.capture import inductor
+from pyro_moments.compiled.compilers import inductor
 from tests.checks.marks import slow
 from tests.pyro import models
 from tests.pyro.compiled.compiling import assert_same, gradients, make, programs, subsampled

@@ -1,0 +1,152 @@
+"""Mehler's series of all pairs, cut where a certificate shows that the rest rounds away.
+
+In eager programs, which see the correlations: those of a layer are small mostly, and a few terms
+do. Where few pairs need more terms than the others, those are computed in closed form.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from moment_calculus.functions.base import Activation, correlation
+from moment_calculus.functions.pairs.cuts import cheapest_cut
+from moment_calculus.functions.pairs.powers import gathered, summed
+from moment_calculus.numerics.arrays import Array, diagonal, outer
+from moment_calculus.numerics.pullbacks import Pullback, is_eager, with_pullback
+from moment_calculus.numerics.special import constants, namespace, safe_scale, stop_gradient
+
+SMALLEST = 4096  # matrix entries, from which on it pays to look
+General = Callable[..., Array]
+
+
+def certified_covariance(
+    activation: Activation, mean: Array, covariance: Array, order: int, general: General
+) -> Array | None:
+    """Covariance of f(x), as :func:`moment_calculus.functions.pairs.covariance.covariance`.
+
+    What is cut off is at most 3e-8 standard deviations of f(x_i) and f(x_j), 1e-12 in double
+    precision, or what the allowed number of terms leaves.
+
+    Args:
+        activation: f.
+        mean: [..., d].
+        covariance: symmetric, [..., d, d].
+        order: number of terms at most, of an f whose pairs have no closed form.
+        general: of E x, Var x, Cov(x) and Var f(x) to the result, for gradients of the gradient.
+
+    Returns:
+        Symmetric matrices [..., d, d]; None where nothing is gained.
+
+    Source: Mehler's formula; Price's theorem for the gradient by the covariance.
+    """
+    if not _is_worth_a_look(activation, mean, covariance):
+        return None
+    xp, size = namespace(mean), mean.shape[-1]
+    flat = xp.reshape(mean, (-1, size)), xp.reshape(covariance, (-1, size, size))
+    found = _of_batch(activation, *flat, order, general)
+    return None if found is None else xp.reshape(found, covariance.shape)
+
+
+def _is_worth_a_look(activation: Activation, mean: Array, covariance: Array) -> bool:
+    return (
+        activation.appell
+        and math.prod(covariance.shape) >= SMALLEST
+        and covariance.shape[:-1] == mean.shape
+        and is_eager(mean, covariance)
+    )
+
+
+def _of_batch(
+    activation: Activation, mean: Array, covariance: Array, order: int, general: General
+) -> Array | None:
+    variance = diagonal(covariance)
+    spread = activation.moments(mean, variance)[1]
+    rho = _correlations(stop_gradient(variance), stop_gradient(covariance))
+    held = tuple(map(stop_gradient, (mean, variance, spread)))
+    cut = cheapest_cut(activation, held, rho, order)
+    if cut is None:
+        return None
+    above = _above(rho, cut.bound)
+    for place in _both_sides(above):
+        rho[place] = 0
+    series = with_pullback(_series(cut.terms, rho, 1 / safe_scale(held[1])), general)
+    result = series(mean, variance, covariance, spread)
+    if above:
+        values = _closed_pairs(activation, mean, variance, covariance, above)
+        for place in _both_sides(above):
+            result[place] = values
+    return result
+
+
+def _correlations(variance: Array, covariance: Array) -> Array:
+    """Correlations, zero on the diagonal."""
+    rho, each = correlation(variance, covariance), np.arange(variance.shape[-1])
+    rho[:, each, each] = 0
+    return rho
+
+
+def _above(rho: Array, bound: float) -> tuple[Array, ...]:
+    """Places in the batch, rows and columns of pairs of larger |ρ|, each pair once."""
+    if bound >= 1:
+        return ()
+    xp = namespace(rho)
+    batch, rows, columns = xp.nonzero(xp.abs(rho) > bound)
+    once = rows < columns
+    return batch[once], rows[once], columns[once]
+
+
+def _both_sides(places: tuple[Array, ...]) -> list[tuple[Array, ...]]:
+    if not places:
+        return []
+    batch, rows, columns = places
+    return [(batch, rows, columns), (batch, columns, rows)]
+
+
+def _closed_pairs(
+    activation: Activation,
+    mean: Array,
+    variance: Array,
+    covariance: Array,
+    places: tuple[Array, ...],
+) -> Array:
+    """Covariances of single pairs in closed form, [pairs]."""
+    xp = namespace(mean)
+    batch, rows, columns = places
+    sides = ((batch, rows), (batch, columns))
+    means, variances = (
+        xp.stack([part[side] for side in sides], axis=-1) for part in (mean, variance)
+    )
+    crossed = covariance[places][:, None, None] * constants(1 - np.eye(2), mean)
+    matrices = crossed + variances[:, :, None] * constants(np.eye(2), mean)
+    return activation.pair_covariance(means, variances, matrices)[:, 0, 1]
+
+
+def _series(terms: Array, rho: Array, inverse: Array) -> Callable[..., tuple[Array, Pullback]]:
+    """The series with the variances on the diagonal, and its gradient.
+
+    Args:
+        terms: Hermite coefficients, two more than are summed, [order + 2, batch, d].
+        rho: correlations, zero on the diagonal, [batch, d, d].
+        inverse: 1/σ, [batch, d].
+    """
+    xp, each = namespace(rho), np.arange(rho.shape[-1])
+
+    def function(*arrays: Array) -> tuple[Array, Pullback]:
+        values, slopes = summed(terms[:-2], rho)
+        values[:, each, each], slopes[:, each, each] = arrays[-1], 0
+
+        def pullback(gradient: Array) -> tuple[Any, ...]:
+            sums = gathered(terms[:-2], rho, gradient)
+            n = constants(np.arange(1.0, len(sums) + 1)[:, None, None], rho)
+            by_mean = xp.sum((n + 1) ** 0.5 * terms[1:-1] * sums, axis=0) * inverse
+            bends = xp.sum(((n + 1) * (n + 2)) ** 0.5 * terms[2:] * sums, axis=0)
+            by_covariance = gradient * slopes * outer(inverse, inverse)
+            return by_mean, bends * inverse * inverse / 2, by_covariance, diagonal(gradient)
+
+        return values, pullback
+
+    return function

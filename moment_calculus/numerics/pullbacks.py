@@ -1,0 +1,92 @@
+"""Functions of eager arrays that write down their gradient as a whole.
+
+A framework is imported only when one of its arrays arrives.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import array_api_compat
+
+from moment_calculus.numerics.partials import Array
+
+Pullback = Callable[[Array], tuple[Array, ...]]
+
+
+def is_eager(*arrays: Array) -> bool:
+    """Whether a program may look at its arrays, and goes on step by step.
+
+    Not while it is traced or transformed, nor on a GPU, where it would wait for the numbers.
+
+    Args:
+        arrays: of one framework.
+    """
+    if not array_api_compat.is_torch_array(arrays[0]):
+        return not array_api_compat.is_jax_array(arrays[0])
+    import torch
+
+    return (
+        torch._C._len_torch_dispatch_stack() == 0
+        and torch._C._functorch.peek_interpreter_stack() is None
+        and torch.autograd.forward_ad._current_level < 0
+        and all(array.device.type == "cpu" for array in arrays)
+    )
+
+
+def with_pullback(
+    function: Callable[..., tuple[Array, Pullback]], general: Callable[..., Array]
+) -> Callable[..., Array]:
+    """Give a function of eager arrays its gradient.
+
+    Args:
+        function: of arrays, to the result and the function from a gradient by it to those by each
+            array; neither is differentiated itself.
+        general: the same function of the same arrays, which can be: where a gradient of the
+            gradient is asked for.
+
+    Returns:
+        The differentiable function of arrays that are :func:`is_eager`.
+    """
+
+    def differentiable(*arrays: Array) -> Array:
+        if array_api_compat.is_torch_array(arrays[0]):
+            return _torch_function().apply(function, general, *arrays)
+        return function(*arrays)[0]
+
+    return differentiable
+
+
+@functools.cache
+def _torch_function() -> Any:
+    import torch
+
+    class WithPullback(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, function: Any, general: Any, *arrays: Array) -> Array:
+            result, ctx.pullback = function(*arrays)
+            ctx.general = general
+            ctx.save_for_backward(*arrays)
+            return result
+
+        @staticmethod
+        def backward(ctx: Any, gradient: Array) -> tuple[Array | None, ...]:
+            if torch.is_grad_enabled() or not is_eager(gradient):
+                return None, None, *_differentiated(ctx.general, ctx.saved_tensors, gradient)
+            return None, None, *ctx.pullback(gradient)
+
+    return WithPullback
+
+
+def _differentiated(general: Any, arrays: tuple[Array, ...], gradient: Array) -> tuple[Array, ...]:
+    """The gradient where it is differentiated itself, or one of a whole batch."""
+    import torch
+
+    with torch.enable_grad():  # of aliases, as one array may be made from another
+        inputs = [
+            part.view_as(part) if part.requires_grad else part.detach().requires_grad_()
+            for part in arrays
+        ]
+        return torch.autograd.grad(general(*inputs), inputs, gradient, create_graph=True)

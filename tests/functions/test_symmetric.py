@@ -1,0 +1,102 @@
+"""Mehler's series of all pairs in programs that are compiled, against closed forms in full."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+
+from moment_calculus.functions.pairs import covariance as pairs
+from moment_calculus.functions.pairs.symmetric import compiled_covariance, symmetric_series
+from moment_calculus.functions.table import activation
+from tests.functions.test_certified import BATCH, SIZE, gaussian, in_full, in_units
+
+rng = np.random.default_rng(23)
+STRENGTHS = {"few terms": 0.02, "closed form": 0.75}
+WEIGHTS = rng.normal(size=(BATCH, SIZE, SIZE))
+
+
+def strongest(covariance):
+    deviation = np.diagonal(covariance, axis1=-2, axis2=-1) ** 0.5
+    rho = covariance / (deviation[..., :, None] * deviation[..., None, :])
+    return np.abs(rho - np.eye(SIZE)).max()
+
+
+def compiled(function):
+    """The covariance with a check that it was not left to the general rule."""
+
+    def compute(mean, covariance):
+        assert compiled_covariance(function, mean, covariance, 32, lambda m, v, c, s: c) is not None
+        return pairs.covariance(function, mean, covariance)
+
+    return jax.jit(compute)
+
+
+@pytest.mark.parametrize("branch", STRENGTHS)
+@pytest.mark.parametrize("name", ["relu", "softplus"])
+def test_values(name, branch):
+    function = activation(name)
+    mean, covariance = gaussian(STRENGTHS[branch])
+    assert (strongest(covariance) < 0.4) == (branch == "few terms")
+    with jax.enable_x64(True):
+        result = np.asarray(compiled(function)(jnp.asarray(mean), jnp.asarray(covariance)))
+    expected = in_full(function, mean, covariance)
+    assert in_units(result - expected, function, mean, covariance) < 2e-9
+    single = compiled(function)(*(jnp.asarray(part, jnp.float32) for part in (mean, covariance)))
+    assert in_units(np.asarray(single) - expected, function, mean, covariance) < 1e-5
+
+
+def torch_gradients(mean, factor):
+    inputs = [torch.tensor(part, requires_grad=True) for part in (mean, factor)]
+    full = in_full(activation("relu"), inputs[0], inputs[1] @ inputs[1].mT)
+    return torch.autograd.grad((torch.tensor(WEIGHTS) * full).sum(), inputs)
+
+
+@pytest.mark.parametrize(
+    "branch", ["few terms", pytest.param("closed form", marks=pytest.mark.slow)]
+)
+def test_gradients_and_their_derivatives(branch):
+    """Forward over reverse, against differences of the gradient, and that against torch's."""
+    mean, covariance = gaussian(STRENGTHS[branch])
+    point, step = (mean, np.linalg.cholesky(covariance)), 1e-5
+    along = tuple(rng.normal(size=part.shape) for part in point)
+    moved = lambda by: tuple(p + by * a for p, a in zip(point, along, strict=True))  # noqa: E731
+
+    def value(mean, factor):
+        full = pairs.covariance(activation("relu"), mean, factor @ factor.mT)
+        return (jnp.asarray(WEIGHTS) * full).sum()
+
+    with jax.enable_x64(True):
+        slopes = jax.jit(jax.grad(value, (0, 1)))
+        for ours, theirs in zip(slopes(*point), torch_gradients(*point), strict=True):
+            np.testing.assert_allclose(ours, theirs.numpy(), rtol=1e-7, atol=1e-7)
+        bends = jax.jit(lambda: jax.jvp(slopes, point, along)[1])()
+        ends = zip(bends, slopes(*moved(step)), slopes(*moved(-step)), strict=True)
+        for bend, high, low in ends:
+            np.testing.assert_allclose(bend, (high - low) / (2 * step), rtol=1e-4, atol=1e-5)
+
+
+def test_a_batch_of_batches_and_more_axes():
+    mean, covariance = gaussian(0.02)
+    function = activation("relu")
+    expected = in_full(function, mean, covariance)
+    with jax.enable_x64(True):
+        arrays = jnp.asarray(mean), jnp.asarray(covariance)
+        axes = [part.reshape(3, 3, *part.shape[1:]) for part in arrays]
+        twice = [jnp.stack([part, part]) for part in arrays]
+        compute = compiled(function)
+        np.testing.assert_allclose(compute(*axes).reshape(expected.shape), expected, atol=1e-9)
+        for result in jax.vmap(compute)(*twice):
+            np.testing.assert_allclose(result, expected, atol=1e-9)
+
+
+def test_small_layers_have_one_rule_to_compile():
+    mean, covariance = (jnp.asarray(part[:2, ...], jnp.float32) for part in gaussian(0.02))
+    function = activation("relu")
+    assert compiled_covariance(function, mean, covariance, 32, lambda *parts: parts[2]) is None
+    series = symmetric_series(function, 24)(mean, jnp.linalg.diagonal(covariance), covariance)
+    full = pairs.covariance(function, mean, covariance)
+    beside = 1 - jnp.eye(SIZE)
+    np.testing.assert_allclose(beside * series, beside * full, atol=1e-5)
