@@ -56,7 +56,7 @@ class IndexedFeatures(Moved):
         swapped = query.by_inputs(other, value)
         return NotImplemented if swapped is None else transpose(swapped)
 
-    def _meet_beside(self, other: IndexedFeatures) -> Array | None:
+    def _meet_beside(self, other: IndexedFeatures) -> Any:
         places = self.places, other.places
         size = self.source.shape[-1]
         if not all(isinstance(key, slice) for key in places) or not _are_apart(*places, size):
