@@ -28,6 +28,7 @@ PAGE = Path(__file__).with_suffix(".md")
 FOLDER = PAGE.parent / "experiments" / "how_fast"
 HOSTS = {"pyro": "Pyro", "numpyro": "NumPyro"}
 LARGE = "784-400-400-10"  # of step_time.py
+LIMIT, LARGEST = "both", 1.25  # of step_limits.py
 
 
 def read(folder: Path, kind: str) -> list[dict[str, Any]]:
@@ -165,18 +166,23 @@ def activations(speeds: Sequence[dict]) -> str:
 
 
 def classifiers(found: Iterable[dict]) -> str:
-    """Rows of step_time.py for its large network."""
-    rows = []
-    for times in found:
-        for title, seconds in times.items():
-            if title.startswith(LARGE):
-                reference = next(iter(seconds.values()))
-                rows += [
-                    [times["host"], title, name, ms(value), f"{value / reference:.2f}"]
-                    for name, value in seconds.items()
-                    if name.startswith("DeterministicELBO")
-                ]
-    return table(["", "", "contender", "ms", "ratio"], rows)
+    """Rows of step_time.py for its large network, beside the plain one and the limit of both."""
+    rows = [
+        [times["host"], title, name, ms(seconds[name]), *_to_plain_and_limit(times, title, name)]
+        for times in found
+        for title, seconds in times.items()
+        if title.startswith(LARGE)
+        for name in seconds
+        if name.startswith("DeterministicELBO")
+    ]
+    return table(["", "", "contender", "ms", "to plain", "to limit", "limit"], rows)
+
+
+def _to_plain_and_limit(times: dict, title: str, name: str) -> list[str]:
+    seconds, bound = times[title], times[f"limit, {title}"]
+    to_plain = f"{seconds[name] / next(iter(seconds.values())):.2f}"
+    limit = LARGEST if name in bound else None
+    return [to_plain, judged(seconds[name] / bound[LIMIT], limit), _limit(limit)]
 
 
 def accuracies(found: Iterable[dict]) -> Iterator[str]:

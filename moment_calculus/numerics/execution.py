@@ -12,7 +12,6 @@ from typing import Any
 import array_api_compat
 import numpy as np
 
-from moment_calculus.numerics.derivatives import may_branch
 from moment_calculus.numerics.special import constants, namespace
 
 Array = Any
@@ -59,6 +58,19 @@ def plus_product(summand: Array, first: Array, second: Array) -> Array:
     import torch
 
     return torch.addcmul(summand, first, second)
+
+
+def threads(array: Array) -> int:
+    """How many threads share an operation on an array, as far as that is known.
+
+    Args:
+        array: of any framework.
+    """
+    if not array_api_compat.is_torch_array(array):
+        return 1
+    import torch
+
+    return torch.get_num_threads()
 
 
 LARGE = 4096  # elements of a JAX array, from which on it pays to compile more for speed
@@ -209,72 +221,6 @@ def by_rows(function: Callable[..., Array], size: int) -> Callable[..., Array]:
         return jax.lax.map(lambda parts: anew(*parts), grouped).reshape(result.shape)
 
     return cut if jax.default_backend() == "cpu" and jax.device_count() == 1 else anew
-
-
-def nowhere(condition: Array) -> bool:
-    """Whether a condition is seen to hold for no element, so that a choice by it is none.
-
-    Never in a program that is traced, or on a GPU, where nobody looks.
-
-    Args:
-        condition: truth values.
-    """
-    if array_api_compat.is_jax_array(condition) or not may_branch(condition):
-        return False
-    return not condition.any()
-
-
-def where_cheap(
-    condition: Array, cheap: Callable[..., tuple], general: Callable[..., tuple], *arrays: Array
-) -> tuple:
-    """An elementwise function by a cheap rule where that holds, by a general one elsewhere.
-
-    Under JAX by the cheap one if it holds for all elements, of a large array; small ones are not
-    worth the time to compile both.
-
-    Args:
-        condition: where the cheap rule holds.
-        cheap: elementwise function, to a tuple.
-        general: likewise, of the same results to rounding.
-        arrays: of one shape, that of the condition.
-    """
-    if array_api_compat.is_jax_array(condition):
-        if condition.size < LARGE:
-            return general(*arrays)
-        import jax
-
-        return jax.lax.cond(condition.all(), cheap, general, *arrays)
-    if not may_branch(condition):
-        return general(*arrays)
-    if condition.all():
-        return cheap(*arrays)
-    rest = ~condition
-    parts = general(*(array[rest] for array in arrays))
-    return tuple(_replaced(*results, rest) for results in zip(cheap(*arrays), parts, strict=True))
-
-
-def either(
-    condition: Array, cheap: Callable[..., Array], general: Callable[..., Array], *arrays: Array
-) -> Array:
-    """One of two functions of JAX arrays, chosen when the program runs.
-
-    Args:
-        condition: one truth value.
-        cheap: the function where it holds.
-        general: the function elsewhere.
-        arrays: their arguments.
-    """
-    import jax
-
-    return jax.lax.cond(condition, cheap, general, *arrays)
-
-
-def _replaced(array: Array, part: Array, places: Array) -> Array:
-    """A NumPy or torch array with other elements in some places; differentiable."""
-    if array_api_compat.is_torch_array(array):
-        return array.index_put((places,), part)
-    array[places] = part
-    return array
 
 
 def repeated(unfinished: Callable[[Any], Any], step: Callable[[Any], Any], state: Any) -> Any:

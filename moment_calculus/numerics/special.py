@@ -15,7 +15,7 @@ import array_api_compat
 import numpy as np
 import scipy.special
 
-from moment_calculus.numerics.derivatives import elementwise
+from moment_calculus.numerics.derivatives.elementwise import elementwise
 
 Array = Any
 

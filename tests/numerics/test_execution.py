@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from moment_calculus.functions.families.exponential import capped_exp, infinite_where_held
-from moment_calculus.numerics.execution import nowhere
+from moment_calculus.numerics.choices import nowhere
 
 
 def test_plain_arrays_are_looked_at():

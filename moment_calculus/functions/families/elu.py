@@ -12,7 +12,7 @@ from moment_calculus.functions.families.relu import LeakyReLU
 from moment_calculus.functions.series.elu_narrow import narrow_statistics
 from moment_calculus.functions.series.half_line import mills
 from moment_calculus.functions.universal import Smooth, in_double
-from moment_calculus.numerics.execution import where_cheap
+from moment_calculus.numerics.choices import where_cheap
 from moment_calculus.numerics.normal.bivariate import cdf, pdf, tail_moment_values
 from moment_calculus.numerics.special import (
     TINY_VARIANCE,

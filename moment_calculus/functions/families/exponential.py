@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from moment_calculus.functions.base import Activation, Array, inverse_at
-from moment_calculus.numerics.execution import nowhere
+from moment_calculus.numerics.choices import nowhere
 from moment_calculus.numerics.special import namespace, safe_scale, stop_gradient
 
 

@@ -19,7 +19,7 @@ from moment_calculus.functions.base import Array
 from moment_calculus.functions.families.relu import rectified, rectified_together
 from moment_calculus.functions.series.fitted import fitted_moments
 from moment_calculus.functions.universal import Smooth, by_variance, in_chunks, in_double
-from moment_calculus.numerics.execution import where_cheap
+from moment_calculus.numerics.choices import where_cheap
 from moment_calculus.numerics.normal.bivariate import is_single
 from moment_calculus.numerics.special import (
     constants,

@@ -16,7 +16,7 @@ from moment_calculus.functions.base import Activation, correlation
 from moment_calculus.functions.pairs.cuts import cheapest_cut
 from moment_calculus.functions.pairs.powers import gathered, summed
 from moment_calculus.numerics.arrays import Array, diagonal, outer
-from moment_calculus.numerics.pullbacks import Pullback, is_eager, with_pullback
+from moment_calculus.numerics.derivatives.pullbacks import Pullback, is_eager, with_pullback
 from moment_calculus.numerics.special import constants, namespace, safe_scale, stop_gradient
 
 SMALLEST = 4096  # matrix entries, from which on it pays to look

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 from moment_calculus.numerics.arrays import Array
-from moment_calculus.numerics.derivatives import economical
+from moment_calculus.numerics.derivatives.elementwise import economical
 from moment_calculus.numerics.normal.bivariate import LIMIT, cdf
 from moment_calculus.numerics.special import namespace
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from moment_calculus.numerics.arrays import Array
-from moment_calculus.numerics.execution import plus_product
+from moment_calculus.numerics.execution import plus_product, threads
 from moment_calculus.numerics.special import namespace
 
-ROOM = 1 << 16  # matrix entries of a piece
+ROOM = 1 << 16  # matrix entries of a piece, for each thread that works on it
 
 
 def summed(terms: Array, rho: Array) -> tuple[Array, Array]:
@@ -20,7 +20,7 @@ def summed(terms: Array, rho: Array) -> tuple[Array, Array]:
     """
     xp = namespace(rho)
     values, slopes = xp.empty_like(rho), xp.empty_like(rho)
-    for batch, rows in _pieces(rho.shape):
+    for batch, rows in _pieces(rho.shape, ROOM * threads(rho)):
         part, left = rho[batch, rows], terms[:, batch, rows, None]
         values[batch, rows], slopes[batch, rows] = _horner(left, terms[:, batch, None, :], part)
     return values, slopes
@@ -47,7 +47,7 @@ def gathered(terms: Array, rho: Array, weights: Array) -> Array:
     """
     xp = namespace(rho)
     found = xp.empty_like(terms)
-    for batch, rows in _pieces(rho.shape):
+    for batch, rows in _pieces(rho.shape, ROOM * threads(rho)):
         part, right = rho[batch, rows], terms[:, batch, None, :]
         power = weights[batch, rows] + weights.mT[batch, rows]
         for n in range(len(terms)):
@@ -56,11 +56,11 @@ def gathered(terms: Array, rho: Array, weights: Array) -> Array:
     return found
 
 
-def _pieces(shape: tuple[int, ...]) -> Iterator[tuple[slice, slice]]:
+def _pieces(shape: tuple[int, ...], room: int) -> Iterator[tuple[slice, slice]]:
     """Slices of the batch with all rows, or of one matrix with some of its rows."""
     batch, rows, size = shape
-    count = max(1, ROOM // max(1, rows * size))
-    height = max(1, min(rows, ROOM // size))
+    count = max(1, room // (rows * size))
+    height = max(1, min(rows, room // size))
     for start in range(0, batch, count):
         for row in range(0, rows, height):
             yield slice(start, start + count), slice(row, row + height)

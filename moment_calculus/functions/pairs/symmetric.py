@@ -15,8 +15,9 @@ import array_api_compat
 from moment_calculus.functions.base import Activation, in_units
 from moment_calculus.functions.pairs.cuts import TOLERANCE, has_closed_pairs, largest_share_left
 from moment_calculus.numerics.arrays import Array, diagonal, off_diagonal_mask, outer, transpose
-from moment_calculus.numerics.derivatives_jax import held_apart, with_tangent
-from moment_calculus.numerics.execution import LARGE, by_rows, either
+from moment_calculus.numerics.choices import either
+from moment_calculus.numerics.derivatives.in_jax import held_apart, with_tangent
+from moment_calculus.numerics.execution import LARGE, by_rows
 from moment_calculus.numerics.special import namespace, safe_scale
 
 ROOM = 1 << 16  # entries at a time

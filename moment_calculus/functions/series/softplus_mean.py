@@ -20,7 +20,8 @@ import numpy as np
 from scipy.special import expit, ndtr
 
 from moment_calculus.numerics.arrays import Array
-from moment_calculus.numerics.execution import in_cache, sums, where_cheap
+from moment_calculus.numerics.choices import where_cheap
+from moment_calculus.numerics.execution import in_cache, sums
 from moment_calculus.numerics.normal.univariate import is_single, upper_tail
 from moment_calculus.numerics.special import elementwise, log1p, namespace, safe_scale
 

@@ -16,7 +16,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from numpyro_moments import SVI, DeterministicELBO, DVIGuide
 
-BATCH, INPUTS, HIDDEN = 32, 3, 8
+BATCH, INPUTS, HIDDEN = 32, 3, 16
 
 
 def model(x, y=None):

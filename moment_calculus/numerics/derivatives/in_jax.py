@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from moment_calculus.numerics.partials import Array, Partials, as_tuple, directional
+from moment_calculus.numerics.derivatives.partials import Array, Partials, as_tuple, directional
 
 
 def with_tangent(function: Callable[..., Array], tangent: Callable[..., Any]) -> Any:
@@ -36,7 +36,7 @@ def held_apart(*arrays: Array) -> tuple[Array, ...]:
 def differentiable(
     function: Callable[..., Any], partials: Partials, together: Any = None
 ) -> Callable[..., Any]:
-    """As :func:`moment_calculus.numerics.derivatives.elementwise`, of JAX arrays.
+    """As :func:`moment_calculus.numerics.derivatives.elementwise.elementwise`, of JAX arrays.
 
     Args:
         function: as there.

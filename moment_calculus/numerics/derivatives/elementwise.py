@@ -12,8 +12,8 @@ from typing import Any
 
 import array_api_compat
 
-from moment_calculus.numerics import derivatives_jax
-from moment_calculus.numerics.partials import Array, Partials, as_tuple, directional
+from moment_calculus.numerics.derivatives import in_jax
+from moment_calculus.numerics.derivatives.partials import Array, Partials, as_tuple, directional
 
 PIECE = 1 << 16  # elements; the intermediate results of a piece stay in a processor's cache
 
@@ -52,7 +52,7 @@ def elementwise(
 
     @functools.cache
     def for_jax() -> Callable[..., Any]:
-        return derivatives_jax.differentiable(function, partials, together)
+        return in_jax.differentiable(function, partials, together)
 
     @functools.wraps(function)
     def differentiable(*arrays: Array) -> Any:

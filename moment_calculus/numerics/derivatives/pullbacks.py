@@ -11,7 +11,7 @@ from typing import Any
 
 import array_api_compat
 
-from moment_calculus.numerics.partials import Array
+from moment_calculus.numerics.derivatives.partials import Array
 
 Pullback = Callable[[Array], tuple[Array, ...]]
 

@@ -1,0 +1,1 @@
+"""Derivatives that are written down rather than found by the framework."""
