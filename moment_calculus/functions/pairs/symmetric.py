@@ -5,7 +5,6 @@ A compiler computes an entry, or what it adds to a gradient, in one pass over th
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -16,12 +15,13 @@ from moment_calculus.functions.base import Activation, in_units
 from moment_calculus.functions.pairs.cuts import TOLERANCE, has_closed_pairs, largest_share_left
 from moment_calculus.numerics.arrays import Array, diagonal, off_diagonal_mask, outer, transpose
 from moment_calculus.numerics.choices import either
-from moment_calculus.numerics.derivatives.in_jax import held_apart, with_tangent
+from moment_calculus.numerics.derivatives.in_jax import along, held_apart, with_tangent
 from moment_calculus.numerics.execution import LARGE, by_rows
 from moment_calculus.numerics.special import namespace, safe_scale
 
 ROOM = 1 << 16  # entries at a time
 ORDER = {4: 24, 8: 48}  # terms beside a closed form, by the bytes of a number
+Rows = tuple[Array, ...]
 
 
 def compiled_covariance(
@@ -29,8 +29,8 @@ def compiled_covariance(
 ) -> Array | None:
     """As :func:`moment_calculus.functions.pairs.certified.certified_covariance`, of JAX arrays.
 
-    Where there is a closed form, the compiled program has both and takes the series if its
-    certificate holds for all pairs.
+    Where there is a closed form, the compiled program has both, and takes the series for rows of
+    which its certificate holds for all pairs.
 
     Args:
         activation: as there.
@@ -38,6 +38,8 @@ def compiled_covariance(
         covariance: as there.
         order: as there.
         general: as there.
+
+    Source: Mehler's formula; Price's theorem.
     """
     if not array_api_compat.is_jax_array(mean) or not activation.appell:
         return None
@@ -45,70 +47,92 @@ def compiled_covariance(
         return None
     closed = has_closed_pairs(activation)
     terms = ORDER[mean.dtype.itemsize] if closed else order
-
-    def series(mean: Array, variance: Array, covariance: Array, spread: Array) -> Array:
-        found = symmetric_series(activation, terms)(mean, variance, covariance)
-        return namespace(mean).where(off_diagonal_mask(mean), found, spread[..., None])
-
-    def cheapest(*rows: Array) -> Array:
-        return either(_is_certified(activation, rows, terms), series, general, *rows)
-
     variance = diagonal(covariance)
     arrays = mean, variance, covariance, activation.moments(mean, variance)[1]
     flat = [array.reshape(-1, *array.shape[mean.ndim - 1 :]) for array in arrays]
-    return by_rows(cheapest if closed else series, ROOM)(*flat).reshape(covariance.shape)
+    compute = _differentiable(activation, terms, general if closed else None)
+    return compute(*flat).reshape(covariance.shape)
 
 
-def _is_certified(activation: Activation, arrays: tuple[Array, ...], order: int) -> Array:
-    """Whether the series of so many terms serves for all pairs."""
-    mean, variance, covariance, spread = arrays
-    xp, inverse = namespace(mean), 1 / safe_scale(variance)
-    rho = in_units(covariance, outer(inverse, inverse))
-    largest = xp.max(xp.where(off_diagonal_mask(mean), xp.abs(rho), 0 * rho))
-    left = largest_share_left(xp.stack(activation.hermite(mean, variance, order)), spread)[-1]
-    return largest ** (order + 1) * left <= TOLERANCE[mean.dtype.itemsize]
+def _differentiable(
+    activation: Activation, order: int, general: Callable | None
+) -> Callable[..., Array]:
+    """Of E x, Var x, Cov(x) and Var f(x) of all rows; the coefficients are made once for them."""
 
-
-@functools.lru_cache(maxsize=256)
-def symmetric_series(activation: Activation, order: int) -> Callable[..., Array]:
-    """Σ ρⁿ g_n(x_i) g_n(x_j) of JAX arrays, as a function of E x, Var x and Cov(x).
-
-    Args:
-        activation: f, whose coefficients are ``appell``.
-        order: number of terms.
-
-    Source: Mehler's formula; Price's theorem.
-    """
-
-    def prepared(more: int, mean: Array, variance: Array) -> tuple[Array, ...]:
+    def with_terms(mean: Array, variance: Array) -> Rows:
+        """The coefficients, [rows, order + 2, d], and 1/σ."""
         xp = namespace(mean)
-        terms = xp.stack(list(activation.hermite(mean, variance, order + more)), axis=0)
+        terms = xp.stack(list(activation.hermite(mean, variance, order + 2)), axis=-2)
         return held_apart(terms, 1 / safe_scale(variance))
 
+    def of_rows(terms: Array, inverse: Array, *arrays: Array) -> Array:
+        if general is None:
+            return _series(terms, inverse, *arrays)
+        chosen = _is_certified(terms, inverse, *arrays[2:])
+        series = lambda *own: _series(terms, inverse, *own)  # noqa: E731
+        return either(chosen, series, general, *arrays)
+
+    def tangent_of_rows(terms: Array, inverse: Array, *both: Array) -> Array:
+        if general is None:
+            return _series_tangent(terms, inverse, *both)
+        chosen = _is_certified(terms, inverse, *both[2:4])
+        series = lambda *own: _series_tangent(terms, inverse, *own)  # noqa: E731
+        return either(chosen, series, along(general), *both)
+
+    def in_parts(function: Callable[..., Array]) -> Callable[..., Array]:
+        return function if general is None else by_rows(function, ROOM)
+
     def value(*arrays: Array) -> Array:
-        terms, inverse = prepared(0, *arrays[:2])
-        rho = in_units(arrays[2], outer(inverse, inverse))
-        return rho * _sum(terms, terms, rho)
+        return in_parts(of_rows)(*with_terms(*arrays[:2]), *arrays)
 
     def tangent(primals: Any, tangents: Any) -> tuple[Array, Array]:
-        by_mean, by_variance, by_covariance = tangents
-        terms, inverse = prepared(2, *primals[:2])
-        size = outer(inverse, inverse)
-        rho = in_units(primals[2], size)
-        first = terms[:-2]
-        gain = _sum([k * g for k, g in enumerate(first, start=1)], first, rho) * size
-        shifted = [math.sqrt(k + 1) * g for k, g in enumerate(terms[1:-1], start=1)]
-        bent = [math.sqrt((k + 1) * (k + 2)) / 2 * g for k, g in enumerate(terms[2:], start=1)]
-        slope, bend = (rho * _sum(side, first, rho) for side in (shifted, bent))
-        side = slope * (by_mean * inverse)[..., None] + bend * (by_variance * inverse**2)[..., None]
-        return rho * _sum(first, first, rho), gain * by_covariance + side + transpose(side)
+        change = in_parts(tangent_of_rows)(*with_terms(*primals[:2]), *primals, *tangents)
+        return value(*primals), change
 
     return with_tangent(value, tangent)
 
 
-def _sum(left: Any, right: Any, rho: Array) -> Array:
+def _is_certified(terms: Array, inverse: Array, covariance: Array, spread: Array) -> Array:
+    """Whether the series serves for all pairs."""
+    xp, order = namespace(terms), terms.shape[-2] - 2
+    rho = in_units(covariance, outer(inverse, inverse))
+    largest = xp.max(xp.where(off_diagonal_mask(inverse), xp.abs(rho), 0 * rho))
+    summed = xp.moveaxis(terms[..., :order, :], -2, 0)
+    share = largest_share_left(summed, spread)[-1]
+    return largest ** (order + 1) * share <= TOLERANCE[terms.dtype.itemsize]
+
+
+def _series(
+    terms: Array, inverse: Array, mean: Array, variance: Array, covariance: Array, spread: Array
+) -> Array:
+    """The series with Var f(x) on the diagonal."""
+    first = _listed(terms)[:-2]
+    rho = in_units(covariance, outer(inverse, inverse))
+    found = rho * _sum(first, first, rho)
+    return namespace(rho).where(off_diagonal_mask(mean), found, spread[..., None])
+
+
+def _series_tangent(terms: Array, inverse: Array, *both: Array) -> Array:
+    """The derivative of the series along changes of the means, variances and covariances."""
+    _, _, covariance, _, by_mean, by_variance, by_covariance, by_spread = both
+    size, listed = outer(inverse, inverse), _listed(terms)
+    rho, first = in_units(covariance, size), listed[:-2]
+    steep = [k * g for k, g in enumerate(first, start=1)]
+    shifted = [math.sqrt(k + 1) * g for k, g in enumerate(listed[1:-1], start=1)]
+    bent = [math.sqrt((k + 1) * (k + 2)) / 2 * g for k, g in enumerate(listed[2:], start=1)]
+    slope, bend = (rho * _sum(side, first, rho) for side in (shifted, bent))
+    side = slope * (by_mean * inverse)[..., None] + bend * (by_variance * inverse**2)[..., None]
+    change = _sum(steep, first, rho) * size * by_covariance + side + transpose(side)
+    return namespace(rho).where(off_diagonal_mask(inverse), change, by_spread[..., None])
+
+
+def _listed(terms: Array) -> list[Array]:
+    return [terms[..., n, :] for n in range(terms.shape[-2])]
+
+
+def _sum(left: list[Array], right: list[Array], rho: Array) -> Array:
     """Σ ρⁿ⁻¹ l_n(i) r_n(j)."""
     total = 0.0 * rho
-    for first, second in zip(reversed(list(left)), reversed(list(right)), strict=True):
+    for first, second in zip(reversed(left), reversed(right), strict=True):
         total = rho * total + outer(first, second)
     return total

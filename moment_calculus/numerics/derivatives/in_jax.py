@@ -22,6 +22,21 @@ def with_tangent(function: Callable[..., Array], tangent: Callable[..., Any]) ->
     return wrapped
 
 
+def along(function: Callable[..., Array]) -> Callable[..., Array]:
+    """The derivative of a function of JAX arrays in a direction, of which the arrays come last.
+
+    Args:
+        function: of arrays.
+    """
+    import jax
+
+    def derivative(*both: Array) -> Array:
+        count = len(both) // 2
+        return jax.jvp(function, both[:count], both[count:])[1]
+
+    return derivative
+
+
 def held_apart(*arrays: Array) -> tuple[Array, ...]:
     """JAX arrays that are computed once, rather than anew for every entry that they are part of.
 
