@@ -77,6 +77,6 @@ def either(
 def _replaced(array: Array, part: Array, places: Array) -> Array:
     """A NumPy or torch array with other elements in some places; differentiable."""
     if array_api_compat.is_torch_array(array):
-        return array.index_put((places,), part)
+        return array.masked_scatter(places, part)
     array[places] = part
     return array

@@ -7,19 +7,25 @@ from typing import Any
 
 from moment_calculus.refusals.errors import UnsupportedMoments
 
+ALL = slice(None)
 
-def check_memory(value: Any) -> None:
+
+def check_memory(value: Any, rows: slice = ALL, columns: slice = ALL) -> None:
     """Refuse a value whose covariance over the feature axis exceeds the memory limit.
 
     Args:
         value: Gaussian with features d and a batch of B: B·d² numbers.
+        rows: of the covariance, of which no others are needed.
+        columns: likewise.
 
     Raises:
         UnsupportedMoments: with the bytes that are needed and the limit.
     """
     if value.axis is None:
         return
-    needed = math.prod(value.shape) * value.shape[value.axis] * value.mean.dtype.itemsize
+    size = max(1, value.shape[value.axis])
+    entries = math.prod(len(range(*part.indices(size))) for part in (rows, columns))
+    needed = math.prod(value.shape) // size * entries * value.mean.dtype.itemsize
     limit = value.propagation.memory_limit
     if needed > limit:
         raise UnsupportedMoments(

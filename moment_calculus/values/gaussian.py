@@ -203,8 +203,12 @@ class Gaussian:
         if self.independent:
             xp, like = namespace(self.mean), self.mean
             return xp.zeros((1, 1), dtype=like.dtype, device=device(like))
-        known = self.step.between(self, rows, columns) if self.spread.is_pending else None
-        return self.joint_covariance()[..., rows, :][..., columns] if known is None else known
+        if self.spread.is_pending:
+            check_memory(self, rows, columns)
+            known = self.step.between_features(self, rows, columns)
+            if known is not None:
+                return known
+        return self.joint_covariance()[..., rows, :][..., columns]
 
     def gaussian(self) -> Gaussian:
         """Return the value itself: it is already moment-matched."""

@@ -104,7 +104,7 @@ class Step:
         """
         return None
 
-    def between(self, value: Any, rows: Any, columns: Any) -> Array | None:
+    def between_features(self, value: Any, rows: Any, columns: Any) -> Array | None:
         """Covariance of some features with others, where that is less work than all of it.
 
         Args:

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from moment_calculus.functions.pairs.dvi import dvi_rectifier, dvi_step
-from moment_calculus.numerics import derivatives
+from moment_calculus.numerics.derivatives import elementwise as derivatives
 from moment_calculus.numerics.normal.bivariate import rectifier_covariance, tail_moments
 
 SIZE = 7

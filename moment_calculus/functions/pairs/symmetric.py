@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import array_api_compat
@@ -21,7 +23,6 @@ from moment_calculus.numerics.special import namespace, safe_scale
 
 ROOM = 1 << 16  # entries at a time
 ORDER = {4: 24, 8: 48}  # terms beside a closed form, by the bytes of a number
-Rows = tuple[Array, ...]
 
 
 def compiled_covariance(
@@ -50,46 +51,56 @@ def compiled_covariance(
     variance = diagonal(covariance)
     arrays = mean, variance, covariance, activation.moments(mean, variance)[1]
     flat = [array.reshape(-1, *array.shape[mean.ndim - 1 :]) for array in arrays]
-    compute = _differentiable(activation, terms, general if closed else None)
-    return compute(*flat).reshape(covariance.shape)
+    layer = _Layer(activation, terms, general if closed else None)
+    return with_tangent(layer.value, layer.tangent)(*flat).reshape(covariance.shape)
 
 
-def _differentiable(
-    activation: Activation, order: int, general: Callable | None
-) -> Callable[..., Array]:
-    """Of E x, Var x, Cov(x) and Var f(x) of all rows; the coefficients are made once for them."""
+@dataclass(frozen=True)
+class _Layer:
+    """Covariances of f(x) from E x, Var x, Cov(x) and Var f(x), and their tangents.
 
-    def with_terms(mean: Array, variance: Array) -> Rows:
-        """The coefficients, [rows, order + 2, d], and 1/σ."""
-        xp = namespace(mean)
-        terms = xp.stack(list(activation.hermite(mean, variance, order + 2)), axis=-2)
-        return held_apart(terms, 1 / safe_scale(variance))
+    Args:
+        activation: f.
+        order: number of terms.
+        general: the closed form; None if there is none.
+    """
 
-    def of_rows(terms: Array, inverse: Array, *arrays: Array) -> Array:
-        if general is None:
-            return _series(terms, inverse, *arrays)
-        chosen = _is_certified(terms, inverse, *arrays[2:])
-        series = lambda *own: _series(terms, inverse, *own)  # noqa: E731
-        return either(chosen, series, general, *arrays)
+    activation: Activation
+    order: int
+    general: Callable[..., Array] | None
 
-    def tangent_of_rows(terms: Array, inverse: Array, *both: Array) -> Array:
-        if general is None:
-            return _series_tangent(terms, inverse, *both)
+    def value(self, *arrays: Array) -> Array:
+        """The covariances."""
+        return self._in_parts(self._of_rows)(*self._terms(*arrays[:2]), *arrays)
+
+    def tangent(self, primals: Any, tangents: Any) -> tuple[Array, Array]:
+        """The covariances, and their derivative along changes of the arrays."""
+        terms = self._terms(*primals[:2])
+        change = self._in_parts(self._tangent_of_rows)(*terms, *primals, *tangents)
+        return self.value(*primals), change
+
+    def _terms(self, mean: Array, variance: Array) -> tuple[Array, Array]:
+        """The coefficients, made once for all rows, [rows, order + 2, d], and 1/σ."""
+        found = self.activation.hermite(mean, variance, self.order + 2)
+        stacked = namespace(mean).stack(list(found), axis=-2)
+        return held_apart(stacked, 1 / safe_scale(variance))
+
+    def _in_parts(self, function: Callable[..., Array]) -> Callable[..., Array]:
+        """Some rows at a time, which choose for themselves; the series alone needs no room."""
+        return function if self.general is None else by_rows(function, ROOM)
+
+    def _of_rows(self, terms: Array, inverse: Array, *arrays: Array) -> Array:
+        series = partial(_series, terms, inverse)
+        if self.general is None:
+            return series(*arrays)
+        return either(_is_certified(terms, inverse, *arrays[2:]), series, self.general, *arrays)
+
+    def _tangent_of_rows(self, terms: Array, inverse: Array, *both: Array) -> Array:
+        series = partial(_series_tangent, terms, inverse)
+        if self.general is None:
+            return series(*both)
         chosen = _is_certified(terms, inverse, *both[2:4])
-        series = lambda *own: _series_tangent(terms, inverse, *own)  # noqa: E731
-        return either(chosen, series, along(general), *both)
-
-    def in_parts(function: Callable[..., Array]) -> Callable[..., Array]:
-        return function if general is None else by_rows(function, ROOM)
-
-    def value(*arrays: Array) -> Array:
-        return in_parts(of_rows)(*with_terms(*arrays[:2]), *arrays)
-
-    def tangent(primals: Any, tangents: Any) -> tuple[Array, Array]:
-        change = in_parts(tangent_of_rows)(*with_terms(*primals[:2]), *primals, *tangents)
-        return value(*primals), change
-
-    return with_tangent(value, tangent)
+        return either(chosen, series, along(self.general), *both)
 
 
 def _is_certified(terms: Array, inverse: Array, covariance: Array, spread: Array) -> Array:

@@ -50,7 +50,7 @@ class Sum(Step):
     in_place: bool
     identity = True
 
-    def between(self, value: Gaussian, rows: slice, columns: slice) -> Array | None:
+    def between_features(self, value: Gaussian, rows: slice, columns: slice) -> Array | None:
         """The sum of both, of independent terms."""
         if overlap(*self.inputs):
             return None

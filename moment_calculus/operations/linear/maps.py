@@ -112,7 +112,7 @@ class LinearMap(Step):
             return self.matrix @ cross
         return cross if self.inputs[place] is self.bias else None
 
-    def between(self, value: Gaussian, rows: slice, columns: slice) -> Array | None:
+    def between_features(self, value: Gaussian, rows: slice, columns: slice) -> Array | None:
         """By the rows of the matrix, where every output has random weights of its own."""
         if self.mapped is None or not self.rows_apart:
             return None

@@ -77,7 +77,7 @@ class Expanded(Moved):
         rows = (*cross.shape[:-2], self.size, cross.shape[-1])
         return namespace(cross).broadcast_to(cross, rows)
 
-    def between(self, value: Gaussian, rows: slice, columns: slice) -> Array | None:
+    def between_features(self, value: Gaussian, rows: slice, columns: slice) -> Array | None:
         """That of the source, if its features stay."""
         stays = self.identity and self.source.axis == self.axis == -1
         return self.source.covariance_between(rows, columns) if stays else None

@@ -208,8 +208,8 @@ REFUSALS = {
         (*WEIGHTS, "network.2.bias", "network.2.weight"),
     ),
     "memory for the heads of one output": Refusal(
-        loss(models.Heteroscedastic(), covariance="diagonal", memory_limit=300),
-        r"covariance of a value of shape \(20, 2\) takes 320 bytes",
+        loss(models.Heteroscedastic(), covariance="diagonal", memory_limit=60),
+        r"covariance of a value of shape \(20, 2\) takes 80 bytes",
         "^use smaller batches",
         (*WEIGHTS, "network.2.bias", "network.2.weight"),
     ),
