@@ -44,8 +44,8 @@ def _options(graph: GraphModule) -> dict[str, Any]:
 
     # what the processor has is asked anyway; whether the compiler knows it takes seconds to try
     known = True if config.cpp.vec_isa_ok is None else config.cpp.vec_isa_ok
-    options = {"fallback_random": True, "cpp.vec_isa_ok": known}
-    if any(True for _ in products_of(graph)):
-        return options
-    # all is in one file, which shares its headers with none; most patterns are those of products
-    return options | {"cpp_cache_precompile_headers": False, "pattern_matcher": False}
+    # most patterns are those of products to which something is added, which then is copied first
+    options = {"fallback_random": True, "cpp.vec_isa_ok": known, "pattern_matcher": False}
+    if not any(True for _ in products_of(graph)):  # all in one file: nothing shares the headers
+        options["cpp_cache_precompile_headers"] = False
+    return options
