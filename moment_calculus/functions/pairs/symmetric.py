@@ -30,8 +30,8 @@ def compiled_covariance(
 ) -> Array | None:
     """As :func:`moment_calculus.functions.pairs.certified.certified_covariance`, of JAX arrays.
 
-    Where there is a closed form, the compiled program has both, and takes the series for rows of
-    which its certificate holds for all pairs.
+    The compiled program has a short series, and the closed form or else the series in full beside
+    it, which serve for rows of which the certificate does not hold for all pairs.
 
     Args:
         activation: as there.
@@ -46,13 +46,14 @@ def compiled_covariance(
         return None
     if covariance.size < LARGE or covariance.shape[:-1] != mean.shape:
         return None
-    closed = has_closed_pairs(activation)
-    terms = ORDER[mean.dtype.itemsize] if closed else order
     variance = diagonal(covariance)
     arrays = mean, variance, covariance, activation.moments(mean, variance)[1]
     flat = [array.reshape(-1, *array.shape[mean.ndim - 1 :]) for array in arrays]
-    layer = _Layer(activation, terms, general if closed else None)
-    return with_tangent(layer.value, layer.tangent)(*flat).reshape(covariance.shape)
+    if has_closed_pairs(activation):
+        layer = _Layer(activation, ORDER[mean.dtype.itemsize], general)
+    else:
+        layer = _Layer(activation, max(1, order // 2), _Layer(activation, order).compute)
+    return layer.compute(*flat).reshape(covariance.shape)
 
 
 @dataclass(frozen=True)
@@ -62,12 +63,17 @@ class _Layer:
     Args:
         activation: f.
         order: number of terms.
-        general: the closed form; None if there is none.
+        general: what serves where the certificate does not hold; None if the series has to.
     """
 
     activation: Activation
     order: int
-    general: Callable[..., Array] | None
+    general: Callable[..., Array] | None = None
+
+    @property
+    def compute(self) -> Callable[..., Array]:
+        """The differentiable function of the arrays."""
+        return with_tangent(self.value, self.tangent)
 
     def value(self, *arrays: Array) -> Array:
         """The covariances."""
@@ -86,7 +92,7 @@ class _Layer:
         return held_apart(stacked, 1 / safe_scale(variance))
 
     def _in_parts(self, function: Callable[..., Array]) -> Callable[..., Array]:
-        """Some rows at a time, which choose for themselves; the series alone needs no room."""
+        """Some rows at a time, which choose for themselves."""
         return function if self.general is None else by_rows(function, ROOM)
 
     def _of_rows(self, terms: Array, inverse: Array, *arrays: Array) -> Array:
