@@ -132,10 +132,7 @@ def _summed_in_a_loop(term: Callable[..., tuple], rows: np.ndarray, like: Array)
 def accumulated(
     step: Callable[[Array, Any], Array], columns: tuple[Array, ...], start: Array
 ) -> Array:
-    """The last of step(… step(start, first), …).
-
-    Under JAX in a loop, which takes a tenth of the compiling; not so of large arrays, as XLA then
-    goes over them once rather than in every step.
+    """The last of step(… step(start, first), …); under JAX in a loop, a tenth of the compiling.
 
     Args:
         step: from the result so far and an item, a row of each column, to the next result, of the
@@ -143,7 +140,7 @@ def accumulated(
         columns: arrays [items, …].
         start: to begin with.
     """
-    if array_api_compat.is_jax_array(start) and start.size < LARGE:
+    if array_api_compat.is_jax_array(start):
         import jax
 
         return jax.lax.scan(lambda total, item: (step(total, item), None), start, columns)[0]
