@@ -16,7 +16,7 @@ def _scripts_on_path(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("backend", "contenders"), [("pyro", [4, 2, 3]), slow("numpyro", [5, 5, 2, 3])]
+    ("backend", "contenders"), [("pyro", [4, 2, 3]), slow("numpyro", [5, 5, 5, 5, 2, 3])]
 )
 def test_step_time(tmp_path, backend, contenders):
     import step_time
