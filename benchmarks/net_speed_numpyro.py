@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import itertools
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpyro
-import numpyro.distributions as dist
 from net_speed_rows import Row, compared, timed
 from numpyro.infer import SVI, TraceMeanField_ELBO
 from numpyro.infer.autoguide import AutoNormal
 from numpyro.infer.elbo import ELBO
 from numpyro.optim import Adam
-from step_time_numpyro import elbo_step
+from step_time_numpyro import elbo_step, two_heads
 from timing import Step
 
 from numpyro_moments import DeterministicELBO, DVIGuide
@@ -38,18 +35,6 @@ ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
 }
 
 
-def network(sizes: tuple[int, ...], activation: Callable, x: jax.Array, y: jax.Array) -> None:
-    """Heteroscedastic regression with standard normal priors on all weights."""
-    for place, (inputs, units) in enumerate(itertools.pairwise(sizes)):
-        x = activation(x) if place else x
-        prior = dist.Normal(0.0, 1.0)
-        weight = numpyro.sample(f"weight{place}", prior.expand([inputs, units]).to_event(2))
-        bias = numpyro.sample(f"bias{place}", prior.expand([units]).to_event(1))
-        x = x @ weight + bias
-    with numpyro.plate("data", len(x)):
-        numpyro.sample("obs", dist.Normal(x[..., 0], jnp.exp(0.5 * x[..., 1])), obs=y)
-
-
 def _data(rows: int) -> tuple[jax.Array, jax.Array]:
     keys = jax.random.split(jax.random.key(0))
     return jax.random.normal(keys[0], (rows, 13)), jax.random.normal(keys[1], (rows,))
@@ -68,7 +53,7 @@ def updates(options: argparse.Namespace) -> Iterator[Row]:
 
 
 def _updates(elbo: ELBO, guide: Callable) -> Step:
-    model, data = partial(network, (13, 50, 2), jax.nn.relu), _data(64)
+    model, data = partial(two_heads, (13, 50, 2), jax.nn.relu), _data(64)
     svi = SVI(model, guide(model, init_scale=START), Adam(1e-3), elbo)
     start = svi.init(jax.random.key(0), *data)
 
@@ -81,7 +66,7 @@ def _updates(elbo: ELBO, guide: Callable) -> Step:
 
 def layer_step(sizes: tuple[int, ...], rows: int, activation: str = "relu") -> Step:
     """One ELBO of full covariance with its gradients."""
-    model = partial(network, sizes, ACTIVATIONS[activation])
+    model = partial(two_heads, sizes, ACTIVATIONS[activation])
     guide = partial(DVIGuide, init_loc_fn=_by_fan_in)
     return elbo_step(DeterministicELBO(covariance="full"), guide, model=model, data=_data(rows))[0]
 

@@ -47,7 +47,10 @@ COMPILING = 3.0  # ratio of the times that tracing and compiling may take
 
 
 def tables(options: argparse.Namespace) -> Iterator[Table]:
-    for title, model in ((SMALL, regression), (TWO_HEADS, two_heads)):
+    for title, model in (
+        (SMALL, regression),
+        (TWO_HEADS, partial(two_heads, (*SIZES[:-1], 2), jax.nn.relu)),
+    ):
         steps, limits = regression_steps(model), {FULL: 1.0, DIAGONAL: 1.0}
         yield from _both_tables(title, steps, options.repeats, limits, list(limits))
     draws = sampled_steps()
@@ -97,8 +100,9 @@ def regression(x: jax.Array, y: jax.Array) -> None:
         numpyro.sample("obs", dist.Normal(loc, 0.5), obs=y)
 
 
-def two_heads(x: jax.Array, y: jax.Array) -> None:
-    out = outputs(x, (*SIZES[:-1], 2), jax.nn.relu)
+def two_heads(sizes: tuple[int, ...], activation: Callable, x: jax.Array, y: jax.Array) -> None:
+    """Heteroscedastic regression: the network has a mean and a log variance."""
+    out = outputs(x, sizes, activation)
     with numpyro.plate("data", len(x)):
         numpyro.sample("obs", dist.Normal(out[..., 0], jnp.exp(0.5 * out[..., 1])), obs=y)
 

@@ -57,7 +57,7 @@ def elementwise(
     @functools.wraps(function)
     def differentiable(*arrays: Array) -> Any:
         if any(array_api_compat.is_torch_array(array) for array in arrays):
-            if together is not None and not _is_transformed():
+            if together is not None and not is_transformed():
                 return _alone(for_torch_together()(*arrays))
             return for_torch()(*arrays)
         if any(array_api_compat.is_jax_array(array) for array in arrays):
@@ -120,11 +120,18 @@ def _torch_elementwise(
     return Elementwise.apply
 
 
-def _is_transformed() -> bool:
+def is_transformed() -> bool:
     """Whether torch.func or vmap is at work."""
     import torch
 
     return torch._C._functorch.peek_interpreter_stack() is not None
+
+
+def is_untraced() -> bool:
+    """Whether operations of torch are carried out, rather than watched or recorded."""
+    import torch
+
+    return torch._C._len_torch_dispatch_stack() == 0
 
 
 def _torch_together(
@@ -241,12 +248,10 @@ def _may_be_cut(tensors: Sequence[Any], size: int) -> bool:
 
 def _are_plain(tensors: Sequence[Any]) -> bool:
     """Whether all tensors are alike in shape and layout, and plain eager execution goes on."""
-    import torch
-
     first = tensors[0]
     return (
-        torch._C._len_torch_dispatch_stack() == 0
-        and torch._C._functorch.peek_interpreter_stack() is None
+        is_untraced()
+        and not is_transformed()
         and all(t is not None and t.shape == first.shape and t.is_contiguous() for t in tensors)
     )
 

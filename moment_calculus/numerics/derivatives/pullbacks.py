@@ -11,6 +11,7 @@ from typing import Any
 
 import array_api_compat
 
+from moment_calculus.numerics.derivatives.elementwise import is_transformed, is_untraced
 from moment_calculus.numerics.derivatives.partials import Array
 
 Pullback = Callable[[Array], tuple[Array, ...]]
@@ -29,8 +30,8 @@ def is_eager(*arrays: Array) -> bool:
     import torch
 
     return (
-        torch._C._len_torch_dispatch_stack() == 0
-        and torch._C._functorch.peek_interpreter_stack() is None
+        is_untraced()
+        and not is_transformed()
         and torch.autograd.forward_ad._current_level < 0
         and all(array.device.type == "cpu" for array in arrays)
     )
