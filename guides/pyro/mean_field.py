@@ -180,6 +180,21 @@ class DVIGuide(AutoGuide):
                 )
         return result
 
+    def posteriors_alone(self) -> dict[str, dist.TorchDistribution] | None:
+        """What a call of the guide samples from, where it does nothing else.
+
+        Returns:
+            Distributions by site name; None before the first call, of a guide with plates or
+            hooks, and of one that says itself how it is run.
+        """
+        own = type(self).forward is not DVIGuide.forward
+        hooked = self._forward_hooks or self._forward_pre_hooks
+        planned = self.create_plates is not None or self._prototype_frames or self.master
+        if self._sites is None or own or hooked or planned:
+            return None
+        with self._pyro_context:
+            return self.get_posterior()
+
     def get_posterior(
         self, params: Mapping[str, torch.Tensor] | None = None
     ) -> dict[str, dist.TorchDistribution]:

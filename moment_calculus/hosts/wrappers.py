@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
+
+
+@functools.cache
+def _is_one_of(kind: Any, wrappers: tuple[Any, ...]) -> bool:
+    """By class: the hosts' answers to ``isinstance`` are slow."""
+    return issubclass(kind, wrappers)
 
 
 def unwrapped(fn: Any, wrappers: tuple[Any, ...]) -> tuple[Any, int]:
@@ -13,7 +20,7 @@ def unwrapped(fn: Any, wrappers: tuple[Any, ...]) -> tuple[Any, int]:
         wrappers: the host's classes of distributions that are another one with more axes.
     """
     inner, summed = fn, 0
-    while isinstance(inner, wrappers):
+    while _is_one_of(type(inner), wrappers):
         summed += getattr(inner, "reinterpreted_batch_ndims", 0)
         inner = inner.base_dist
     return inner, summed

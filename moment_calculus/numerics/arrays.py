@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import array_api_compat
 import numpy as np
 
 from moment_calculus.numerics.special import constants, namespace
@@ -26,6 +27,18 @@ def diagonal(matrix: Array) -> Array:
     if matrix.shape[-1] == 1:
         return matrix[..., 0]
     return namespace(matrix).linalg.diagonal(matrix)
+
+
+def set_diagonal(matrix: Array, values: Any) -> None:
+    """Overwrite the diagonal of trailing square matrices of NumPy or torch.
+
+    Args:
+        matrix: [..., d, d].
+        values: what broadcasts to [..., d].
+    """
+    torch = array_api_compat.is_torch_array(matrix)
+    view = diagonal(matrix) if torch else np.einsum("...ii->...i", matrix)
+    view[...] = values
 
 
 def diagonal_matrix(vector: Array) -> Array:

@@ -157,7 +157,7 @@ def image(
 
 def _applied(base: Gaussian, activation: Any) -> Gaussian:
     mean, variance = ruled(base, activation).moments(base.mean, base.variance)
-    covariance = (lambda: _covariance(base, activation)) if base.has_covariance else None
+    covariance = (lambda: _covariance(base, activation, variance)) if base.has_covariance else None
     return Gaussian(
         mean,
         Spread(variance, covariance),
@@ -168,13 +168,14 @@ def _applied(base: Gaussian, activation: Any) -> Gaussian:
     )
 
 
-def _covariance(base: Gaussian, activation: Any) -> Array:
+def _covariance(base: Gaussian, activation: Any, variance: Array) -> Array:
     order = base.propagation.rulebook.mehler_order
     mean = features_last(base.mean, base.axis)
     if base.axis != -1:  # the arrays of a chain have the layout of the value
         activation = moved(activation, lambda part: features_last(part, base.axis), base.shape)
     function = ruled(base, activation)
-    return pairs.covariance(function, mean, base.covariance, order=order)
+    spread = features_last(variance, base.axis)
+    return pairs.covariance(function, mean, base.covariance, order=order, spread=spread)
 
 
 def ruled(base: Gaussian, activation: Any) -> Any:

@@ -36,6 +36,10 @@ METADATA |= {torch.is_floating_point, torch.is_complex, torch.numel}
 OBSERVER: ContextVar[Callable[[Callable, Any], None] | None] = ContextVar("observer", default=None)
 
 
+_VALUES = (Gaussian, Deferred, Composite, MeanCheck)
+_SEQUENCES = (tuple, list)
+
+
 class Storage:
     """The memory that a tensor and its views share: how often it was changed in place."""
 
@@ -183,15 +187,15 @@ def wrap(result: Any, storage: Storage | None = None) -> Any:
         result: what a rule returns.
         storage: the memory of the tensor of which the result is a view.
     """
-    if isinstance(result, Gaussian | Deferred | Composite | MeanCheck):
+    if isinstance(result, _VALUES):
         return MomentTensor(result, storage)
-    if isinstance(result, tuple | list):
+    if isinstance(result, _SEQUENCES):
         return type(result)(wrap(item, storage) for item in result)
     return result
 
 
 def _call_rule(func: Callable, args: tuple, kwargs: dict) -> Any:
-    if _is_empty((*args, *kwargs.values())):
+    if any(map(_is_empty, args)) or any(map(_is_empty, kwargs.values())):
         args, kwargs = _certain(args), {name: _certain(part) for name, part in kwargs.items()}
         return func(*args, **kwargs)  # of what is still random, its rule
     rule = RULES.get(func)
@@ -202,8 +206,9 @@ def _call_rule(func: Callable, args: tuple, kwargs: dict) -> Any:
         with full_precision():
             return _call_rule(func, args, kwargs)
     try:
-        result = rule(*map(unwrap, args), **{k: unwrap(v) for k, v in kwargs.items()})
-        if func in IN_PLACE or kwargs.get("inplace"):
+        named = {name: unwrap(part) for name, part in kwargs.items()} if kwargs else {}
+        result = rule(*map(unwrap, args), **named)
+        if func in IN_PLACE or named.get("inplace"):
             return _overwrite(args[0], result)
     except UnsupportedMoments as refusal:
         sites = _sites((*args, *kwargs.values()))
@@ -223,9 +228,10 @@ def _operands(args: tuple, kwargs: dict) -> dict[str, Any]:
 
 def _is_empty(argument: Any) -> bool:
     """Whether a random tensor without elements, hence a certain one, is part of an argument."""
-    if type(argument) is tuple or type(argument) is list:
-        return any(map(_is_empty, argument))
-    return type(argument) is MomentTensor and 0 in argument.value.shape
+    kind = type(argument)
+    if kind is MomentTensor:
+        return 0 in argument.value.shape
+    return (kind is tuple or kind is list) and any(map(_is_empty, argument))
 
 
 def _certain(argument: Any) -> Any:

@@ -16,6 +16,7 @@ from pyro_moments.rules.mean_check import MeanCheck
 RULES: dict[Callable, Callable] = {}
 IN_PLACE: set[Callable] = set()
 VIEWS: set[Callable] = set()
+_OUTCOMES = (Composite, MeanCheck)
 NUMPY_NAMES = {"axis": "dim", "keepdims": "keepdim"}  # that torch's own functions take as well
 
 
@@ -55,14 +56,14 @@ def _checked(rule: Callable, takes: tuple[type, ...]) -> Callable:
     signature = inspect.signature(rule)
     names = {theirs: ours for theirs, ours in NUMPY_NAMES.items() if ours in signature.parameters}
 
+    def renamed(name: str) -> str:
+        return name if name in signature.parameters else names.get(name, name)
+
     @functools.wraps(rule)
     def checked(*args: Any, **kwargs: Any) -> Any:
-        kwargs = {
-            name if name in signature.parameters else names.get(name, name): argument
-            for name, argument in kwargs.items()
-        }
-        args = tuple(_matched(argument, takes) for argument in args)
-        kwargs = {name: _matched(argument, takes) for name, argument in kwargs.items()}
+        args = tuple([_matched(argument, takes) for argument in args])
+        if kwargs:
+            kwargs = {renamed(name): _matched(part, takes) for name, part in kwargs.items()}
         try:
             return rule(*args, **kwargs)
         except TypeError as error:
@@ -75,10 +76,11 @@ def _checked(rule: Callable, takes: tuple[type, ...]) -> Callable:
 
 def _matched(operand: Any, takes: tuple[type, ...]) -> Any:
     """An operand as the rule understands it; outcomes of comparisons refuse to be moments."""
-    if isinstance(operand, Composite | MeanCheck) and not isinstance(operand, takes):
+    kind = type(operand)
+    if kind is tuple or kind is list:
+        return kind([_matched(part, takes) for part in operand])
+    if isinstance(operand, _OUTCOMES) and not isinstance(operand, takes):
         return operand.gaussian()
-    if type(operand) is tuple or type(operand) is list:
-        return type(operand)(_matched(part, takes) for part in operand)
     return operand
 
 

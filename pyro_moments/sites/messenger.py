@@ -57,6 +57,14 @@ class MomentMessenger(Messenger):
         if site_is_subsample(msg):
             fn = msg["fn"]
             return None if fn.subsample_size == fn.size else self.draws.before(msg)
+        return self.give(msg)
+
+    def give(self, msg: Any) -> None:
+        """Give a latent site its moments; one that is certain, or drawn, is left as it is.
+
+        Args:
+            msg: its message.
+        """
         name, fn = model_site(msg), msg["fn"]
         if isinstance(without_wrappers(fn), dist.Delta):
             return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from functools import partial
 from typing import Any
 
@@ -16,6 +16,7 @@ from pyro.poutine.util import prune_subsample_sites, site_is_subsample
 from moment_calculus.hosts.wording import unknown_sample_sites
 from moment_calculus.numerics.rulebook import Propagation
 from pyro_moments.diagnosis import diagnosed
+from pyro_moments.sites.directly import traced_directly
 from pyro_moments.sites.draws import watched
 from pyro_moments.sites.messenger import MomentMessenger, model_site
 from pyro_moments.sites.observed import refuse_masks_of_other_rows
@@ -85,13 +86,16 @@ def run(
     interleaved = isinstance(unwrapped, poutine.messenger.Messenger)
     if interleaved:
         make_parameters(unwrapped, args, kwargs)
-    with diagnosed(model, args, kwargs), messenger:
+    with diagnosed(model, args, kwargs), ExitStack() as stack:
+        guide_trace = traced_directly(guide, messenger)
+        stack.enter_context(messenger)
         if interleaved:
             program = partial(guide, *args, **kwargs)  # it runs the model itself
             watch(program)
             model_trace, guide_trace = unwrapped.get_traces()
         else:
-            guide_trace = poutine.trace(guide).get_trace(*args, **kwargs)
+            if guide_trace is None:
+                guide_trace = poutine.trace(guide).get_trace(*args, **kwargs)
             replayed = poutine.replay(model, trace=guide_trace)
             program = partial(poutine.trace(replayed).get_trace, *args, **kwargs)
             with around or nullcontext():

@@ -15,7 +15,7 @@ import numpy as np
 from moment_calculus.functions.base import Activation, correlation
 from moment_calculus.functions.pairs.cuts import cheapest_cut
 from moment_calculus.functions.pairs.powers import gathered, summed
-from moment_calculus.numerics.arrays import Array, diagonal, outer
+from moment_calculus.numerics.arrays import Array, diagonal, outer, set_diagonal
 from moment_calculus.numerics.derivatives.pullbacks import Pullback, is_eager, with_pullback
 from moment_calculus.numerics.special import constants, namespace, safe_scale, stop_gradient
 
@@ -24,7 +24,12 @@ General = Callable[..., Array]
 
 
 def certified_covariance(
-    activation: Activation, mean: Array, covariance: Array, order: int, general: General
+    activation: Activation,
+    mean: Array,
+    covariance: Array,
+    order: int,
+    general: General,
+    spread: Array | None = None,
 ) -> Array | None:
     """Covariance of f(x), as :func:`moment_calculus.functions.pairs.covariance.covariance`.
 
@@ -37,6 +42,7 @@ def certified_covariance(
         covariance: symmetric, [..., d, d].
         order: number of terms at most, of an f whose pairs have no closed form.
         general: of E x, Var x, Cov(x) and Var f(x) to the result, for gradients of the gradient.
+        spread: Var f(x) where it is known, [..., d].
 
     Returns:
         Symmetric matrices [..., d, d]; None where nothing is gained.
@@ -46,9 +52,14 @@ def certified_covariance(
     if not _is_worth_a_look(activation, mean, covariance):
         return None
     xp, size = namespace(mean), mean.shape[-1]
-    flat = xp.reshape(mean, (-1, size)), xp.reshape(covariance, (-1, size, size))
-    found = _of_batch(activation, *flat, order, general)
-    return None if found is None else xp.reshape(found, covariance.shape)
+    covariance, shape = xp.reshape(covariance, (-1, size, size)), covariance.shape
+    variance = diagonal(covariance)
+    mean = xp.reshape(mean, (-1, size))
+    if spread is None:
+        spread = activation.moments(mean, variance)[1]
+    moments = mean, variance, xp.reshape(spread, (-1, size))
+    found = _of_batch(activation, moments, covariance, order, general)
+    return None if found is None else xp.reshape(found, shape)
 
 
 def _is_worth_a_look(activation: Activation, mean: Array, covariance: Array) -> bool:
@@ -61,12 +72,15 @@ def _is_worth_a_look(activation: Activation, mean: Array, covariance: Array) -> 
 
 
 def _of_batch(
-    activation: Activation, mean: Array, covariance: Array, order: int, general: General
+    activation: Activation,
+    moments: tuple[Array, Array, Array],
+    covariance: Array,
+    order: int,
+    general: General,
 ) -> Array | None:
-    variance = diagonal(covariance)
-    spread = activation.moments(mean, variance)[1]
-    rho = _correlations(stop_gradient(variance), stop_gradient(covariance))
-    held = tuple(map(stop_gradient, (mean, variance, spread)))
+    mean, variance, spread = moments
+    held = tuple(map(stop_gradient, moments))
+    rho = _correlations(held[1], stop_gradient(covariance))
     cut = cheapest_cut(activation, held, rho, order)
     if cut is None:
         return None
@@ -84,8 +98,8 @@ def _of_batch(
 
 def _correlations(variance: Array, covariance: Array) -> Array:
     """Correlations, zero on the diagonal."""
-    rho, each = correlation(variance, covariance), np.arange(variance.shape[-1])
-    rho[:, each, each] = 0
+    rho = correlation(variance, covariance)
+    set_diagonal(rho, 0)
     return rho
 
 
@@ -133,11 +147,12 @@ def _series(terms: Array, rho: Array, inverse: Array) -> Callable[..., tuple[Arr
         rho: correlations, zero on the diagonal, [batch, d, d].
         inverse: 1/σ, [batch, d].
     """
-    xp, each = namespace(rho), np.arange(rho.shape[-1])
+    xp = namespace(rho)
 
     def function(*arrays: Array) -> tuple[Array, Pullback]:
         values, slopes = summed(terms[:-2], rho)
-        values[:, each, each], slopes[:, each, each] = arrays[-1], 0
+        set_diagonal(values, arrays[-1])
+        set_diagonal(slopes, 0)
 
         def pullback(gradient: Array) -> tuple[Any, ...]:
             sums = gathered(terms[:-2], rho, gradient)

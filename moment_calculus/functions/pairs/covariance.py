@@ -13,7 +13,12 @@ ORDER = 32
 
 
 def covariance(
-    activation: Activation, mean: Array, covariance: Array, *, order: int = ORDER
+    activation: Activation,
+    mean: Array,
+    covariance: Array,
+    *,
+    order: int = ORDER,
+    spread: Array | None = None,
 ) -> Array:
     """Covariance of f(x) for x ~ N(mean, covariance).
 
@@ -23,6 +28,7 @@ def covariance(
         covariance: symmetric, [..., d, d].
         order: number of terms of the series, for an activation whose pairs have no closed form;
             :func:`~moment_calculus.functions.pairs.mehler.mehler_certificate` bounds the rest.
+        spread: Var f(x) where it is known, [..., d].
 
     Returns:
         Symmetric matrices [..., d, d] with the exact variance on the diagonal.
@@ -56,8 +62,9 @@ def covariance(
         return namespace(mean).where(off_diagonal_mask(mean), result, spread[..., None])
 
     for look in (certified_covariance, compiled_covariance):
-        found = look(activation, mean, covariance, order, general)
+        found = look(activation, mean, covariance, order, general, spread)
         if found is not None:
             return found
     variance = diagonal(covariance)
-    return general(mean, variance, covariance, activation.moments(mean, variance)[1])
+    spread = activation.moments(mean, variance)[1] if spread is None else spread
+    return general(mean, variance, covariance, spread)

@@ -19,6 +19,7 @@ from moment_calculus.numerics.special import namespace
 TOLERANCE = {4: 3e-8, 8: 1e-12}  # of the certificate, by the bytes of a number
 MEASURABLE = {4: 1e-4, 8: 1e-8}  # a smaller share of a variance may be that one's own error
 FEW = 20  # terms, up to which no pairs are left out
+FIRST = (FEW // 2, FEW)  # numbers of terms that are tried before all that may be needed
 CANDIDATES = (12, 16, 24, 32, 48)  # numbers of terms beside which they may be
 MOST = 64  # terms that take as long as the closed form
 APART = 2.0 * MOST  # the same, of pairs that are picked out
@@ -64,10 +65,13 @@ def cheapest_cut(
         return None
     tolerance, limit = TOLERANCE[rho.dtype.itemsize], MOST if closed else order
     count = _terms_without_shares(largest, tolerance, limit)
-    terms = xp.stack(list(activation.hermite(moments[0], moments[1], count + 2)), axis=0)
-    bounds = _bounds(terms[:-2], moments[2], tolerance)
-    enough = next((n for n, bound in enumerate(bounds, start=1) if bound >= largest), None)
-    if closed and (enough is None or enough > FEW):
+    for tried in sorted({min(first, count) for first in (*FIRST, count)}):
+        terms = xp.stack(list(activation.hermite(moments[0], moments[1], tried + 2)), axis=0)
+        bounds = _bounds(terms[:-2], moments[2], tolerance)
+        enough = next((n for n, bound in enumerate(bounds, start=1) if bound >= largest), None)
+        if enough is not None and enough <= FEW:
+            return Cut(terms[: enough + 2], 1.0)
+    if closed:
         return _beside_closed_form(terms, bounds, enough, rho)
     return Cut(terms[: (enough or count) + 2], 1.0)
 

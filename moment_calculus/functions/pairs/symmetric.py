@@ -26,7 +26,12 @@ ORDER = {4: 24, 8: 48}  # terms beside a closed form, by the bytes of a number
 
 
 def compiled_covariance(
-    activation: Activation, mean: Array, covariance: Array, order: int, general: Callable
+    activation: Activation,
+    mean: Array,
+    covariance: Array,
+    order: int,
+    general: Callable,
+    spread: Array | None = None,
 ) -> Array | None:
     """As :func:`moment_calculus.functions.pairs.certified.certified_covariance`, of JAX arrays.
 
@@ -39,6 +44,7 @@ def compiled_covariance(
         covariance: as there.
         order: as there.
         general: as there.
+        spread: as there.
 
     Source: Mehler's formula; Price's theorem.
     """
@@ -47,7 +53,8 @@ def compiled_covariance(
     if covariance.size < LARGE or covariance.shape[:-1] != mean.shape:
         return None
     variance = diagonal(covariance)
-    arrays = mean, variance, covariance, activation.moments(mean, variance)[1]
+    spread = activation.moments(mean, variance)[1] if spread is None else spread
+    arrays = mean, variance, covariance, spread
     flat = [array.reshape(-1, *array.shape[mean.ndim - 1 :]) for array in arrays]
     if has_closed_pairs(activation):
         layer = _Layer(activation, ORDER[mean.dtype.itemsize], general)

@@ -16,6 +16,7 @@ from numpy.polynomial import chebyshev
 
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.normal.bivariate import LIMIT
+from moment_calculus.numerics.polynomials import polynomial
 from moment_calculus.numerics.quadrature import steps
 from moment_calculus.numerics.special import elementwise, namespace
 
@@ -77,15 +78,8 @@ def _evaluate(series: Series, x: Array, y: Array) -> Array:
     ahead: Any = 0.0
     behind: Any = 0.0
     for row in series[:0:-1]:
-        ahead, behind = _polynomial(row, y) + 2 * x * ahead - behind, ahead
-    return _polynomial(series[0], y) + x * ahead - behind
-
-
-def _polynomial(row: tuple[float, ...], y: Array) -> Any:
-    *lower, total = row
-    for coefficient in reversed(lower):
-        total = total * y + coefficient
-    return total
+        ahead, behind = polynomial(row, y) + 2 * x * ahead - behind, ahead
+    return polynomial(series[0], y) + x * ahead - behind
 
 
 def _statistics(activation: Any, mean: Array, variance: Array) -> tuple[Array, ...]:

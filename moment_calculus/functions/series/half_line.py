@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from moment_calculus.numerics.normal.bivariate import is_single, pdf
+from moment_calculus.numerics.polynomials import polynomial
 from moment_calculus.numerics.special import constants, erfcx, namespace
 
 Array = Any
@@ -86,10 +87,7 @@ def _mills_polynomial(degree: int) -> tuple[float, ...]:
 def _quick_mills(t: Array, degree: int) -> Array:
     """As :func:`mills`, in multiplications only: erfcx would take most of the time."""
     u = 1 - 2 * _MILLS_CENTRE / (t + _MILLS_CENTRE)
-    *lower, total = _mills_polynomial(degree)
-    for coefficient in reversed(lower):
-        total = total * u + coefficient
-    return total / (1 + t)
+    return polynomial(_mills_polynomial(degree), u) / (1 + t)
 
 
 def leading(values: np.ndarray, like: Array) -> Array:

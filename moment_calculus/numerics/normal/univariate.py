@@ -10,6 +10,7 @@ import array_api_compat
 import numpy as np
 
 from moment_calculus.numerics.arrays import Array
+from moment_calculus.numerics.polynomials import polynomial
 from moment_calculus.numerics.special import elementwise, namespace, ndtr
 
 LIMIT = 40.0  # beyond it every tail is 0 in float64: thresholds are clipped there
@@ -110,10 +111,7 @@ def _tail_quotient(t: Array) -> Array:
     """T2 / T1 for 0 ≤ t ≤ LIMIT."""
     inverse = 1 / (t + _CENTRE)
     u = inverse * (2 / (_NEAR - _FAR)) - (_NEAR + _FAR) / (_NEAR - _FAR)
-    *lower, total = _tail_polynomial(_DEGREES[is_single(t)])
-    for coefficient in reversed(lower):
-        total = total * u + coefficient
-    return total * inverse
+    return polynomial(_tail_polynomial(_DEGREES[is_single(t)]), u) * inverse
 
 
 def _tail_slopes(t: Array) -> Any:

@@ -1,0 +1,58 @@
+"""Polynomials with fixed coefficients, on NumPy, torch and JAX arrays.
+
+A framework is imported only when one of its arrays arrives.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import array_api_compat
+
+from moment_calculus.numerics.derivatives.elementwise import is_transformed, is_untraced
+
+Array = Any
+
+
+def polynomial(coefficients: tuple[float, ...], x: Array) -> Array:
+    """A polynomial by Horner's rule.
+
+    Args:
+        coefficients: from that of x⁰ on.
+        x: any array.
+
+    Returns:
+        Its values, of the shape of ``x``.
+    """
+    if array_api_compat.is_torch_array(x) and _is_plain(x):
+        return _in_torch(coefficients, x)
+    *lower, total = coefficients
+    for coefficient in reversed(lower):
+        total = total * x + coefficient
+    return total
+
+
+def _is_plain(x: Array) -> bool:
+    import torch
+
+    known = x.dtype in (torch.float32, torch.float64) and x.device.type == "cpu"
+    return known and is_untraced() and not is_transformed()
+
+
+def _in_torch(coefficients: tuple[float, ...], x: Array) -> Array:
+    """One operation a coefficient; a number would be copied into a tensor for each."""
+    import torch
+
+    *lower, total = _constants(coefficients, x.dtype)
+    for coefficient in reversed(lower):
+        total = torch.addcmul(coefficient, total, x)
+    return total
+
+
+@functools.cache
+def _constants(coefficients: tuple[float, ...], dtype: Any) -> tuple[Array, ...]:
+    import torch
+
+    with torch.inference_mode(False):  # they are kept for programs that are differentiated
+        return tuple(torch.tensor(coefficient, dtype=dtype) for coefficient in coefficients)
