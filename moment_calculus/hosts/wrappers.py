@@ -7,7 +7,7 @@ from typing import Any
 
 
 @functools.cache
-def _is_one_of(kind: Any, wrappers: tuple[Any, ...]) -> bool:
+def _is_one_of(kind: type, wrappers: tuple[Any, ...]) -> bool:
     """By class: the hosts' answers to ``isinstance`` are slow."""
     return issubclass(kind, wrappers)
 
@@ -20,7 +20,9 @@ def unwrapped(fn: Any, wrappers: tuple[Any, ...]) -> tuple[Any, int]:
         wrappers: the host's classes of distributions that are another one with more axes.
     """
     inner, summed = fn, 0
-    while _is_one_of(type(inner), wrappers):
+    kind: Any = type(fn)
+    while _is_one_of(kind, wrappers):
         summed += getattr(inner, "reinterpreted_batch_ndims", 0)
         inner = inner.base_dist
+        kind = type(inner)
     return inner, summed
