@@ -22,7 +22,8 @@ from guides.families.masked_wording import (
 from guides.pyro.contractions import weights_of
 from guides.pyro.dropped_weight import DroppedWeight
 from guides.pyro.initialization import init_to_network
-from guides.pyro.mean_field import DVIGuide, parameter
+from guides.pyro.mean_field import DVIGuide
+from guides.pyro.parameters import parameter
 from guides.pyro.supports import is_real
 from moment_calculus.hosts.docstrings import documented
 

@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pyro
 import torch
 from pyro.poutine.runtime import effectful
-from torch.distributions import transform_to
+from torch.distributions import Distribution, transform_to
+
+
+@contextmanager
+def unvalidated() -> Iterator[None]:
+    """Distributions that are made here do not look at their parameters."""
+    before = Distribution._validate_args
+    Distribution.set_default_validate_args(False)
+    try:
+        yield
+    finally:
+        Distribution.set_default_validate_args(before)
 
 
 def parameter(module: Any, name: str) -> torch.Tensor:
@@ -18,12 +31,22 @@ def parameter(module: Any, name: str) -> torch.Tensor:
         module: that holds it, or modules with it.
         name: its path.
     """
+    return parameters(name, module)[0]
+
+
+def parameters(name: str, *modules: Any) -> tuple[torch.Tensor, ...]:
+    """The parameters of one name.
+
+    Args:
+        name: their path.
+        modules: each of which holds one; parts of one module.
+    """
     *path, last = name.split(".")
     for part in path:
-        module = module._modules[part]
-    if module._pyro_context.active and pyro.settings.get("module_local_params"):
-        return _local_parameter(module, last)
-    return getattr(module, last)
+        modules = tuple([module._modules[part] for module in modules])
+    if modules[0]._pyro_context.active and pyro.settings.get("module_local_params"):
+        return tuple([_local_parameter(module, last) for module in modules])
+    return tuple([getattr(module, last) for module in modules])
 
 
 def _local_parameter(module: Any, name: str) -> torch.Tensor:

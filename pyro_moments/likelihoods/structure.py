@@ -16,6 +16,8 @@ from torch.distributions.transforms import Transform
 
 from pyro_moments.evaluation.tensor import MomentTensor
 
+_PLAIN = {torch.Tensor, torch.nn.Parameter, torch.Size, bool, type(None)}  # hold none
+
 
 def random_tensors(fn: Any) -> list[MomentTensor]:
     """All random tensors inside a distribution, each once.
@@ -43,7 +45,7 @@ def _found(part: Any) -> Iterator[MomentTensor]:
             yield from _found(item)
     elif isinstance(part, Distribution | Transform):
         for name, attribute in vars(part).items():
-            if name != "_inv":
+            if name != "_inv" and type(attribute) not in _PLAIN:
                 yield from _found(attribute)
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
+from pyro.infer.util import is_validation_enabled, torch_item
 from pyro.poutine import Trace
 
 from moment_calculus.hosts.docstrings import documented
@@ -17,6 +19,7 @@ from pyro_moments.objectives.base import Objective
 from pyro_moments.objectives.densities import AtDraws, log_ratio
 from pyro_moments.objectives.elbo import latent_sum
 from pyro_moments.objectives.particles import Program
+from pyro_moments.sites.directly import validate_posteriors
 from pyro_moments.sites.drawn import data_log_prob
 from pyro_moments.sites.observed import is_observation, plates_of
 
@@ -54,7 +57,10 @@ class BBAlphaELBO(Objective):
         program = Program(model, guide, args, kwargs, self._plates)
         consume = self._cavity if self.energy == "cavity" else self._terms
         data, latent, scale = self.particles(program, consume)
-        return -log_mean_power(data, self.alpha).sum() * scale[0] - latent.mean()
+        energy = -log_mean_power(data, self.alpha).sum() * scale[0] - latent.mean()
+        if is_validation_enabled() and not math.isfinite(torch_item(energy)):
+            validate_posteriors(guide)
+        return energy
 
     def _plates(self, model: Trace) -> DataPlates:
         plates = {name: plates_of(site) for name, site in _observed(model).items()}

@@ -17,6 +17,7 @@ from moment_calculus.hosts.docstrings import OBJECTIVE_OPTIONS, SITE_TERMS, docu
 from pyro_moments.diagnosis import explain_infinite_loss
 from pyro_moments.objectives.base import Objective
 from pyro_moments.objectives.particles import Consume, Program
+from pyro_moments.sites.directly import validate_posteriors
 from pyro_moments.sites.divergence import Divergence, summed
 from pyro_moments.sites.latent import auxiliary_term, divergence_of, latent_term
 from pyro_moments.sites.observed import is_latent, is_observation, observed_term
@@ -78,6 +79,7 @@ class DeterministicELBO(Objective):
         found = self.particles(program, consume_last)
         means = pytree.tree_map(_mean_of_particles, found)
         if is_validation_enabled() and not all(map(_is_finite, pytree.tree_leaves(means))):
+            validate_posteriors(program.guide)
             explain_infinite_loss(last[-1].nodes, program.model, program.args, program.kwargs)
         return means
 

@@ -38,6 +38,19 @@ def traced_directly(guide: Any, messenger: Any) -> Trace | None:
     return trace
 
 
+def validate_posteriors(guide: Any) -> None:
+    """Look at the parameters of the posteriors, which are not validated when they are traced.
+
+    Args:
+        guide: Pyro guide.
+
+    Raises:
+        ValueError: torch's, if one is invalid.
+    """
+    if isinstance(guide, DVIGuide):
+        guide.get_posterior()
+
+
 def _traces_parameters(handler: Any) -> bool:
     return type(handler) is TraceMessenger and bool(handler.param_only)
 

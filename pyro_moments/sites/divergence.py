@@ -42,10 +42,8 @@ class Divergence(NamedTuple):
         """
         if self.mean.numel() > SMALL or _get_current_dispatch_mode() is not None:
             return None
-        if any(part.shape != self.mean.shape for part in self):
-            return None
-        kinds = {(part.dtype, part.device) for part in self}
-        return kinds.pop() if len(kinds) == 1 else None
+        first, *others = ((part.shape, part.dtype, part.device) for part in self)
+        return first[1:] if others == [first] * len(others) else None
 
 
 def summed(parts: Sequence[Divergence]) -> torch.Tensor:

@@ -1,5 +1,7 @@
 """A guide that only samples its sites is traced without Pyro's handlers, to the same end."""
 
+import math
+
 import pyro
 import pyro.distributions as dist
 import pytest
@@ -7,7 +9,7 @@ import torch
 from pyro import poutine
 from pyro.poutine.messenger import Messenger
 
-from pyro_moments import DeterministicELBO, DVIGuide
+from pyro_moments import BBAlphaELBO, DeterministicELBO, DVIGuide
 
 DATA = torch.tensor([0.3, -1.2, 0.8])
 
@@ -94,6 +96,15 @@ def test_hooks_are_called():
     guide.register_forward_hook(lambda *_: calls.append(1))
     DeterministicELBO().loss(model, guide, DATA)
     assert calls == [1]
+
+
+@pytest.mark.parametrize("objective", [DeterministicELBO, BBAlphaELBO])
+def test_invalid_parameters_are_named(objective):
+    guide = made()
+    with torch.no_grad():
+        guide.locs.w_unconstrained[1] = math.nan
+    with pytest.raises(ValueError, match="Expected parameter loc"):
+        objective().loss(model, guide, DATA)
 
 
 def test_plates_and_the_first_call_need_a_run():
