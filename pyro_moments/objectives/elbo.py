@@ -56,8 +56,9 @@ class DeterministicELBO(Objective):
     NumPy arrays stay as they are, and that Pyro's validation is needed in the first call only. The
     loss is differentiable once. Where capture is impossible the loss is evaluated eagerly; where no
     C++ compiler works the captured operations are replayed; both after one :class:`CaptureWarning`.
-    Sigmoid and tanh take their covariances from the fixed series of
-    :func:`moment_calculus.functions.pairs.covariance.covariance`, whose error is stated there.
+    Sigmoid and tanh take the covariances of small layers from the fixed series of
+    :func:`moment_calculus.functions.pairs.covariance.covariance`, whose error is stated there;
+    covariances of large layers are computed as in eager programs, by operations of their own.
 
     Source: Wu et al. 2019 (DVI).
 

@@ -49,7 +49,7 @@ def certified_covariance(
 
     Source: Mehler's formula; Price's theorem for the gradient by the covariance.
     """
-    if not _is_worth_a_look(activation, mean, covariance):
+    if not is_worth_a_look(activation, mean, covariance) or not is_eager(mean, covariance):
         return None
     xp, size = namespace(mean), mean.shape[-1]
     covariance, shape = xp.reshape(covariance, (-1, size, size)), covariance.shape
@@ -62,12 +62,18 @@ def certified_covariance(
     return None if found is None else xp.reshape(found, shape)
 
 
-def _is_worth_a_look(activation: Activation, mean: Array, covariance: Array) -> bool:
+def is_worth_a_look(activation: Activation, mean: Array, covariance: Array) -> bool:
+    """Whether a layer is large enough to look at its correlations, and its series can be cut.
+
+    Args:
+        activation: f.
+        mean: [..., d].
+        covariance: symmetric, [..., d, d].
+    """
     return (
         activation.appell
         and math.prod(covariance.shape) >= SMALLEST
         and covariance.shape[:-1] == mean.shape
-        and is_eager(mean, covariance)
     )
 
 

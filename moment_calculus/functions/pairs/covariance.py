@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from moment_calculus.functions.base import Activation
+from moment_calculus.functions.pairs.captured import captured_covariance
 from moment_calculus.functions.pairs.certified import certified_covariance
 from moment_calculus.functions.pairs.mehler import mehler
 from moment_calculus.functions.pairs.symmetric import compiled_covariance
@@ -54,17 +57,30 @@ def covariance(
 
     Source: Price's theorem for closed forms; else Mehler's formula.
     """
-
-    def general(mean: Array, variance: Array, covariance: Array, spread: Array) -> Array:
-        result = activation.pair_covariance(mean, variance, covariance)
-        if result is NotImplemented:
-            result = mehler(activation, mean, covariance, order=order)
-        return namespace(mean).where(off_diagonal_mask(mean), result, spread[..., None])
-
-    for look in (certified_covariance, compiled_covariance):
+    general = _General(activation, order)
+    for look in (certified_covariance, captured_covariance, compiled_covariance):
         found = look(activation, mean, covariance, order, general, spread)
         if found is not None:
             return found
     variance = diagonal(covariance)
     spread = activation.moments(mean, variance)[1] if spread is None else spread
     return general(mean, variance, covariance, spread)
+
+
+@dataclass(frozen=True)
+class _General:
+    """Covariances of all pairs from E x, Var x, Cov(x) and Var f(x): closed, or the whole series.
+
+    Args:
+        activation: f.
+        order: number of terms.
+    """
+
+    activation: Activation
+    order: int
+
+    def __call__(self, mean: Array, variance: Array, covariance: Array, spread: Array) -> Array:
+        result = self.activation.pair_covariance(mean, variance, covariance)
+        if result is NotImplemented:
+            result = mehler(self.activation, mean, covariance, order=self.order)
+        return namespace(mean).where(off_diagonal_mask(mean), result, spread[..., None])
