@@ -2,13 +2,35 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
+import numpy as np
 from numpyro.distributions import biject_to, constraints
 from numpyro.distributions.transforms import SoftplusTransform
 
 # log(1 + e) as a quotient of polynomials, lowest powers first: off by 3e-8 at e = 1
 ABOVE, BELOW = (0, 7560, 15120, 9870, 2310, 137), (7560, 18900, 16800, 6300, 900, 30)
+
+
+def filled(location: Any, scale: float) -> Any:
+    """Initial scales; of what is on one device they are NumPy's, for which nothing is compiled.
+
+    Args:
+        location: initial locations.
+        scale: standard deviation of all of them.
+
+    Returns:
+        Array of the shape and type of the locations.
+    """
+    if isinstance(location, jax.Array) and not _on_one_device(location):
+        return jnp.full_like(location, scale)  # on the same devices
+    return np.full(jnp.shape(location), scale, jnp.result_type(location))
+
+
+def _on_one_device(location: jax.Array) -> bool:
+    return isinstance(location, jax.core.Tracer) or len(location.devices()) == 1
 
 
 @jax.custom_jvp
@@ -44,6 +66,12 @@ class FastSoftplusTransform(SoftplusTransform):
     def __call__(self, x: jax.Array) -> jax.Array:
         """Evaluate the transform."""
         return softplus(x)
+
+    def _inverse(self, y: Any) -> Any:
+        """NumPy's of its arrays, such as initial scales, which JAX would compile for each shape."""
+        if isinstance(y, np.ndarray):
+            return np.log(-np.expm1(-y)) + y
+        return super()._inverse(y)
 
 
 class _ScalePositive(type(constraints.softplus_positive)):  # type: ignore[misc]
