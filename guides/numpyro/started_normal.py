@@ -30,7 +30,7 @@ class StartedNormal(dist.Normal):
         """
         shape = (*sample_shape, *self.batch_shape)
         known = all(map(_is_known, (key, self.loc, self.scale)))
-        if not known or math.prod(shape) > BLOCK or not jax.config.jax_threefry_partitionable:
+        if not known or math.prod(shape) > BLOCK or not jax.threefry_partitionable.value:
             return super().sample(key, sample_shape)
         noise = np.asarray(jax.random.normal(key, (BLOCK,)))[: math.prod(shape)].reshape(shape)
         return jnp.asarray(np.asarray(self.loc) + noise * np.asarray(self.scale))
