@@ -12,6 +12,7 @@ from numpyro.distributions.util import periodic_repeat
 from numpyro.infer.util import helpful_support_errors
 
 from guides.families.latent_site import LatentSite
+from guides.numpyro.started_normal import StartedNormal
 from guides.numpyro.supports import is_latent, is_real
 from moment_calculus.refusals.errors import UnsupportedMoments
 
@@ -110,7 +111,7 @@ def posterior(site: LatentSite, loc: jax.Array, scale: jax.Array) -> dist.Distri
         loc: locations, of the site's unconstrained shape.
         scale: standard deviations, of the same shape.
     """
-    return on_support(dist.Normal(loc, scale).to_event(site.event_dim), site)
+    return on_support(StartedNormal(loc, scale).to_event(site.event_dim), site)
 
 
 def on_support(base: dist.Distribution, site: LatentSite) -> dist.Distribution:

@@ -19,7 +19,7 @@ from guides.families.initialization import checked_scale
 from guides.families.latent_site import LatentSite
 from guides.numpyro.initialization import init_to_network
 from guides.numpyro.latent_sites import Run, posterior
-from guides.numpyro.scales import scale_positive
+from guides.numpyro.scales import filled, scale_positive
 from guides.numpyro.supports import check_fixed_supports, is_latent, sign
 from moment_calculus.hosts.docstrings import GUIDE_ERRORS, GUIDE_OPTIONS, documented
 
@@ -161,7 +161,7 @@ class DVIGuide(AutoGuide):
         )
         scale = numpyro.param(
             self._parameter_name(site, "scale"),
-            lambda key: jnp.full_like(initial(site.name), self.init_scale),
+            lambda key: filled(initial(site.name), self.init_scale),
             constraint=self.scale_constraint,
             event_dim=site.event_dim,
         )

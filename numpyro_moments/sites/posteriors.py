@@ -29,6 +29,7 @@ from numpyro_moments.likelihoods.structure import random_leaves
 from numpyro_moments.rules.table import is_random
 from numpyro_moments.sites.masked import dropped_weight, masked_value
 from numpyro_moments.sites.transformed import (
+    NORMALS,
     WRAPPERS,
     expected_log_slope,
     gaussian_base,
@@ -57,7 +58,7 @@ def posterior_value(name: str, fn: Any, propagation: Propagation, remedy: str = 
     """
     if (dropped := dropped_weight(fn)) is not None:
         return masked_value(name, dropped, propagation)
-    base, transforms = gaussian_base(fn, (dist.Normal, TridiagonalNormal))
+    base, transforms = gaussian_base(fn, (*NORMALS, TridiagonalNormal))
     if isinstance(base, TridiagonalNormal):
         return transformed(base.value(name, propagation), transforms)
     if base is not None:
@@ -77,7 +78,7 @@ def entropy(value: Value, fn: Any) -> jax.Array:
     """−E_q[log q] of a site with such a value given those before it; zero where it is masked."""
     if isinstance(fn, WRAPPERS):
         return _wrapped(fn, entropy(value, fn.base_dist))
-    normal, transforms = gaussian_base(fn, (dist.Normal, TridiagonalNormal))
+    normal, transforms = gaussian_base(fn, (*NORMALS, TridiagonalNormal))
     if normal is None:
         return jnp.broadcast_to(fn.entropy(), fn.batch_shape)
     shape = fn.batch_shape + fn.event_shape

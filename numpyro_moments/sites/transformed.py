@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from numpyro import distributions as dist
 from numpyro.distributions import transforms as host
 
+from guides.numpyro.started_normal import StartedNormal
 from moment_calculus.functions.table import Exp, Integrated, activation
 from moment_calculus.operations.elementwise.arithmetic import apply, scale_shift
 from moment_calculus.values import Gaussian, Value
@@ -21,10 +22,10 @@ _RECOGNISED: dict[type, Callable[[], Any]] = {
     host.SoftplusTransform: lambda: activation("softplus"),
 }
 
+NORMALS = (dist.Normal, StartedNormal)
 
-def gaussian_base(
-    fn: Any, kinds: tuple[type, ...] = (dist.Normal,)
-) -> tuple[Any, list[host.Transform]]:
+
+def gaussian_base(fn: Any, kinds: tuple[type, ...] = NORMALS) -> tuple[Any, list[host.Transform]]:
     """The Normal behind a distribution with independent components, and its transforms.
 
     Args:

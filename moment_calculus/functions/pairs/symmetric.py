@@ -156,7 +156,8 @@ def _listed(terms: Array) -> list[Array]:
 
 def _sum(left: list[Array], right: list[Array], rho: Array) -> Array:
     """Σ ρⁿ⁻¹ l_n(i) r_n(j)."""
-    total = 0.0 * rho
-    for first, second in zip(reversed(left), reversed(right), strict=True):
+    *others, (first, second) = zip(left, right, strict=True)
+    total = outer(first, second)
+    for first, second in reversed(others):
         total = rho * total + outer(first, second)
     return total

@@ -14,14 +14,14 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.special
 
 from moment_calculus.functions.series.fitted import reflected
 from moment_calculus.numerics.arrays import Array
-from moment_calculus.numerics.normal.univariate import upper_tail
+from moment_calculus.numerics.normal.univariate import upper_tail_beside
 from moment_calculus.numerics.special import elementwise, namespace
 
 # Widths w of the normal distribution, and coefficients: errors of 7e-8 and 1e-7 of x² S(x) S(−x),
@@ -31,41 +31,59 @@ REACH = 12.0  # t beyond which all is zero in single precision
 SMALL, TERMS = 0.07, 4  # the variance up to which Mehler's series is used, and its terms
 
 
-def _coefficients(values: np.ndarray, x: np.ndarray, count: int) -> np.ndarray:
+def _coefficients(values: np.ndarray, x: np.ndarray, count: int) -> list[float]:
     """Of even functions in He_{2k}(x) φ(x)."""
     orders = 2 * np.arange(count)
     sizes = np.sqrt(scipy.special.factorial(orders))
     basis = np.polynomial.hermite_e.hermevander(x, 2 * count - 2)[:, ::2] / sizes
     density = np.exp(x * x / -2) / math.sqrt(2 * math.pi)
-    return np.linalg.lstsq(basis * density[:, None], values, rcond=None)[0] / sizes
+    return (np.linalg.lstsq(basis * density[:, None], values, rcond=None)[0] / sizes).tolist()
 
 
 @functools.lru_cache(maxsize=8)
-def _series(activation: Any) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Coefficients of f″, in g_0, g_2, …, and of x² S(x) S(−x), in units of the width."""
+def _series(activation: Any) -> tuple[tuple[float, ...], ...]:
+    """Coefficients in g_0, g_2, …, in units of the width.
+
+    Returns:
+        Those of f″, of f(x) − xΦ(x), and of x² S(x) S(−x).
+    """
     width, count = FITS[activation.name]
     x = np.linspace(0.0, 9.0, 1801)
     value, opposite = activation(width * x) / width, activation(-width * x) / width
-    curve = np.zeros(count + 1)
-    curve[0], curve[1] = 1.0, -1.0  # of xΦ(x)
+    smooth: list[float] = []  # of f(x) − xΦ(x)
     if activation.name != "gelu":
-        curve[1:] += _coefficients(value - x * scipy.special.ndtr(x), x, count)
-    return tuple(np.trim_zeros(curve, "b").tolist()), tuple(
-        _coefficients(-value * opposite, x, count).tolist()
-    )
+        smooth = _coefficients(value - x * scipy.special.ndtr(x), x, count)
+    first, *others = smooth or [0.0]
+    curve = [1.0, first - 1.0, *others]  # that of xΦ(x) is φ(x) (2 − x²)
+    return tuple(curve), tuple(smooth), tuple(_coefficients(-value * opposite, x, count))
 
 
-def _sum(series: Sequence[float], terms: list[Array], start: int) -> Any:
-    pairs = zip(series, terms[start::2], strict=False)
-    return sum(coefficient * term for coefficient, term in pairs)
+class _Sums(NamedTuple):
+    """Sums Σ c_k g_{2k+n} at one place, by Clenshaw's rule for every second Hermite polynomial.
 
+    XLA computes each result by itself, with all that leads to it; such a sum costs four operations
+    a term, less than the functions g_n that it consists of.
+    """
 
-def _densities(step: Array, rest: Array, first: Array, count: int) -> list[Array]:
-    """g_0 … at μ = −t/q, by the recursion of the Hermite polynomials; t q, q² and g_0 are given."""
-    terms = [first, step * first]
-    for order in range(1, count - 1):
-        terms.append(step * terms[-1] - (order * rest) * terms[-2])
-    return terms
+    step: Array  # g_1 / g_0, which is −μ q²
+    rest: Array  # q²
+    first: Array  # g_0
+
+    def sum(self, coefficients: Sequence[float], order: int) -> Any:
+        """The sum for n = order; without coefficients it is zero."""
+        if not coefficients:
+            return 0.0
+        odd = order % 2
+        coefficients = (0.0,) * (order // 2) + (*coefficients,)
+        square, both = self.step * self.step, self.rest * self.rest
+        found, after = coefficients[-1], None
+        for k in range(len(coefficients) - 2, -1, -1):
+            level = square - (4 * k + 1 + 2 * odd) * self.rest
+            known: Any = coefficients[k]
+            if after is not None:  # ahead of the product that the last term is needed for
+                known = known - (2 * (k + 1) * (2 * k + 1 + 2 * odd) * both) * after
+            found, after = level * found + known, found
+        return found * (self.step * self.first if odd else self.first)
 
 
 def _statistics(activation: Any, mean: Array, variance: Array) -> tuple[Array, ...]:
@@ -80,26 +98,27 @@ def _statistics(activation: Any, mean: Array, variance: Array) -> tuple[Array, .
 def _below(activation: Any, mean: Array, variance: Array) -> tuple[Array, ...]:
     """Statistics at −|μ|, as :func:`reflected` wants them, in units of the width: of f(wx)/w."""
     xp = namespace(mean)
-    curve, product = _series(activation)
-    rest = 1 / (1 + variance)
-    q = rest**0.5
-    t = xp.clip(xp.abs(mean) * q, max=REACH)
-    place = -t * ((1 + variance) * q)  # μ
-    density = xp.exp(t * t * -0.5) * (q / math.sqrt(2 * math.pi))
-    g = _densities(t * q, rest, density, max(2 * len(product) + 1, 2 * len(curve) + TERMS))
-    tail = upper_tail(t)
-    centre = place * tail + variance * density + _sum(curve[1:], g, 0) + density
-    gain = tail + place * density * rest + _sum(curve[1:], g, 1) + g[1]
-    bent = [gain, *(_sum(curve, g, n) for n in range(TERMS))]  # ∂M, ∂²M, …
+    curve, smooth, product = _series(activation)
+    rest, wide = 1 / (1 + variance), xp.sqrt(1 + variance)
+    t = xp.clip(xp.abs(mean) / wide, max=REACH)
+    place = -t * wide  # μ
+    fall, q = xp.exp(t * t * -0.5) / math.sqrt(2 * math.pi), rest * wide
+    density, tail = fall * q, upper_tail_beside(t, fall)
+    # XLA keeps a quotient for all that use it, and computes other parts anew: long series are kept.
+    kept = (lambda part: part * wide / wide) if smooth else (lambda part: part)
+    g = _Sums(t * q, rest, density)
+    centre = kept(place * tail + variance * density + g.sum(smooth, 0))
+    gain = kept(tail + place * density * rest + g.sum(smooth, 1))
+    bent = [gain, *(kept(g.sum(curve, n)) for n in range(TERMS - 1))]  # ∂M, ∂²M, …
+    bent.append(g.sum(curve, TERMS - 1))
     far = xp.clip(variance, min=SMALL)
-    spread = centre * (place - centre) - _sum(product, g, 0) + gain * far
-    by_mean = (gain * (place - 2 * centre) + centre - _sum(product, g, 1)) / far + bent[1]
+    spread = centre * (place - centre) - g.sum(product, 0) + gain * far
+    by_mean = (gain * (place - 2 * centre) + centre - g.sum(product, 1)) / far + bent[1]
     by_variance = (
-        0.5 * (bent[1] * (place - 2 * centre) + variance * bent[2] - _sum(product, g, 2)) + gain
+        0.5 * (bent[1] * (place - 2 * centre) + variance * bent[2] - g.sum(product, 2)) + gain
     )
     near = variance < SMALL
     low_spread, low_by_mean = _mehler(bent, xp.clip(variance, max=SMALL))
-    # One quotient, at the end: XLA keeps its result, and computes others anew for every use.
     return (
         centre,
         xp.where(near, low_spread * SMALL, spread) / far,
@@ -111,13 +130,14 @@ def _below(activation: Any, mean: Array, variance: Array) -> tuple[Array, ...]:
     )
 
 
-def _mehler(bent: list[Array], variance: Array) -> tuple[Any, Any]:
+def _mehler(bent: list[Array], variance: Array) -> tuple[Any, ...]:
     """Var/v and its derivative by μ, Σ vⁿ⁻¹ (∂ⁿM)² / n!."""
-    spread = by_mean = 0.0
-    for n in range(TERMS, 0, -1):
-        spread = (spread * variance + bent[n - 1] * bent[n - 1]) / n
-        by_mean = (by_mean * variance + 2 * bent[n - 1] * bent[n]) / n
-    return spread, by_mean
+    pairs = [(bent[n - 1] / math.factorial(n), bent[n - 1 : n + 1]) for n in range(1, TERMS + 1)]
+    spread = (part * here for part, (here, _) in reversed(pairs))
+    by_mean = (2 * part * after for part, (_, after) in reversed(pairs))
+    return tuple(
+        functools.reduce(lambda a, b: a * variance + b, terms) for terms in (spread, by_mean)
+    )
 
 
 @functools.lru_cache(maxsize=8)

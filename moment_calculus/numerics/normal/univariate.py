@@ -43,8 +43,20 @@ def upper_tail(t: Array) -> Array:
     if not array_api_compat.is_jax_array(t):
         return ndtr(-t)
     t = namespace(t).clip(t, max=LIMIT)
+    return upper_tail_beside(t, pdf(t))
+
+
+def upper_tail_beside(t: Array, density: Array) -> Array:
+    """The same where the density is known already.
+
+    Args:
+        t: between 0 and LIMIT.
+        density: φ(t).
+    """
+    if not array_api_compat.is_jax_array(t):
+        return ndtr(-t)
     reach = t + _tail_quotient(t)
-    return pdf(t) * reach / (1 + t * reach)  # a quotient at the end, which XLA computes once
+    return density * reach / (1 + t * reach)  # a quotient at the end, which XLA computes once
 
 
 def is_single(x: Array) -> bool:

@@ -22,7 +22,11 @@ def test_transform_and_slopes_agree_with_those_of_numpyro(double):
     with jax.enable_x64(double):
         x = jnp.linspace(-6.0, 6.0, 13)
         np.testing.assert_allclose(ours(x), theirs(x), rtol=tolerance)
-        np.testing.assert_allclose(ours.inv(theirs(x)), x, atol=100 * tolerance)
+        for kind in (jax.Array, np.ndarray):
+            scales = theirs(x) if kind is jax.Array else np.asarray(theirs(x))
+            found = ours.inv(scales)
+            assert isinstance(found, kind)
+            np.testing.assert_allclose(found, x, atol=100 * tolerance)
         for derivative in (jax.grad, lambda f: jax.grad(jax.grad(f))):
             slopes = (jax.jit(jax.vmap(derivative(transform)))(x) for transform in (ours, theirs))
             np.testing.assert_allclose(*slopes, rtol=100 * tolerance)
