@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -11,6 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from numpyro.distributions import biject_to, constraints
 from numpyro.distributions.transforms import SoftplusTransform
+
+from moment_calculus.numerics.polynomials import polynomial
 
 # log(1 + e)/e, 0 ≤ e ≤ 1, as a quotient of polynomials, lowest powers first: relatively within 2e-8
 ABOVE = 0.99999998, 0.86719354, 0.123764323
@@ -53,12 +53,8 @@ def softplus(x: jax.Array) -> jax.Array:
     if jnp.result_type(x) != jnp.float32:
         return jax.nn.softplus(x)
     falling = jnp.exp(-jnp.abs(x))
-    above, below = _polynomial(ABOVE, falling), _polynomial(BELOW, falling)
+    above, below = polynomial(ABOVE, falling), polynomial(BELOW, falling)
     return (jnp.maximum(x, 0) * below + falling * above) / below
-
-
-def _polynomial(coefficients: Sequence[Any], x: jax.Array) -> Any:
-    return functools.reduce(lambda total, part: total * x + part, reversed(coefficients))
 
 
 @softplus.defjvp
