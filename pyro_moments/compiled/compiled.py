@@ -58,7 +58,7 @@ class CompiledLoss:
             return self.eager(model, guide, *args, **kwargs)
         program.announce()
         if not program.used:
-            return program(inputs)[0]
+            return program(inputs).loss
         return Differentiable.apply(program, *inputs)
 
     def with_gradients(self, model: Any, guide: Any, args: tuple, kwargs: dict) -> Any:
@@ -76,12 +76,13 @@ class CompiledLoss:
         program, inputs = self._program(model, guide, args, kwargs)
         if program is None:
             return None
-        program.announce()
         if not program.leaves(inputs):
+            program.announce()
             loss = Differentiable.apply(program, *inputs)
             loss.backward()
             return loss
-        loss, *gradients = program(inputs)
+        loss, gradients, values = program(inputs)
+        program.announce(values)
         for place, gradient in zip(program.used, gradients, strict=True):
             parameter = inputs[place]
             total = gradient if parameter.grad is None else parameter.grad + gradient
