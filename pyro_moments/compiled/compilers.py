@@ -65,11 +65,19 @@ def _options(graph: GraphModule) -> dict[str, Any]:
     """Options of this one compilation, by their names in ``torch._inductor.config``."""
     from torch._inductor import config
 
+    from pyro_moments.compiled.chains import ChainsApart
+
     # what the processor has is asked anyway; whether the compiler knows it takes seconds to try
     known = True if config.cpp.vec_isa_ok is None else config.cpp.vec_isa_ok
-    # most patterns are those of products to which something is added, which then is copied first
-    options = {"fallback_random": True, "cpp.vec_isa_ok": known, "pattern_matcher": False}
-    options["size_asserts"] = False  # a program asks for the metadata of all its inputs itself
+    options: dict[str, Any] = {
+        "fallback_random": True,
+        "cpp.vec_isa_ok": known,
+        "_pre_fusion_custom_pass": ChainsApart(),
+        # most are those of products to which something is added, which then is copied first
+        "pattern_matcher": False,
+        # a program asks for the metadata of all its inputs itself
+        "size_asserts": False,
+    }
     if not any(True for _ in products_of(graph)):  # all in one file: nothing shares the headers
         options["cpp_cache_precompile_headers"] = False
     return options
