@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyro
@@ -107,9 +107,24 @@ def _is_literal(node: Node) -> bool:
     return all(user.target is torch.ops.aten.lift_fresh_copy.default for user in node.users)
 
 
+class Joint(NamedTuple):
+    """A loss with its gradients as one graph.
+
+    Args:
+        graph: module of the inputs, whose result is the list of the loss, the gradients, and the
+            constrained values of parameters.
+        used: places of the inputs that have a gradient.
+        constrained: names of the parameters that have a value other than themselves.
+    """
+
+    graph: GraphModule
+    used: tuple[int, ...]
+    constrained: tuple[str, ...]
+
+
 def joint_graph(
     loss: Callable[[], Any], inputs: Sequence[torch.Tensor], differentiable: Sequence[int]
-) -> tuple[GraphModule, tuple[int, ...]]:
+) -> Joint:
     """The loss and its gradients as one graph.
 
     Args:
@@ -117,27 +132,37 @@ def joint_graph(
         inputs: all tensors it reads.
         differentiable: places of those whose gradients are wanted.
 
-    Returns:
-        Module of the inputs, whose result is the list of the loss and the gradients; the places
-        of the inputs that have one, which are those that the loss depends on.
-
     Raises:
         Uncapturable: if the program cannot be traced.
     """
     used: list[int] = []
+    constrained: dict[str, torch.Tensor] = {}
 
     def joint(*_: torch.Tensor) -> list[torch.Tensor]:
-        total = loss()
+        with poutine.trace(param_only=True) as parameters:
+            total = loss()
+        constrained.update(_constrained(parameters.trace.nodes))
+        values = [value.detach() for value in constrained.values()]
         if not differentiable or not total.requires_grad:
-            return [total.detach()]
+            return [total.detach(), *values]
         chosen = [inputs[place] for place in differentiable]
         with full_precision():
             gradients = torch.autograd.grad(total, chosen, allow_unused=True)
         found = [(i, g) for i, g in zip(differentiable, gradients, strict=True) if g is not None]
         used.extend(place for place, _ in found)
-        return [total.detach(), *(gradient.contiguous() for _, gradient in found)]
+        return [total.detach(), *(gradient.contiguous() for _, gradient in found), *values]
 
-    return _traced(joint, inputs), tuple(used)
+    return Joint(_traced(joint, inputs), tuple(used), tuple(constrained))
+
+
+def _constrained(sites: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+    """The values of parameters that are not the parameters themselves, by name."""
+    values = {name: site["value"] for name, site in sites.items()}
+    return {
+        name: value
+        for name, value in values.items()
+        if hasattr(value, "unconstrained") and value.unconstrained() is not value
+    }
 
 
 def _traced(function: Callable, inputs: Sequence[torch.Tensor]) -> GraphModule:

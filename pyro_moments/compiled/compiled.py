@@ -37,11 +37,12 @@ class CompiledLoss:
         self.eager, self.settings, self.backend = eager, settings, backend
         self.programs: dict[Any, list[Program]] = {}
         self.refused: dict[Any, tuple] = {}  # with the model and guide, which keeps their ids
+        self.latest: tuple[Any, list[Program]] = (None, [])
         self.warned = False
 
     def __getstate__(self) -> dict:
         """Copy and pickle without the programs, which are made again on first use."""
-        return self.__dict__ | {"programs": {}, "refused": {}}
+        return self.__dict__ | {"programs": {}, "refused": {}, "latest": (None, [])}
 
     def differentiable(self, model: Any, guide: Any, args: tuple, kwargs: dict) -> Any:
         """The loss as a tensor, differentiable once.
@@ -57,7 +58,7 @@ class CompiledLoss:
             return self.eager(model, guide, *args, **kwargs)
         program.announce()
         if not program.used:
-            return program(inputs)[0]
+            return program(inputs).loss
         return Differentiable.apply(program, *inputs)
 
     def with_gradients(self, model: Any, guide: Any, args: tuple, kwargs: dict) -> Any:
@@ -75,12 +76,13 @@ class CompiledLoss:
         program, inputs = self._program(model, guide, args, kwargs)
         if program is None:
             return None
-        program.announce()
         if not program.leaves(inputs):
+            program.announce()
             loss = Differentiable.apply(program, *inputs)
             loss.backward()
             return loss
-        loss, *gradients = program(inputs)
+        loss, gradients, values = program(inputs)
+        program.announce(values)
         for place, gradient in zip(program.used, gradients, strict=True):
             parameter = inputs[place]
             total = gradient if parameter.grad is None else parameter.grad + gradient
@@ -96,9 +98,10 @@ class CompiledLoss:
             _check_handlers()
             described = _describe((args, kwargs), tensors)
             key = (id(model), id(guide), self.settings(), *_ambient(), described)
-            if key in self.refused:
+            captured = self._captured(key)
+            if captured is None:
                 return None, []
-            for program in self.programs.get(key, ()):
+            for program in captured:
                 inputs = program.inputs(tensors)
                 if inputs is not None:
                     return program, inputs
@@ -106,6 +109,14 @@ class CompiledLoss:
         except Uncapturable as reason:
             self._warn(f"the loss is evaluated eagerly, as without compiled=True: {reason}")
             return None, []
+
+    def _captured(self, key: Any) -> list[Program] | None:
+        """The programs captured for a key so far; None: it was refused."""
+        if key != self.latest[0]:  # that of the last call, as a rule; hashing takes longer
+            if key in self.refused:
+                return None
+            self.latest = key, self.programs.setdefault(key, [])
+        return self.latest[1]
 
     def _capture(
         self,
@@ -128,8 +139,9 @@ class CompiledLoss:
                 raise Uncapturable("what it reads besides its arguments does not stay as it was")
         except Uncapturable:
             self.refused[key] = (model, guide)
+            self.latest = None, []
             raise
-        self.programs.setdefault(key, []).append(program)
+        self.programs[key].append(program)
         return program, inputs
 
     def _compile(self, graph: Any, inputs: Sequence[torch.Tensor]) -> Callable[..., Any]:
@@ -183,9 +195,13 @@ def _ambient() -> tuple:
         torch.is_grad_enabled(),
         torch.is_inference_mode_enabled(),
         torch.get_default_dtype(),
-        torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu"),
-        torch.is_autocast_enabled("cuda") and torch.get_autocast_dtype("cuda"),
+        torch._C._is_any_autocast_enabled() and _autocast(),
     )
+
+
+def _autocast() -> tuple:
+    devices = "cpu", "cuda"
+    return tuple(torch.is_autocast_enabled(d) and torch.get_autocast_dtype(d) for d in devices)
 
 
 def _describe(argument: Any, tensors: list[torch.Tensor]) -> Any:

@@ -6,7 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch._guards import TracingContext, tracing
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import GraphModule
+from torch.fx.experimental.proxy_tensor import make_fx
 
 from pyro_moments.compiled.products import products_of, with_sums
 
@@ -30,22 +33,51 @@ def inductor(graph: GraphModule, inputs: Sequence[torch.Tensor]) -> Callable[...
         graph: a captured program.
         inputs: examples of what it is called with.
     """
-    from torch import _inductor
+    from torch._inductor import config
+    from torch._inductor.compile_fx import compile_fx_inner
+    from torch._inductor.virtualized import V
 
-    graph = with_sums(graph)
-    with torch.no_grad():
-        examples: list[Any] = [tensor.detach() for tensor in inputs]
-        return _inductor.compile(graph, examples, options=_options(graph))
+    graph, fake = with_sums(graph), FakeTensorMode(allow_non_fake_inputs=True)
+    context = tracing(TracingContext(fake))
+    with torch.no_grad(), config.patch(_options(graph)), context, V.set_fake_mode(fake):
+        examples: list[Any] = [fake.from_tensor(tensor.detach()) for tensor in inputs]
+        compiled: Any = compile_fx_inner(_lowered(graph, examples), examples, is_inference=True)
+    run = compiled.current_callable  # less what it does for a profiler, at every call
+    return lambda *tensors: run(list(tensors))
+
+
+def _lowered(graph: GraphModule, examples: Sequence[torch.Tensor]) -> GraphModule:
+    """The same program in the operations that the compiler knows, none of which is in place.
+
+    ``torch.compile`` traces and wraps for autograd and mutated inputs, too: there are none.
+    """
+    from torch._inductor.decomposition import select_decomp_table
+
+    pure = torch.func.functionalize(graph)
+    lowered = make_fx(pure, decomposition_table=select_decomp_table())(*examples)
+    lowered.graph.eliminate_dead_code()
+    (output,) = lowered.graph.find_nodes(op="output")
+    output.meta["user_visible_output_idxs"] = list(range(len(output.args[0])))  # keep strides
+    return lowered
 
 
 def _options(graph: GraphModule) -> dict[str, Any]:
     """Options of this one compilation, by their names in ``torch._inductor.config``."""
     from torch._inductor import config
 
+    from pyro_moments.compiled.chains import ChainsApart
+
     # what the processor has is asked anyway; whether the compiler knows it takes seconds to try
     known = True if config.cpp.vec_isa_ok is None else config.cpp.vec_isa_ok
-    # most patterns are those of products to which something is added, which then is copied first
-    options = {"fallback_random": True, "cpp.vec_isa_ok": known, "pattern_matcher": False}
+    options: dict[str, Any] = {
+        "fallback_random": True,
+        "cpp.vec_isa_ok": known,
+        "_pre_fusion_custom_pass": ChainsApart(),
+        # most are those of products to which something is added, which then is copied first
+        "pattern_matcher": False,
+        # a program asks for the metadata of all its inputs itself
+        "size_asserts": False,
+    }
     if not any(True for _ in products_of(graph)):  # all in one file: nothing shares the headers
         options["cpp_cache_precompile_headers"] = False
     return options

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import operator
 import sys
 import types
 import zlib
+from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -64,6 +67,46 @@ class ParameterStore:
 
     def __getitem__(self, name: str) -> Any:
         return pyro.get_param_store()._params[name]
+
+
+class Identical:
+    """Whether places hold the very objects that they held: in C, for it is asked at every call.
+
+    Args:
+        entries: container, key, and what was there.
+    """
+
+    def __init__(self, entries: Sequence[tuple]) -> None:
+        lengths, cells, attributes, items = (
+            [entry for entry in entries if _kind_of(entry[0]) is kind]
+            for kind in (Length, Cell, Attributes, None)
+        )
+        self.sized = [entry[0].items for entry in lengths]
+        self.owners = [
+            *(entry[0].cell for entry in cells),
+            *(entry[0].item for entry in attributes),
+        ]
+        self.names = [*("cell_contents" for _ in cells), *(entry[1] for entry in attributes)]
+        self.containers, self.keys = [e[0] for e in items], [e[1] for e in items]
+        self.values = [entry[2] for entry in (*lengths, *cells, *attributes, *items)]
+
+    def __call__(self) -> bool:
+        """Whether they do; an equal object, or none, is another one."""
+        try:
+            return all(map(operator.is_, self._current(), self.values))
+        except (LookupError, ValueError, AttributeError):
+            return False
+
+    def _current(self) -> Iterator[Any]:
+        return chain(
+            map(len, self.sized),
+            map(getattr, self.owners, self.names),
+            map(operator.getitem, self.containers, self.keys),
+        )
+
+
+def _kind_of(container: Any) -> type | None:
+    return type(container) if isinstance(container, Length | Cell | Attributes) else None
 
 
 def slots_of(kind: type) -> set[str]:

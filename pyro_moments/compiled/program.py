@@ -5,10 +5,11 @@ from __future__ import annotations
 import functools
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-from pyro.poutine.runtime import am_i_wrapped, effectful
+from pyro.poutine.runtime import _PYRO_STACK, apply_stack
+from pyro.poutine.trace_messenger import TraceMessenger
 from torch.distributions import constraints, transform_to
 
 from pyro_moments.compiled.capture import Uncapturable, first_run, joint_graph, outside_tensors
@@ -17,6 +18,14 @@ from pyro_moments.compiled.surroundings import Surroundings
 from pyro_moments.evaluation.precision import full_precision
 
 Loss = Callable[..., Any]
+
+
+class Results(NamedTuple):
+    """The loss, the gradients of the inputs in use, and the values of constrained parameters."""
+
+    loss: torch.Tensor
+    gradients: Sequence[torch.Tensor]
+    values: Sequence[torch.Tensor]
 
 
 class Program:
@@ -45,7 +54,7 @@ class Program:
         outside = outside_tensors(loss, tensors)
         examples = [*tensors, *outside]
         versions = [tensor._version for tensor in examples]
-        graph, self.used = joint_graph(loss, examples, _wanted(examples))
+        graph, self.used, self.constrained = joint_graph(loss, examples, _wanted(examples))
         if versions != [tensor._version for tensor in examples]:
             raise Uncapturable("it changes a tensor in place")
         changed = self.around.settle()
@@ -103,23 +112,29 @@ class Program:
         """
         return all(_is_plain_leaf(inputs[place]) for place in self.used)
 
-    def announce(self) -> None:
-        """Show the parameters to Pyro's handlers, as the eager program does."""
-        if am_i_wrapped():
+    def announce(self, values: Sequence[torch.Tensor] = ()) -> None:
+        """Show the parameters to Pyro's handlers, as the eager program does.
+
+        Args:
+            values: those that are constrained; else they are computed, for autograd.
+        """
+        if _PYRO_STACK:
+            known = dict(zip(self.constrained, values, strict=False))
             for parameter in self.parameters:
-                parameter()
+                parameter(known.get(parameter.name))
 
     @torch.no_grad()
     def _results(self, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         with full_precision():  # the casts of autocast are in the graph already
             return list(self.run(*inputs))
 
-    def __call__(self, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """The loss and the gradients of the inputs in use, none of which share memory."""
+    def __call__(self, inputs: Sequence[torch.Tensor]) -> Results:
+        """What the program computes; none of it shares memory."""
         results = self._results(inputs)
         for place in self.shared:
             results[place] = results[place].clone()
-        return results
+        values = 1 + len(self.used)
+        return Results(results[0], results[1:values], results[values:])
 
 
 class Differentiable(torch.autograd.Function):
@@ -128,7 +143,7 @@ class Differentiable(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, program: Program, *inputs: torch.Tensor) -> torch.Tensor:
         """Run the program and keep the gradients."""
-        loss, *gradients = program(inputs)
+        loss, gradients, _ = program(inputs)
         ctx.used, ctx.count = program.used, len(inputs)
         ctx.save_for_backward(*gradients)
         return loss
@@ -161,17 +176,36 @@ class _Announcement:
         self.unconstrained = value.unconstrained() if hasattr(value, "unconstrained") else value
         options = {k: v for k, v in site["kwargs"].items() if k in ("constraint", "event_dim")}
         self.transform = transform_to(options.get("constraint", constraints.real))
-        self.send = functools.partial(
-            effectful(self._value, type="param"), name, name=name, **options
-        )
+        self.message = {
+            "type": "param",
+            "name": name,
+            "fn": self._value,
+            "is_observed": False,
+            "args": (name,),
+            "kwargs": options,
+            "scale": 1.0,
+            "mask": None,
+            "cond_indep_stack": (),
+            "done": True,
+            "stop": False,
+            "continuation": None,
+        }
 
     def _value(self, *_: Any, **__: Any) -> torch.Tensor:
-        value = self.transform(self.unconstrained)
+        return self._as_pyro_makes_it(self.transform(self.unconstrained))
+
+    def _as_pyro_makes_it(self, value: Any) -> torch.Tensor:
         value.unconstrained = weakref.ref(self.unconstrained)
         return value
 
-    def __call__(self) -> None:
-        self.send()
+    def __call__(self, value: torch.Tensor | None = None) -> None:
+        value = self._value() if value is None else self._as_pyro_makes_it(value)
+        message: Any = {**self.message, "value": value, "infer": {}}
+        tracers = [handler for handler in _PYRO_STACK if type(handler) is TraceMessenger]
+        if len(tracers) < len(_PYRO_STACK):
+            return apply_stack(message)
+        for tracer in tracers:  # these only note what they are shown, in a fifth of the time
+            tracer._pyro_post_param(message)
 
 
 def metadata_of(tensor: torch.Tensor) -> tuple:

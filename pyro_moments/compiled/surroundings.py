@@ -21,6 +21,7 @@ from pyro_moments.compiled.places import (
     Attributes,
     Cell,
     Digest,
+    Identical,
     Length,
     ParameterStore,
     is_foreign,
@@ -34,6 +35,7 @@ CROWD = 1000  # longer lists are compared by identity and length alone
 _BOOKKEEPING = (vars(torch.nn.Module()).keys() | vars(PyroModule()).keys()) - {"training"}
 
 Slot = tuple[Any, Any]  # a container and a key
+Entry = tuple[Any, Any, Any, bool]  # with what was there, and whether the user put it there
 
 
 class Surroundings:
@@ -50,8 +52,9 @@ class Surroundings:
     """
 
     def __init__(self, roots: tuple[Any, ...], parameters: tuple[str, ...] = ()) -> None:
-        self.fixed: list[tuple[Any, Any, Any, bool]] = []
+        self.fixed: list[Entry] = []
         self.tensors: dict[int, list[Slot]] = {}
+        self._identical: Identical | None = None
         self._seen: dict[int, Any] = {}  # keeps the objects alive, so that no id is used twice
         store = ParameterStore()
         for name in parameters:
@@ -74,8 +77,10 @@ class Surroundings:
         return (tensor,), 0
 
     def unchanged(self) -> bool:
-        """Whether everything but the tensors is what it was."""
-        return next(self._changes(), None) is None
+        """Whether everything but the tensors is what it was; nothing can be placed any more."""
+        if self._identical is None:
+            self._identical = Identical(self.fixed)
+        return self._identical() or next(self._changes(), None) is None
 
     def settle(self) -> str | None:
         """Forget what the libraries change at every call; call it after the program has run.
@@ -88,7 +93,7 @@ class Surroundings:
         self.fixed = [entry for entry in self.fixed if id(entry) not in changed]
         return next((str(key) for _, key, _, own in changes if own), None)
 
-    def _changes(self) -> Iterator[tuple[Any, Any, Any, bool]]:
+    def _changes(self) -> Iterator[Entry]:
         for entry in self.fixed:
             container, key, value, _ = entry
             try:

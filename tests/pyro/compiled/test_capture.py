@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from contextlib import nullcontext
 
 import pyro
 import pyro.distributions as dist
@@ -227,3 +228,29 @@ def test_parameter_store():
     )
     pyro.clear_param_store()
     assert_same(elbo, eager, subsampled, guide, x, y)
+
+
+def sites_of(elbo, handler, *program):
+    with poutine.trace(param_only=True) as capture, handler:
+        elbo.loss_and_grads(*program)
+    return dict(capture.trace.nodes)
+
+
+@pytest.mark.parametrize("hidden", [None, "locs", "scales"])
+def test_handlers_see_the_parameters_of_the_eager_program(hidden):
+    model, guide = models.sequential(), DVIGuide()
+    elbo, eager = make(), DeterministicELBO()
+    for _ in range(2):
+        hide = poutine.block_messenger.BlockMessenger(
+            hide_fn=lambda site: hidden is not None and hidden in site["name"]
+        )
+        within = nullcontext() if hidden is None else hide
+        expected, found = (sites_of(e, within, model, guide, *models.data()) for e in (eager, elbo))
+        assert found.keys() == expected.keys()
+        assert found
+        for name, site in found.items():
+            assert site.keys() == expected[name].keys()
+            torch.testing.assert_close(site["value"], expected[name]["value"])
+            assert site["value"].unconstrained() is expected[name]["value"].unconstrained()
+            for key in ("type", "is_observed", "infer", "scale", "done", "stop"):
+                assert site[key] == expected[name][key]
