@@ -65,3 +65,19 @@ def test_only_watched_programs_on_a_cpu_are_captured():
     make_fx(lambda x: seen.append(opaque.is_captured(x)) or x + 1)(X)
     torch.func.vmap(lambda x: seen.append(opaque.is_captured(x)) or x + 1)(X)
     assert [*seen, opaque.is_captured(X), opaque.is_captured(X.numpy())] == [True, *3 * [False]]
+
+
+def added(x, y):
+    """Its gradients are the slope itself, and a view of it."""
+    return x + y.T
+
+
+def test_results_have_memory_and_layout_of_their_own():
+    arguments = X.T.detach().requires_grad_(), Y.clone().requires_grad_()
+    slope = torch.ones(2, 3, dtype=torch.float64)
+    result = opaque.as_one_operation(added, 0, *arguments)
+    gradients = torch.autograd.grad(result, arguments, slope)
+    for array in (result, *gradients):
+        assert array.is_contiguous()
+        assert array.data_ptr() not in {part.data_ptr() for part in (slope, *arguments)}
+    assert [tuple(part.shape) for part in gradients] == [(2, 3), (3, 2)]

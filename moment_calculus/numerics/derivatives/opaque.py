@@ -78,12 +78,12 @@ def _registered() -> Any:
     library = torch.library.Library("moment_calculus", "FRAGMENT")
     serving = {"call": _call, "start": _start, "pull_back": _pull_back}
     imitating = {
-        "call": lambda number, like, arrays: torch.empty_like(arrays[like]),
+        "call": lambda number, like, arrays: _imitated(arrays[like]),
         "start": lambda number, like, arrays: (
-            torch.empty_like(arrays[like]),
+            _imitated(arrays[like]),
             torch.empty((), dtype=torch.int64),
         ),
-        "pull_back": lambda number, slope, arrays, ticket: list(map(torch.empty_like, arrays)),
+        "pull_back": lambda number, slope, arrays, ticket: list(map(_imitated, arrays)),
     }
     library.define("call(int function, int like, Tensor[] arrays) -> Tensor")
     library.define("start(int function, int like, Tensor[] arrays) -> (Tensor, Tensor)")
@@ -104,8 +104,19 @@ def _function(number: int) -> Callable[..., Array]:
     return list(_functions)[number]
 
 
+def _imitated(array: Array) -> Array:
+    return array.new_empty(array.shape)
+
+
+def _own(array: Array, *given: Array) -> Array:
+    """A result in the layout that was promised, which shares no memory with what was given."""
+    array, memory = array.detach().contiguous(), array.untyped_storage().data_ptr()
+    shared = any(memory == part.untyped_storage().data_ptr() for part in given)
+    return array.clone() if shared else array
+
+
 def _call(number: int, like: int, arrays: list[Array]) -> Array:
-    return _function(number)(*arrays).contiguous()
+    return _own(_function(number)(*arrays), *arrays)
 
 
 def _start(number: int, like: int, arrays: list[Array]) -> tuple[Array, Array]:
@@ -116,7 +127,7 @@ def _start(number: int, like: int, arrays: list[Array]) -> tuple[Array, Array]:
     _kept[ticket] = found
     for oldest in [*_kept][:-KEPT]:
         del _kept[oldest]
-    return found[0].detach().contiguous(), torch.tensor(ticket)
+    return _own(found[0], *arrays), torch.tensor(ticket)
 
 
 def _pull_back(number: int, slope: Array, arrays: list[Array], ticket: Array) -> list[Array]:
@@ -125,7 +136,8 @@ def _pull_back(number: int, slope: Array, arrays: list[Array], ticket: Array) ->
     kept = _kept.pop(int(ticket)) if int(ticket) in _kept else None
     result, arguments = kept or _recorded(number, arrays)
     with _recording():
-        return list(torch.autograd.grad(result, arguments, slope))
+        gradients = torch.autograd.grad(result, arguments, slope)
+    return [_own(gradient, slope, *arrays) for gradient in gradients]
 
 
 def _recorded(number: int, arrays: list[Array]) -> tuple[Array, list[Array]]:
