@@ -8,7 +8,6 @@ Those of the compilers that it starts are included; importing is not.
 from __future__ import annotations
 
 import json
-import resource
 import sys
 
 import pyro
@@ -16,6 +15,7 @@ import torch
 from pyro.infer import TraceMeanField_ELBO
 from pyro.infer.autoguide import AutoNormal
 from step_time_pyro import Regression
+from timing import processor_seconds
 
 from pyro_moments import DeterministicELBO, DVIGuide
 
@@ -31,12 +31,6 @@ def main() -> None:
     else:
         TraceMeanField_ELBO().loss_and_grads(model, AutoNormal(model), *data)
     print(json.dumps(processor_seconds() - start))
-
-
-def processor_seconds() -> float:
-    """Of this process and of those that it started and that have ended."""
-    used = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return sum(part.ru_utime + part.ru_stime for part in used)
 
 
 if __name__ == "__main__":

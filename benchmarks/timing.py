@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import resource
 import sys
 import time
 from collections.abc import Callable, Iterable
@@ -26,6 +27,12 @@ class Table:
     title: str
     seconds: dict[str, float]
     limits: dict[str, float]
+
+
+def processor_seconds() -> float:
+    """Of this process and of those that it started and that have ended, such as compilers."""
+    used = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(part.ru_utime + part.ru_stime for part in used)
 
 
 def dropout_limits(seconds: dict[str, float]) -> dict[str, float]:
