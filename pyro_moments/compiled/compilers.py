@@ -10,6 +10,7 @@ from torch._guards import TracingContext, tracing
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from pyro_moments.compiled.products import products_of, with_sums
 
@@ -37,10 +38,14 @@ def inductor(graph: GraphModule, inputs: Sequence[torch.Tensor]) -> Callable[...
     from torch._inductor.compile_fx import compile_fx_inner
     from torch._inductor.virtualized import V
 
-    graph, fake = with_sums(graph), FakeTensorMode(allow_non_fake_inputs=True)
+    # without an environment of symbolic shapes, of which it has none, nothing is cached
+    fake = FakeTensorMode(allow_non_fake_inputs=True, shape_env=ShapeEnv())
+    graph = with_sums(graph)
     context = tracing(TracingContext(fake))
     with torch.no_grad(), config.patch(_options(graph)), context, V.set_fake_mode(fake):
-        examples: list[Any] = [fake.from_tensor(tensor.detach()) for tensor in inputs]
+        examples: list[Any] = [
+            fake.from_tensor(tensor.detach(), static_shapes=True) for tensor in inputs
+        ]
         compiled: Any = compile_fx_inner(_lowered(graph, examples), examples, is_inference=True)
     run = compiled.current_callable  # less what it does for a profiler, at every call
     return lambda *tensors: run(list(tensors))
