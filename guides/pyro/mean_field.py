@@ -183,8 +183,8 @@ class DVIGuide(AutoGuide):
     def posteriors_alone(self) -> dict[str, dist.TorchDistribution] | None:
         """What a call of the guide samples from, where it does nothing else.
 
-        Their parameters are not validated: a quarter of the time would go there, and a loss that
-        is finite shows that they are valid.
+        Their parameters are not validated, which takes time: a loss that is finite shows that they
+        are valid.
 
         Returns:
             Distributions by site name; None before the first call, of a guide with plates or

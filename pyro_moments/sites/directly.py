@@ -15,7 +15,7 @@ from pyro_moments.sites.messenger import MomentMessenger
 def traced_directly(guide: Any, messenger: Any) -> Trace | None:
     """The guide's trace, where all that Pyro would add to its posteriors is time.
 
-    A third of the step of a small network would go into handling the sites of a guide of which
+    A tenth of the step of a small network would go into handling the sites of a guide of which
     nobody asks anything but its posteriors: SVI's tracer of parameters is told of those.
 
     Args:

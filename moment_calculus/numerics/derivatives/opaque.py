@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -18,10 +19,8 @@ from moment_calculus.numerics.derivatives.elementwise import is_transformed, is_
 
 Array = Any
 
-KEPT = 64  # results whose gradient was not asked for: of programs that failed before
-
 _functions: dict[Callable[..., Array], int] = {}  # all that graphs may call
-_kept: dict[int, tuple[Array, list[Array]]] = {}  # results and arguments, for the backward pass
+_kept: dict[int, tuple[Array, list[Array]]] = {}  # results and arguments, by their tickets
 _tickets = itertools.count()
 
 
@@ -120,21 +119,20 @@ def _call(number: int, like: int, arrays: list[Array]) -> Array:
 
 
 def _start(number: int, like: int, arrays: list[Array]) -> tuple[Array, Array]:
-    """The result, and a ticket for its graph, which is not computed again if it is still there."""
+    """The result, and a ticket for its graph, which is kept as long as the ticket is."""
     import torch
 
-    found, ticket = _recorded(number, arrays), next(_tickets)
-    _kept[ticket] = found
-    for oldest in [*_kept][:-KEPT]:
-        del _kept[oldest]
-    return _own(found[0], *arrays), torch.tensor(ticket)
+    found, place = _recorded(number, arrays), next(_tickets)
+    _kept[place], ticket = found, torch.tensor(place)
+    weakref.finalize(ticket, _kept.pop, place, None).atexit = False
+    return _own(found[0], *arrays), ticket
 
 
 def _pull_back(number: int, slope: Array, arrays: list[Array], ticket: Array) -> list[Array]:
     import torch
 
-    kept = _kept.pop(int(ticket)) if int(ticket) in _kept else None
-    result, arguments = kept or _recorded(number, arrays)
+    place = int(ticket)
+    result, arguments = _kept.pop(place) if place in _kept else _recorded(number, arrays)
     with _recording():
         gradients = torch.autograd.grad(result, arguments, slope)
     return [_own(gradient, slope, *arrays) for gradient in gradients]
