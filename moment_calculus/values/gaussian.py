@@ -90,7 +90,6 @@ class Gaussian:
         "mean",
         "propagation",
         "serial",
-        "shape",
         "spread",
         "step",
         "support",
@@ -109,7 +108,6 @@ class Gaussian:
         propagation: Propagation | None = None,
     ) -> None:
         self.mean, self.spread, self.axis = mean, spread, axis
-        self.shape: tuple[int, ...] = tuple(mean.shape)  # asked for at every turn
         self.step = Root() if step is None else step
         self.support = union(self.step.inputs) if support is None else support
         self.ties = self._default_ties() if ties is None else ties
@@ -121,6 +119,11 @@ class Gaussian:
         if self.step.inputs:
             return Ties.ALL
         return Ties.NONE if self.spread.plain else Ties.FEATURES
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the variable."""
+        return tuple(self.mean.shape)
 
     @property
     def at_mean(self) -> Array:
