@@ -9,6 +9,7 @@ from typing import Any
 from moment_calculus.likelihoods.drivers import NESTED, conditional
 from moment_calculus.likelihoods.expectations import expectation
 from moment_calculus.numerics.arrays import Array
+from moment_calculus.numerics.choices import nowhere
 from moment_calculus.numerics.quadrature import nodes
 from moment_calculus.numerics.special import (
     double,
@@ -48,6 +49,8 @@ def zero_with(factor: Any, weight: Any) -> Any:
     if not hasattr(factor, "shape"):
         return product
     xp = namespace(factor)
+    if hasattr(weight, "shape") and nowhere(~xp.isfinite(weight)):
+        return product
     nothing = xp.zeros_like(product)
     return xp.where(factor + nothing == 0, nothing, product)
 

@@ -62,17 +62,18 @@ def _standardised(mean: Array, variance: Array, tails: Callable) -> tuple[Array,
 def _rectified(mean: Array, variance: Array, scale: Array, ratio: Array, tails: Any) -> Any:
     xp = namespace(mean)
     _, first, second, *_ = tails
-    share = xp.where(ratio > 0, 1 - second - 2 * xp.abs(ratio) * first, second) - first * first
+    share = xp.where(ratio > 0, 1 - second - 2 * ratio * first, second) - first * first
     return xp.clip(mean, min=0.0) + scale * first, variance * share
 
 
 def _slopes(variance: Array, scale: Array, ratio: Array, tails: Any) -> tuple[Array, ...]:
-    xp, above = namespace(ratio), ratio > 0
+    xp, above, twice = namespace(ratio), ratio > 0, 2 * scale
     beyond, first, _, density = tails
-    reach, rest = xp.where(above, 1 - beyond, beyond), xp.where(above, beyond, 1 - beyond)
+    within = 1 - beyond
+    reach, rest = xp.where(above, within, beyond), xp.where(above, beyond, within)
     unit = first + xp.clip(ratio, min=0.0)  # the mean over σ
-    by_scale = xp.where(variance > TINY_VARIANCE, density / (2 * scale), xp.zeros_like(scale))
-    return reach, by_scale, 2 * scale * unit * rest, reach - unit * density
+    by_scale = xp.where(variance > TINY_VARIANCE, density / twice, xp.zeros_like(scale))
+    return reach, by_scale, twice * unit * rest, reach - unit * density
 
 
 def rectified_together(mean: Array, variance: Array) -> tuple[Array, ...]:
