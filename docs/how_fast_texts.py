@@ -71,6 +71,5 @@ of the outcome, is that of the mixture over 500 draws from the posterior with th
 numbers for all, taken every 25 updates while the clock stands still. The standard deviation of all
 weights at the start decides how noisy a draw is. What did not reach the target spent the updates
 and seconds in its row; beside a reference that did not, ratios are bounds from above. The limit is
-that of the fastest. Compiling is counted once, with
-the seconds of compilers that it starts.
+that of the fastest. Compiling is counted once, with the seconds of compilers that it starts.
 """

@@ -10,7 +10,7 @@ from typing import Any
 
 import array_api_compat
 
-from moment_calculus.numerics.derivatives.elementwise import is_transformed, is_untraced
+from moment_calculus.numerics.derivatives.pullbacks import is_eager
 
 Array = Any
 
@@ -36,8 +36,7 @@ def polynomial(coefficients: tuple[float, ...], x: Array) -> Array:
 def _is_plain(x: Array) -> bool:
     import torch
 
-    known = x.dtype in (torch.float32, torch.float64) and x.device.type == "cpu"
-    return known and is_untraced() and not is_transformed()
+    return x.dtype in (torch.float32, torch.float64) and is_eager(x)
 
 
 def _in_torch(coefficients: tuple[float, ...], x: Array) -> Array:

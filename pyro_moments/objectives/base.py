@@ -25,6 +25,15 @@ from pyro_moments.sites.traces import moment_traces
 Consume = Callable[[Trace, Trace], Any]
 
 
+def is_finite(term: torch.Tensor) -> bool:
+    """Whether a scalar is finite; the program waits for it.
+
+    Args:
+        term: what is known of a loss.
+    """
+    return math.isfinite(torch_item(term))
+
+
 class Loss(ELBO):
     """A loss that is differentiated as it is; a subclass says what it is in ``_eager``."""
 
@@ -153,7 +162,7 @@ class Objective(Loss):
         loss = self.compiled.with_gradients(model, guide, args, kwargs)
         if loss is None:
             return super()._backward(model, guide, args, kwargs)
-        if not math.isfinite(torch_item(loss)) and is_validation_enabled():
+        if not is_finite(loss) and is_validation_enabled():
             self._eager(model, guide, *args, **kwargs)  # which names the cause
         return loss
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
-from pyro.infer.util import is_validation_enabled, torch_item
+from pyro.infer.util import is_validation_enabled
 from pyro.poutine import Trace
 
 from moment_calculus.hosts.docstrings import documented
@@ -15,7 +14,7 @@ from moment_calculus.objectives.docstrings import BB_ALPHA
 from moment_calculus.objectives.options import check_alpha, check_energy, warn_collapse
 from moment_calculus.objectives.powers import log_mean_power
 from pyro_moments.likelihoods import tempered_jointly
-from pyro_moments.objectives.base import Objective
+from pyro_moments.objectives.base import Objective, is_finite
 from pyro_moments.objectives.densities import AtDraws, log_ratio
 from pyro_moments.objectives.elbo import latent_sum
 from pyro_moments.objectives.particles import Program
@@ -58,7 +57,7 @@ class BBAlphaELBO(Objective):
         consume = self._cavity if self.energy == "cavity" else self._terms
         data, latent, scale = self.particles(program, consume)
         energy = -log_mean_power(data, self.alpha).sum() * scale[0] - latent.mean()
-        if is_validation_enabled() and not math.isfinite(torch_item(energy)):
+        if is_validation_enabled() and not is_finite(energy):
             validate_posteriors(guide)
         return energy
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 import operator
 from collections.abc import Collection, Sequence
 from typing import Any
@@ -15,7 +14,7 @@ from torch.utils import _pytree as pytree
 
 from moment_calculus.hosts.docstrings import OBJECTIVE_OPTIONS, SITE_TERMS, documented
 from pyro_moments.diagnosis import explain_infinite_loss
-from pyro_moments.objectives.base import Objective
+from pyro_moments.objectives.base import Objective, is_finite
 from pyro_moments.objectives.particles import Consume, Program
 from pyro_moments.sites.directly import validate_posteriors
 from pyro_moments.sites.divergence import Divergence, summed
@@ -79,7 +78,7 @@ class DeterministicELBO(Objective):
         last: list[Trace] = []
         found = self.particles(program, consume_last)
         means = pytree.tree_map(_mean_of_particles, found)
-        if is_validation_enabled() and not all(map(_is_finite, pytree.tree_leaves(means))):
+        if is_validation_enabled() and not all(map(is_finite, pytree.tree_leaves(means))):
             validate_posteriors(program.guide)
             explain_infinite_loss(last[-1].nodes, program.model, program.args, program.kwargs)
         return means
@@ -93,10 +92,6 @@ class DeterministicELBO(Objective):
 
 def _mean_of_particles(parts: torch.Tensor) -> torch.Tensor:
     return parts.squeeze(0) if len(parts) == 1 else parts.mean(0)
-
-
-def _is_finite(term: torch.Tensor) -> bool:
-    return math.isfinite(torch_item(term))
 
 
 def elbo(model_trace: Trace, guide_trace: Trace) -> torch.Tensor:

@@ -17,7 +17,7 @@ def captured_covariance(
     covariance: Array,
     order: int,
     general: Callable[..., Array],
-    spread: Array | None = None,
+    spread: Array,
 ) -> Array | None:
     """As :func:`moment_calculus.functions.pairs.certified.certified_covariance`, as one operation.
 
@@ -34,8 +34,6 @@ def captured_covariance(
     """
     if not is_worth_a_look(activation, mean, covariance) or not is_captured(mean, covariance):
         return None
-    if spread is None:
-        spread = activation.moments(mean, diagonal(covariance))[1]
     return as_one_operation(_Pairs(activation, order, general), 1, mean, covariance, spread)
 
 

@@ -29,7 +29,7 @@ def certified_covariance(
     covariance: Array,
     order: int,
     general: General,
-    spread: Array | None = None,
+    spread: Array,
 ) -> Array | None:
     """Covariance of f(x), as :func:`moment_calculus.functions.pairs.covariance.covariance`.
 
@@ -42,7 +42,7 @@ def certified_covariance(
         covariance: symmetric, [..., d, d].
         order: number of terms at most, of an f whose pairs have no closed form.
         general: of E x, Var x, Cov(x) and Var f(x) to the result, for gradients of the gradient.
-        spread: Var f(x) where it is known, [..., d].
+        spread: Var f(x), [..., d].
 
     Returns:
         Symmetric matrices [..., d, d]; None where nothing is gained.
@@ -52,14 +52,10 @@ def certified_covariance(
     if not is_worth_a_look(activation, mean, covariance) or not is_eager(mean, covariance):
         return None
     xp, size = namespace(mean), mean.shape[-1]
-    covariance, shape = xp.reshape(covariance, (-1, size, size)), covariance.shape
-    variance = diagonal(covariance)
-    mean = xp.reshape(mean, (-1, size))
-    if spread is None:
-        spread = activation.moments(mean, variance)[1]
-    moments = mean, variance, xp.reshape(spread, (-1, size))
-    found = _of_batch(activation, moments, covariance, order, general)
-    return None if found is None else xp.reshape(found, shape)
+    flat = xp.reshape(covariance, (-1, size, size))
+    mean, spread = (xp.reshape(part, (-1, size)) for part in (mean, spread))
+    found = _of_batch(activation, (mean, diagonal(flat), spread), flat, order, general)
+    return None if found is None else xp.reshape(found, covariance.shape)
 
 
 def is_worth_a_look(activation: Activation, mean: Array, covariance: Array) -> bool:

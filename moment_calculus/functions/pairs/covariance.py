@@ -57,13 +57,13 @@ def covariance(
 
     Source: Price's theorem for closed forms; else Mehler's formula.
     """
-    general = _General(activation, order)
+    general, variance = _General(activation, order), diagonal(covariance)
+    if spread is None:
+        spread = activation.moments(mean, variance)[1]
     for look in (certified_covariance, captured_covariance, compiled_covariance):
         found = look(activation, mean, covariance, order, general, spread)
         if found is not None:
             return found
-    variance = diagonal(covariance)
-    spread = activation.moments(mean, variance)[1] if spread is None else spread
     return general(mean, variance, covariance, spread)
 
 

@@ -31,7 +31,7 @@ def compiled_covariance(
     covariance: Array,
     order: int,
     general: Callable,
-    spread: Array | None = None,
+    spread: Array,
 ) -> Array | None:
     """As :func:`moment_calculus.functions.pairs.certified.certified_covariance`, of JAX arrays.
 
@@ -52,9 +52,7 @@ def compiled_covariance(
         return None
     if covariance.size < LARGE or covariance.shape[:-1] != mean.shape:
         return None
-    variance = diagonal(covariance)
-    spread = activation.moments(mean, variance)[1] if spread is None else spread
-    arrays = mean, variance, covariance, spread
+    arrays = mean, diagonal(covariance), covariance, spread
     flat = [array.reshape(-1, *array.shape[mean.ndim - 1 :]) for array in arrays]
     if has_closed_pairs(activation):
         layer = _Layer(activation, ORDER[mean.dtype.itemsize], general)

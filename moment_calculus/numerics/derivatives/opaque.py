@@ -50,7 +50,8 @@ def as_one_operation(function: Callable[..., Array], like: int, *arrays: Array) 
 def _operation() -> Callable[..., Array]:
     import torch
 
-    operations = _registered()
+    operations = torch.ops.moment_calculus
+    _library()
 
     class Operation(torch.autograd.Function):
         @staticmethod
@@ -70,8 +71,9 @@ def _operation() -> Callable[..., Array]:
     return Operation.apply
 
 
-def _registered() -> Any:
-    """Operations of torch, with the shapes of what they return."""
+@functools.cache
+def _library() -> Any:
+    """Operations of torch, with the shapes of what they return; they end with it."""
     import torch
 
     library = torch.library.Library("moment_calculus", "FRAGMENT")
@@ -92,11 +94,7 @@ def _registered() -> Any:
     for name, function in serving.items():
         library.impl(name, function, "CPU")
         library._register_fake(name, imitating[name])
-    _libraries.append(library)
-    return torch.ops.moment_calculus
-
-
-_libraries: list[Any] = []  # whose operations end with them
+    return library
 
 
 def _function(number: int) -> Callable[..., Array]:
@@ -110,8 +108,8 @@ def _imitated(array: Array) -> Array:
 def _own(array: Array, *given: Array) -> Array:
     """A result in the layout that was promised, which shares no memory with what was given."""
     array, memory = array.detach().contiguous(), array.untyped_storage().data_ptr()
-    shared = any(memory == part.untyped_storage().data_ptr() for part in given)
-    return array.clone() if shared else array
+    is_given = any(memory == part.untyped_storage().data_ptr() for part in given)
+    return array.clone() if is_given else array
 
 
 def _call(number: int, like: int, arrays: list[Array]) -> Array:
