@@ -13,8 +13,8 @@ from moment_calculus.criticism.containers.groups import Wanted, converted
 from moment_calculus.criticism.containers.leave_one_out import as_inference_data, leave_one_out
 from moment_calculus.criticism.containers.wording import ARGUMENTS, LOO, LOO_RESULT, OPTIONS, RESULT
 from moment_calculus.hosts.docstrings import documented
-from numpyro_moments.criticism.model import NumPyroModel
 from numpyro_moments.criticism.posteriors import posterior_of
+from numpyro_moments.draws.model import NumPyroModel
 from numpyro_moments.evaluation.keys import checked_key
 
 

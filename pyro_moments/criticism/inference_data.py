@@ -11,8 +11,8 @@ from moment_calculus.criticism.containers.groups import Wanted, converted
 from moment_calculus.criticism.containers.leave_one_out import as_inference_data, leave_one_out
 from moment_calculus.criticism.containers.wording import ARGUMENTS, LOO, LOO_RESULT, OPTIONS, RESULT
 from moment_calculus.hosts.docstrings import documented
-from pyro_moments.criticism.model import PyroModel
 from pyro_moments.criticism.posteriors import posterior_of
+from pyro_moments.draws.model import PyroModel
 
 
 @documented("Pyro", arguments=ARGUMENTS, options=OPTIONS, result=RESULT)

@@ -22,8 +22,8 @@ from moment_calculus.criticism.containers.wording import (
     part_of_plate,
 )
 from moment_calculus.response.data import plates_of
-from numpyro_moments.criticism.each import Each
-from numpyro_moments.criticism.plates import Whole, check_whole, hidden, is_observed, whole_value
+from numpyro_moments.draws.each import Each
+from numpyro_moments.draws.plates import Whole, check_whole, hidden, is_observed, whole_value
 from numpyro_moments.evaluation.precision import Precision
 from numpyro_moments.likelihoods.derived import restored
 from numpyro_moments.prediction.particles import of_particles

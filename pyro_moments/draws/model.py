@@ -27,9 +27,9 @@ from moment_calculus.criticism.containers.wording import (
     part_of_plate,
 )
 from moment_calculus.response.data import plates_of
-from pyro_moments.criticism.each import each
-from pyro_moments.criticism.plates import check_whole, whole_plates
-from pyro_moments.criticism.sites import (
+from pyro_moments.draws.each import each
+from pyro_moments.draws.plates import check_whole, whole_plates
+from pyro_moments.draws.sites import (
     event_dim_of,
     hidden,
     is_function,
