@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from moment_calculus.numerics.pareto import EVEN, FEW, Weights, good_shape
 from moment_calculus.refusals.errors import UnsupportedMoments
 
 ABOUT = """
@@ -121,6 +122,30 @@ def not_gaussian(site: str) -> UnsupportedMoments:
         "unconstrained coordinates",
         sites=[site],
         remedy="use DVIGuide, or another guide whose sites are Gaussian on the unconstrained space",
+    )
+
+
+def check_reliable(weights: Weights, source: str, sites: Iterable[str]) -> None:
+    """Refuse weights that cannot be trusted.
+
+    Args:
+        weights: of draws.
+        source: the approximation that the draws are of.
+        sites: that are drawn.
+
+    Raises:
+        UnsupportedMoments: with k̂, the effective share and the remedy.
+    """
+    if weights.is_reliable:
+        return
+    limit = good_shape(weights.log.shape[-1])
+    raise UnsupportedMoments(
+        f"the importance weights of draws of {source} cannot be trusted: their k̂ is {weights}; "
+        f"they can with k̂ up to {limit:.2f} and {FEW:.0%} effective, or more than {EVEN:.0%} "
+        "effective",
+        sites=sites,
+        remedy="leave importance_weights out for what the approximation itself says, or use other "
+        "coordinates (non-centred hierarchies), a guide with covariances, or NUTS",
     )
 
 

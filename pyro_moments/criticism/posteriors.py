@@ -123,8 +123,7 @@ class ResponsePosterior:
         """The parameters that it is about."""
         problem = self.response.problem
         assert isinstance(problem, PyroProblem)
-        held = problem.held
-        return Surroundings(held, held.double, (problem.model, problem.guide))
+        return problem.surroundings
 
     @property
     def device(self) -> torch.device:
