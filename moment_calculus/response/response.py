@@ -45,8 +45,8 @@ class Response(CorrectedMoments):
 
         Or, with importance weights, moments of the posterior itself by Pareto-smoothed weights
         p / q of draws of the corrected Gaussian q, always the same draws. Measured on the eight
-        schools: standard deviations of the schools' effects and of τ are 0.98 to 1.03 of the
-        reference's by 10⁴ draws.
+        schools: standard deviations of the schools' effects and of τ are 0.96 to 1.02 of the
+        reference's by 10⁴ draws, and 0.78 to 0.89 without weights.
 
         Args:
             of: a site of the model, latent, deterministic or observed (of these it is the mean of

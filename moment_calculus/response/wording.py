@@ -15,7 +15,8 @@ sites. ``interval``, ``sample`` and ``moments`` are on the sites' supports.
 
 Where a scale is hardly known, its logarithm is skewed, and draws have the long tail of a
 log-normal. Measured on the eight schools: deviations of μ and log τ are 0.98 and 0.97 of the
-reference's, those of the schools' effects μ + τ z 1.5 by draws and 0.8 to 0.9 by ``moments``.
+reference's, those of the schools' effects μ + τ z 1.5 by draws and 0.8 to 0.9 by ``moments``; with
+``importance_weights=True`` 0.96 to 1.02 by both.
 """
 
 ARGUMENTS = """

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from moment_calculus.criticism.calibration.coverage import SIGNIFICANT
+from moment_calculus.criticism.comparison.subject import RESPONSE
 from moment_calculus.criticism.containers.leave_one_out import most_influential
 from moment_calculus.criticism.diagnosis.advice import OTHERS, better
-from moment_calculus.criticism.diagnosis.deviations import is_wide
+from moment_calculus.criticism.diagnosis.deviations import is_off
 from moment_calculus.criticism.diagnosis.evidence import Evidence
 from moment_calculus.criticism.diagnosis.findings import Finding, Verdict
 from moment_calculus.numerics.pareto import EVEN, good_shape
@@ -19,6 +20,7 @@ from moment_calculus.response.response import Response
 
 MANY = 50  # coordinates, of which k̂ is large for almost any approximation
 SURPRISING = 0.01  # p-value below which predictions are not calibrated
+OWN = 0.15  # of k̂, by which that of a datum is more than that of all draws
 TAIL, EXTREME = 0.01, 0.005  # of predictive p-values; those that round to 0.00 or 1.00
 
 
@@ -55,6 +57,15 @@ def weights(evidence: Evidence, source: str) -> Finding:
     value, limit = str(found), good_shape(found.log.size)
     if found.share > EVEN:
         return Finding(name, value, Verdict.GOOD, "the weights are all but constant")
+    if evidence.trusted and source != evidence.best and is_off(evidence, source, widest=np.inf):
+        return Finding(
+            name,
+            value,
+            Verdict.BAD,
+            f"whatever k̂ is: draws of {source}, which are too narrow, do not reach what would give "
+            "their weights a tail",
+            better(evidence, is_off(evidence, RESPONSE)),
+        )
     if found.is_reliable:
         meaning = "importance weights correct what is left to the posterior"
         return Finding(name, value, Verdict.GOOD, meaning)
@@ -75,7 +86,7 @@ def weights(evidence: Evidence, source: str) -> Finding:
         Verdict.BAD,
         f"{cause}: {source} is far from the posterior in some direction; its means may still be "
         "right, its tails are not, and neither is what importance weights make of it",
-        better(evidence, is_wide(evidence)) if of_guide else OTHERS,
+        better(evidence, is_off(evidence, RESPONSE)) if of_guide else OTHERS,
     )
 
 
@@ -115,6 +126,15 @@ def influential(evidence: Evidence, site: str) -> Finding:
         )
     if not is_bad.any():
         return Finding(name, value, Verdict.GOOD, f"by weighted draws of {source}; {first}")
+    if not (is_bad & (shapes > elpd["pareto_k_joint"] + OWN)).any():
+        return Finding(
+            name,
+            value,
+            Verdict.DOUBTFUL,
+            f"the weights of {source} as a whole, with k̂ {elpd['pareto_k_joint']:.2f}, leave no "
+            f"room for those of single data; {first}",
+            "more draws, num_samples=...; or compare_with_nuts",
+        )
     return Finding(
         name,
         value,

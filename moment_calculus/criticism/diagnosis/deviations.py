@@ -41,19 +41,21 @@ def scales(evidence: Evidence, source: str) -> Finding | None:
     if not words:
         by = f"weighted draws of {evidence.best}" if kind == "weighted" else RESPONSE
         return Finding(name, value, Verdict.GOOD, f"as those of {by}")
-    remedy = better(evidence, is_wide(evidence)) if of_guide else weighted(RESPONSE)
+    remedy = better(evidence, is_off(evidence, RESPONSE)) if of_guide else weighted(RESPONSE)
     return Finding(name, value, Verdict.BAD, "; ".join(words), remedy)
 
 
-def is_wide(evidence: Evidence) -> bool:
-    """Whether standard deviations of linear response are off.
+def is_off(evidence: Evidence, source: str, widest: float = WIDE) -> bool:
+    """Whether standard deviations of an approximation are known to be off.
 
     Args:
         evidence: of the fit.
+        source: the guide, or linear response, which may have been refused.
+        widest: the largest ratio to right ones that counts as right.
     """
-    found = ratios(evidence, RESPONSE) if RESPONSE in evidence.subject.sources else ""
+    found = ratios(evidence, source) if source in evidence.subject.sources else ""
     return not isinstance(found, str) and any(
-        np.nanmin(part) < NARROW or np.nanmax(part) > WIDE for part in found.values()
+        np.nanmin(part) < NARROW or np.nanmax(part) > widest for part in found.values()
     )
 
 

@@ -8,6 +8,7 @@ import arviz as az
 import numpy as np
 import pytest
 import xarray
+from scipy import stats
 
 from moment_calculus.criticism.containers.leave_one_out import (
     SAMPLES,
@@ -189,6 +190,26 @@ def test_constant_weights_are_those_of_arviz():
     xarray.testing.assert_allclose(found.loo_i, reference.loo_i.rename("loo_i"))
     np.testing.assert_allclose(found.p_loo, reference.p_loo)
     np.testing.assert_allclose(found.se, reference.se)
+
+
+def test_poor_weights_of_many_latent_sites_do_not_make_data_bad():
+    generator, size = np.random.default_rng(0), 600
+    y = 2**0.5 * generator.normal(size=size)
+    at, right, ours = y / 2, stats.norm(0, 0.5**0.5), stats.norm(0, 0.9 * 0.5**0.5)
+    apart = ours.rvs(size=(1, 4000, size), random_state=generator)
+    data = az.from_dict(
+        posterior={"x": at + apart},
+        log_likelihood={"y": stats.norm.logpdf(y, at + apart)},
+        sample_stats={"lp": right.logpdf(apart).sum(-1), "log_q": ours.logpdf(apart).sum(-1)},
+    )
+    with pytest.warns(UserWarning, match="as a whole cannot be trusted.*nothing of single data"):
+        weighted = leave_one_out(data)
+    plain = leave_one_out(data, importance_weights=False)
+    exact = stats.norm(0, 2**0.5).logpdf(y)
+    assert weighted.effective_joint < 0.1
+    assert plain.is_bad.values.mean() < 0.01
+    assert abs(plain.loo_i.values - exact).mean() < 0.04  # of draws that are 10 % too narrow
+    assert abs(weighted.loo_i.values - exact).mean() > 0.1
 
 
 def test_draws_of_which_no_weights_can_be_made():
