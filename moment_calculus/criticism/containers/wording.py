@@ -126,7 +126,7 @@ def no_prior_draws(reason: str) -> str:
     Args:
         reason: what the host says.
     """
-    return f"a prior is improper, or has no draws ({reason})"
+    return "a prior is improper, or has no draws" + (f" ({reason})" if reason else "")
 
 
 def no_posterior(found: object, host: str) -> TypeError:

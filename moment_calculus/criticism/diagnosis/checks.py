@@ -57,12 +57,12 @@ def weights(evidence: Evidence, source: str) -> Finding:
     value, limit = str(found), good_shape(found.log.size)
     if found.share > EVEN:
         return Finding(name, value, Verdict.GOOD, "the weights are all but constant")
-    if evidence.trusted and source != evidence.best and is_off(evidence, source, widest=np.inf):
+    if found.is_reliable and _is_narrow(evidence, source):
         return Finding(
             name,
             value,
             Verdict.BAD,
-            f"whatever k̂ is: draws of {source}, which are too narrow, do not reach what would give "
+            f"k̂ is low as draws of {source}, which are too narrow, do not reach what would give "
             "their weights a tail",
             better(evidence, is_off(evidence, RESPONSE)),
         )
@@ -88,6 +88,11 @@ def weights(evidence: Evidence, source: str) -> Finding:
         "right, its tails are not, and neither is what importance weights make of it",
         better(evidence, is_off(evidence, RESPONSE)) if of_guide else OTHERS,
     )
+
+
+def _is_narrow(evidence: Evidence, source: str) -> bool:
+    """Whether another approximation, which can be trusted, is wider."""
+    return source != evidence.best and is_off(evidence, source, widest=np.inf)
 
 
 def narrower(evidence: Evidence) -> Finding | None:
