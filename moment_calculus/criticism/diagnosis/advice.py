@@ -6,10 +6,16 @@ from moment_calculus.criticism.comparison.subject import RESPONSE
 from moment_calculus.criticism.diagnosis.evidence import Evidence
 from moment_calculus.numerics.pareto import Weights
 
+MANY = 50  # coordinates, of which k̂ is large for almost any approximation
 POINT = "use linear_response, which gives it one without a refit, or DVIGuide"
 OTHERS = (
     "use a guide with covariances (AutoMultivariateNormal, TridiagonalGuide for weights), other "
     "coordinates (non-centred hierarchies), or NUTS"
+)
+
+UNCONFIRMED = (
+    "use linear_response, which corrects them without a refit; that weights of so many coordinates "
+    "cannot confirm it says little, compare_with_nuts does"
 )
 
 
@@ -26,7 +32,9 @@ def better(evidence: Evidence, response_is_off: bool) -> str:
     if response_is_off:
         return weighted(evidence.best)
     if isinstance(weights, Weights) and not weights.is_reliable:
-        return weighted(evidence.best) if evidence.trusted else OTHERS
+        if evidence.trusted:
+            return weighted(evidence.best)
+        return OTHERS if evidence.size <= MANY else UNCONFIRMED
     return (
         "use linear_response, which corrects them without a refit, or a guide with covariances "
         "(AutoMultivariateNormal, TridiagonalGuide for weights)"

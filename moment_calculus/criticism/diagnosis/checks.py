@@ -10,7 +10,7 @@ import numpy as np
 from moment_calculus.criticism.calibration.coverage import SIGNIFICANT
 from moment_calculus.criticism.comparison.subject import RESPONSE
 from moment_calculus.criticism.containers.leave_one_out import most_influential
-from moment_calculus.criticism.diagnosis.advice import OTHERS, better
+from moment_calculus.criticism.diagnosis.advice import MANY, OTHERS, better
 from moment_calculus.criticism.diagnosis.deviations import is_off
 from moment_calculus.criticism.diagnosis.evidence import Evidence
 from moment_calculus.criticism.diagnosis.findings import Finding, Verdict
@@ -18,9 +18,7 @@ from moment_calculus.numerics.pareto import EVEN, good_shape
 from moment_calculus.response.errors import NotAnOptimum
 from moment_calculus.response.response import Response
 
-MANY = 50  # coordinates, of which k̂ is large for almost any approximation
 SURPRISING = 0.01  # p-value below which predictions are not calibrated
-OWN = 0.15  # of k̂, by which that of a datum is more than that of all draws
 TAIL, EXTREME = 0.01, 0.005  # of predictive p-values; those that round to 0.00 or 1.00
 
 
@@ -131,7 +129,7 @@ def influential(evidence: Evidence, site: str) -> Finding:
         )
     if not is_bad.any():
         return Finding(name, value, Verdict.GOOD, f"by weighted draws of {source}; {first}")
-    if not (is_bad & (shapes > elpd["pareto_k_joint"] + OWN)).any():
+    if not (is_bad & evidence.is_influential(site)).any():
         return Finding(
             name,
             value,

@@ -132,6 +132,17 @@ class Evidence:
                 return str(refusal)
         return source, found
 
+    def is_influential(self, site: str) -> np.ndarray:
+        """Which data have bad weights by themselves, if the draws were those of the posterior.
+
+        Args:
+            site: what is observed.
+        """
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            found = leave_one_out(self.container(self.best), site, importance_weights=False)
+        return found["is_bad"].values
+
     @cached_property
     def mixtures(self) -> Mapping[str, SampledSite]:
         """What draws of the guide predict together, by site, with the arguments for predictions."""

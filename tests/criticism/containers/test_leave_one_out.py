@@ -212,7 +212,7 @@ def test_poor_weights_of_many_latent_sites_do_not_make_data_bad():
     left = 1 - ours.var() / 2
     known = 0.5 * np.log(left / (4 * np.pi)) - (2 * y / 3) ** 2 / 4 / left
     off = [abs(found.loo_i.values - exact).mean() for found in (plain, weighted)]
-    assert abs(plain.loo_i.values - known).mean() < 0.01
+    assert abs(plain.loo_i.values - known).mean() < 4000**-0.5  # E |error| of 4000 draws is less
     assert abs(known - exact).mean() < 0.06
     assert off[0] < 0.06 < off[1]
 
