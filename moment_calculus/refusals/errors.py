@@ -115,3 +115,7 @@ class CovarianceDroppedWarning(UserWarning):
 
 class CaptureWarning(UserWarning):
     """A program could not be captured or compiled: it runs the slower way, with the same result."""
+
+
+class ApproximationWarning(UserWarning):
+    """A rule that a user chose is known to be far off where training leads."""

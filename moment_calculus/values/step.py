@@ -117,6 +117,17 @@ class Step:
         """
         return None
 
+    def image_of_vector(self, value: Any) -> tuple[Any, Array] | None:
+        """A vector x and a certain matrix M, if the value is M x beside independent noise.
+
+        Args:
+            value: what this step made, with its features on the trailing axis.
+
+        Returns:
+            x with features [..., d] and M [..., features, d]; None if there are none.
+        """
+        return None
+
     def lag(self, value: Any, offset: tuple[int, ...]) -> Array | None:
         """Covariance of every component with the one an offset away; None if unknown.
 

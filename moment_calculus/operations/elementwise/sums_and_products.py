@@ -57,6 +57,15 @@ class Sum(Step):
         first, second = (part.covariance_between(rows, columns) for part in self.inputs)
         return first + second
 
+    def image_of_vector(self, value: Gaussian) -> tuple[Gaussian, Array] | None:
+        """That of one term, if the other is noise."""
+        if overlap(*self.inputs):
+            return None
+        for term, other in (self.inputs, self.inputs[::-1]):
+            if other.spread.plain and term.shape == value.shape:
+                return term.step.image_of_vector(term)
+        return None
+
     def as_vector(self, value: Gaussian) -> Gaussian | None:
         """The sum of both as vectors."""
         return of_parts(_sum_of_vectors, *self.inputs)

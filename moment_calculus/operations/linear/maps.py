@@ -118,6 +118,11 @@ class LinearMap(Step):
             return None
         return mapped_covariance(self.mapped, self.matrix, (rows, columns))
 
+    def image_of_vector(self, value: Gaussian) -> tuple[Gaussian, Array] | None:
+        """The input that is mapped, where every output has random weights of its own."""
+        known = self.mapped is not None and self.rows_apart
+        return (self.mapped, self.matrix) if known else None  # type: ignore[return-value]
+
     def as_vector(self, value: Gaussian) -> Gaussian | None:
         """Scalar products of certain rows with one vector, as its map by these rows."""
         vector, *others = self.inputs
