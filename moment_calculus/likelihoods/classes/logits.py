@@ -11,6 +11,7 @@ from moment_calculus.numerics.special import TINY_VARIANCE, namespace, safe_scal
 from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.values.gaussian import Gaussian
 from moment_calculus.values.layout import broadcast_shape
+from moment_calculus.values.vectors import as_vector
 
 JITTER = 1e-6  # share of every variance that is added to it, so that a covariance is definite
 MANY = 64  # classes beyond which no matrix of them is formed where the map that made them is known
@@ -59,6 +60,10 @@ class Root:
             logits: Gaussian [..., classes].
         """
         count = logits.shape[-1]
+        if logits.axis != -1:  # classes are a batch: of a plate, or of one site for all
+            logits = as_vector(logits) or logits
+        if logits.axis != -1:
+            return cls(logits.mean, diagonal_matrix(safe_scale(logits.variance)), None)
         if count > MANY and (mapped := logits.step.image_of_vector(logits)) is not None:
             source, matrix = mapped
             if source.shape[-1] < count:

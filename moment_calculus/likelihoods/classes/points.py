@@ -174,8 +174,10 @@ class Points(Means):
     name = "points"
 
     def own(self, root: Root, shape: tuple[int, ...]) -> Array:
-        """The number of the row."""
-        return namespace(root.mean).arange(math.prod(shape), device=device(root.mean))
+        """The number of the logits."""
+        xp, batch = namespace(root.mean), tuple(root.mean.shape)[:-1]
+        numbers = xp.arange(math.prod(batch), device=device(root.mean))
+        return _flat(xp.reshape(numbers, batch), 0, shape)
 
     def at(self, root: Root, own: Array) -> Array:
         """At standard points, of which every row has its own rotation."""
@@ -233,7 +235,7 @@ def _wide(power: Any, logits: Gaussian) -> Array:
 
 
 def _flat(array: Array, rank: int, shape: tuple[int, ...]) -> Array:
-    """An array [batch, ...] with so many axes of its own, broadcast to a batch that is flattened."""
+    """An array [batch, ...] with so many axes of its own, broadcast to a flattened batch."""
     xp = namespace(array)
     own = tuple(array.shape)[len(array.shape) - rank :]
     return xp.reshape(xp.broadcast_to(array, (*shape, *own)), (math.prod(shape), *own))

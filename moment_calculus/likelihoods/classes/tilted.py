@@ -21,7 +21,7 @@ LENGTHS = (1.0, 0.5, 0.1, 0.01, 0.0)  # of its steps
 
 
 class Tilted(ClassRule):
-    """E lse(f) ≤ ½ aᵀ C a + lse(m + ½ v − C a) for any point a of the simplex: a lower ELBO.
+    """E lse(f) ≤ ½ aᵀ C a + lse(m + ½ v − C a) for any a: a lower ELBO.
 
     The bound is tightest where a is the softmax of these exponents, to which Newton's method comes
     close; a is held for the gradient. At the optimum of networks with one hidden layer the
@@ -48,7 +48,8 @@ def _tilt(lifted: Array, covariance: Array) -> Array:
         curved = diagonal_matrix(shares) - outer(shares, shares)
         step = solve(identity + curved @ covariance, shares - tilt)
         step = xp.where(xp.isfinite(step), step, 0.0)  # of huge covariances
-        trials = xp.stack([tilt + length * step for length in LENGTHS], axis=0)
+        steps = [tilt + length * step for length in LENGTHS]
+        trials = xp.stack([*steps, xp.zeros_like(tilt)], axis=0)  # Jensen's bound is at zero
         bounds = _bound(trials, lifted, covariance)
         best = xp.argmin(bounds, axis=0)[None, ..., None]
         tilt = xp.sum(xp.where(_numbers(bounds)[..., None] == best, trials, 0.0), axis=0)
@@ -57,9 +58,8 @@ def _tilt(lifted: Array, covariance: Array) -> Array:
 
 def _numbers(bounds: Array) -> Array:
     """The number of every trial."""
-    return constants(
-        np.arange(len(LENGTHS)).reshape((-1,) + (1,) * (len(bounds.shape) - 1)), bounds
-    )
+    shape = (-1,) + (1,) * (len(bounds.shape) - 1)
+    return constants(np.arange(bounds.shape[0]).reshape(shape), bounds)
 
 
 def _bound(tilt: Array, lifted: Array, covariance: Array) -> Array:
