@@ -30,6 +30,7 @@ class Affine(Step):
     scale: Any
     shift: Any
     in_place = True
+    elementwise = True
 
     @property
     def inputs(self) -> tuple[Gaussian, ...]:  # type: ignore[override]
@@ -93,6 +94,11 @@ class Affine(Step):
         left, right = shifted(self.gain, offset)
         return known * (left * right)
 
+    def branches(self, value: Gaussian, parts: Any) -> Any:
+        """Scaled and shifted."""
+        change = lambda branch: affine_of_any(branch, self.scale, self.shift)  # noqa: E731
+        return None if parts[0] is None else parts[0].mapped(change)
+
     def as_vector(self, value: Gaussian) -> Gaussian | None:
         """Of the source as a vector."""
         return of_parts(lambda part: affine(part, self.scale, self.shift), self.source)
@@ -110,6 +116,13 @@ def affine(value: Gaussian, scale: Array | float, shift: Array | float) -> Gauss
         return _shifted(value, shift)
     scaled = _scaled(value, scale)
     return scaled if isinstance(shift, int | float) and shift == 0 else _shifted(scaled, shift)
+
+
+def affine_of_any(operand: Any, scale: Array | float, shift: Array | float) -> Any:
+    """scale · x + shift of a Gaussian or an array."""
+    if isinstance(operand, Gaussian):
+        return affine(operand, scale, shift)
+    return operand * scale + shift
 
 
 def _shifted(value: Gaussian, shift: Array | float) -> Gaussian:

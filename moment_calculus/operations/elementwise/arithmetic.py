@@ -15,6 +15,7 @@ from moment_calculus.operations.elementwise.positive import exponential_parts, i
 from moment_calculus.operations.elementwise.sums_and_products import (
     DEPENDENCE_REMEDY,
     added,
+    product_by_branches,
     product_of,
     refuse_dependence,
     sum_of,
@@ -138,7 +139,7 @@ def _product(left: Value, right: Value) -> Gaussian:
     if overlap(left, right):
         shape = broadcast_shape(left.shape, right.shape)
         left, right = (_repeated(factor, shape) for factor in (left, right))
-    return product_of(left.gaussian(), right.gaussian())
+    return product_by_branches(left, right)
 
 
 def _repeated(value: Value, shape: tuple[int, ...]) -> Value:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import operator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NoReturn
@@ -14,7 +17,9 @@ from moment_calculus.operations.elementwise.alignment import (
     is_of_one,
     ties_of,
 )
+from moment_calculus.operations.elementwise.fusion import fused, of_one_gaussian
 from moment_calculus.operations.elementwise.products import matched_product, multiplies_again
+from moment_calculus.operations.elementwise.unary import is_value, scale_shift
 from moment_calculus.refusals.errors import DependenceWarning, UnsupportedMoments
 from moment_calculus.refusals.notices import warn_user
 from moment_calculus.values import (
@@ -27,6 +32,9 @@ from moment_calculus.values import (
     elementwise_covariance,
     features_last,
 )
+from moment_calculus.values.branches import branches_of, together
+from moment_calculus.values.deferred import as_function
+from moment_calculus.values.lags import along_features, lag_covariance, shifted
 from moment_calculus.values.layout import rows_scaled
 from moment_calculus.values.support import overlap
 from moment_calculus.values.vectors import of_parts
@@ -49,6 +57,7 @@ class Sum(Step):
     inputs: tuple[Gaussian, Gaussian]
     in_place: bool
     identity = True
+    elementwise = True
 
     def between_features(self, value: Gaussian, rows: slice, columns: slice) -> Array | None:
         """The sum of both, of independent terms."""
@@ -56,6 +65,10 @@ class Sum(Step):
             return None
         first, second = (part.covariance_between(rows, columns) for part in self.inputs)
         return first + second
+
+    def branches(self, value: Gaussian, parts: Any) -> Any:
+        """The sum of those of both."""
+        return together(self.inputs, parts, sum_of_any)
 
     def as_vector(self, value: Gaussian) -> Gaussian | None:
         """The sum of both as vectors."""
@@ -78,6 +91,7 @@ class Product(Step):
     inputs: tuple[Gaussian, Gaussian]
     in_place: bool
     curved = True
+    elementwise = True
 
     @property
     def factors(self) -> tuple[Gaussian, Gaussian]:  # type: ignore[override]
@@ -122,9 +136,80 @@ class Product(Step):
         """The second-order term."""
         return query.second_order(value, other)
 
+    def branches(self, value: Gaussian, parts: Any) -> Any:
+        """The product of those of both."""
+        return together(self.inputs, parts, product_of_any)
+
+    def lag(self, value: Gaussian, offset: tuple[int, ...]) -> Array | None:
+        """Of independent factors, by their own lags."""
+        if along_features(value, offset):
+            return NotImplemented
+        if overlap(*self.inputs):
+            return None
+        lags = [lag_covariance(factor, offset) for factor in self.inputs]
+        if any(known is None for known in lags):
+            return None
+        first, second = lags
+        means = [math.prod(shifted(factor.mean, offset)) for factor in self.inputs]
+        return first * second + first * means[1] + second * means[0]
+
     def as_vector(self, value: Gaussian) -> Gaussian | None:
         """The product of both as vectors."""
         return of_parts(product_of, *self.inputs)
+
+
+def sum_of_any(left: Any, right: Any) -> Any:
+    """The sum of values or arrays; of functions of one Gaussian it is such a function.
+
+    Args:
+        left: value or array.
+        right: value or array.
+    """
+    if not is_value(left):
+        left, right = right, left
+    if not is_value(right):
+        return scale_shift(left, 1.0, right).gaussian() if is_value(left) else left + right
+    return _fused(operator.add, left, right) or added(left, right)
+
+
+def product_of_any(left: Any, right: Any) -> Any:
+    """The product of values or arrays; of functions of one Gaussian it is such a function.
+
+    Args:
+        left: value or array.
+        right: value or array.
+    """
+    if not is_value(left):
+        left, right = right, left
+    if not is_value(right):
+        return scale_shift(left, right).gaussian() if is_value(left) else left * right
+    return _fused(operator.mul, left, right) or product_by_branches(left, right)
+
+
+def _fused(combine: Callable, left: Value, right: Value) -> Gaussian | None:
+    left, right = as_function(left), as_function(right)
+    if not of_one_gaussian(left, right, product=combine is operator.mul):
+        return None
+    return fused(combine, left, right).gaussian()
+
+
+def product_by_branches(left: Value, right: Value) -> Gaussian:
+    """The product of two values; of dependent ones branch by branch, where a mask switches one.
+
+    Args:
+        left: a value.
+        right: another one.
+
+    Raises:
+        UnsupportedMoments: if they depend on each other in an unknown way.
+    """
+    left, right = left.gaussian(), right.gaussian()
+    if overlap(left, right):
+        left, right, _ = aligned(left, right)
+        parts = branches_of(left), branches_of(right)
+        if (known := together((left, right), parts, product_of_any)) is not None:
+            return known.joined(lambda branch: branch)
+    return product_of(left, right)
 
 
 def added(left: Value, right: Value) -> Gaussian:
@@ -218,9 +303,20 @@ def product_of(left: Gaussian, right: Gaussian) -> Gaussian:
     Warns:
         DependenceWarning: if one is multiplied again by what it is a product of.
     """
-    first, second, axis = aligned(left, right)
-    if (rule := first.propagation.replacement("product")) is not None:
+    if (rule := left.propagation.replacement("product")) is not None:
+        first, second, _ = aligned(left, right)
         return rule(first, second).gaussian()
+    return exact_product(left, right)
+
+
+def exact_product(left: Gaussian, right: Gaussian) -> Gaussian:
+    """The product by its own rule, whatever the rule book says; see :func:`product_of`.
+
+    Args:
+        left: a value.
+        right: another one.
+    """
+    first, second, axis = aligned(left, right)
     cross = elementwise_covariance(first, second)
     if cross is None:
         return refuse_dependence("product", left, right)

@@ -7,8 +7,8 @@ a likelihood, say).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import Any
 
 from moment_calculus.numerics.arrays import Array
@@ -38,6 +38,11 @@ class Moved(Step):
     computes = False
 
     @property
+    def elementwise(self) -> bool:  # type: ignore[override]
+        """Unless it computes something."""
+        return not self.computes
+
+    @property
     def inputs(self) -> tuple[Gaussian, ...]:  # type: ignore[override]
         """The value alone."""
         return (self.source,)
@@ -53,6 +58,27 @@ class Moved(Step):
     def covariance(self) -> Array:
         """Covariance of the result over its feature axis, where it is known."""
         raise NotImplementedError
+
+    def branches(self, value: Gaussian, parts: Any) -> Any:
+        """Moved with their mask."""
+        if not parts or parts[0] is None:
+            return None
+        again = partial(self.again, like=value)
+        return parts[0].mapped(again, again(parts[0].mask))
+
+    def again(self, operand: Any, like: Gaussian) -> Any:
+        """Move another value or array as the source.
+
+        Args:
+            operand: value or array of the source's shape.
+            like: what became of the source.
+        """
+        if not isinstance(operand, Gaussian):
+            return self.move(operand)
+        dense, joint = like.has_covariance, like.spread.joint is not None
+        ties = max(like.ties, operand.ties)
+        step = replace(self, source=operand)
+        return moved(step, like.axis, dense=dense, joint=dense or joint, ties=ties)
 
     @cached_property
     def kept(self) -> Entries | None:
