@@ -187,8 +187,10 @@ def product_of_any(left: Any, right: Any) -> Any:
 
 
 def _fused(combine: Callable, left: Value, right: Value) -> Gaussian | None:
+    """The function that two functions of one Gaussian make, without a table's closed form."""
     left, right = as_function(left), as_function(right)
-    if not of_one_gaussian(left, right, product=combine is operator.mul):
+    plain = isinstance(left, Gaussian) and isinstance(right, Gaussian)
+    if (plain and combine is operator.add) or not of_one_gaussian(left, right, product=True):
         return None
     return fused(combine, left, right).gaussian()
 
