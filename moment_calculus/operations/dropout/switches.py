@@ -158,9 +158,11 @@ def _under(source: Gaussian, branch: Any, outcome: str) -> Any:
     if known is not None and known.mask is source:
         return getattr(known, outcome)
     raise UnsupportedMoments(
-        "a random mask meets a value that was computed with it, or with other elements of it",
+        "a function or product of a value that dropout switched and of what was computed with "
+        "its mask, or with other elements of it",
         sites=branch.sites,
-        remedy="draw a mask of its own for each use" + OR_DRAW_ALL,
+        remedy="put a linear map between dropout and the operation, or draw a mask of its own for "
+        "each use" + OR_DRAW_ALL,
     )
 
 
