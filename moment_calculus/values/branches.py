@@ -77,7 +77,7 @@ class Branches:
         return self.join(self.mask, change(self.on), change(self.off))
 
 
-Choice = Callable[[Branches], Any]
+Choice = Callable[[Any], Any]
 
 
 def _masks(part: Any) -> int:

@@ -70,7 +70,7 @@ class Switched(Affine):
     """
 
     known: Branches = None  # type: ignore[assignment]
-    affine = None
+    affine = None  # type: ignore[assignment]
     elementwise = False
 
     def branches(self, value: Gaussian, parts: Any) -> Branches:
@@ -79,9 +79,10 @@ class Switched(Affine):
 
     def as_vector(self, value: Gaussian) -> Gaussian | None:
         """Of the mask and both values as vectors."""
-        parts = self.known.mask, self.known.on, self.known.off
-        vectors = [as_vector(part) if isinstance(part, Gaussian) else part for part in parts]
-        return None if any(vector is None for vector in vectors) else switched(*vectors)
+        mask = as_vector(self.known.mask)
+        parts = self.known.on, self.known.off
+        on, off = (as_vector(part) if isinstance(part, Gaussian) else part for part in parts)
+        return None if mask is None or on is None or off is None else switched(mask, on, off)
 
 
 def mask(name: str, chance: Array, propagation: Propagation, *, axis: int | None = -1) -> Gaussian:

@@ -146,10 +146,9 @@ class Product(Step):
             return NotImplemented
         if overlap(*self.inputs):
             return None
-        lags = [lag_covariance(factor, offset) for factor in self.inputs]
-        if any(known is None for known in lags):
+        first, second = (lag_covariance(factor, offset) for factor in self.inputs)
+        if first is None or second is None:
             return None
-        first, second = lags
         means = [math.prod(shifted(factor.mean, offset)) for factor in self.inputs]
         return first * second + first * means[1] + second * means[0]
 
