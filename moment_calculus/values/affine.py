@@ -94,6 +94,17 @@ class Affine(Step):
         left, right = shifted(self.gain, offset)
         return known * (left * right)
 
+    def under(self, move: Any, like: Gaussian) -> Gaussian:
+        """The source moved, and the arrays."""
+        xp, shape = namespace(self.source.mean), self.source.shape
+        parts = (self.scale, self.shift)
+        numbers = [isinstance(part, int | float) for part in parts]
+        scale, shift = (
+            part if number else move.move(xp.broadcast_to(part, shape))
+            for part, number in zip(parts, numbers, strict=True)
+        )
+        return affine(move.again(self.source, like), scale, shift)
+
     def branches(self, value: Gaussian, parts: Any) -> Any:
         """Scaled and shifted."""
         change = lambda branch: affine_of_any(branch, self.scale, self.shift)  # noqa: E731

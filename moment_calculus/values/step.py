@@ -152,6 +152,23 @@ class Step:
         """
         return None
 
+    def under(self, move: Any, like: Any) -> Any:
+        """What a move of the value makes, from moved inputs; None if it does not come through.
+
+        Args:
+            move: the step of the moved value.
+            like: the moved value.
+        """
+        return None
+
+    def inward(self, value: Any) -> Any:
+        """The same value with a move of it before the step of what was moved, see :meth:`under`.
+
+        Args:
+            value: what this step made.
+        """
+        return None
+
     def entries(self, value: Any) -> Entries | None:
         """Which entries of a latent site its components are; None if they are none.
 

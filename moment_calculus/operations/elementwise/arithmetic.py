@@ -55,9 +55,13 @@ def add(left: Any, right: Any) -> Value:
         left: value, array or number.
         right: likewise.
 
+    Raises:
+        UnsupportedMoments: if the operands share a latent site and their joint moments are not
+            known, with full covariances; as those of rows of one batch that share weights.
+
     Warns:
-        DependenceWarning: once per line, if the operands share a latent site and their joint
-            moments are not known.
+        DependenceWarning: once per line, in diagonal mode in their place: the covariance is taken
+            as zero.
     """
     if not is_value(left):
         left, right = right, left

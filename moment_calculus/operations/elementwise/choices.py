@@ -38,8 +38,11 @@ def where(mask: Array, chosen: Any, other: Any) -> Value:
     Raises:
         UnsupportedMoments: if the mask is random.
 
+        UnsupportedMoments: with full covariances, if both share a latent site and their joint
+            moments are not known.
+
     Warns:
-        DependenceWarning: if both share a latent site and their joint moments are not known.
+        DependenceWarning: in diagonal mode in its place.
     """
     if hasattr(mask, "sites"):
         raise UnsupportedMoments(

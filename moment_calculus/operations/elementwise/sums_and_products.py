@@ -66,6 +66,10 @@ class Sum(Step):
         first, second = (part.covariance_between(rows, columns) for part in self.inputs)
         return first + second
 
+    def under(self, move: Any, like: Gaussian) -> Gaussian | None:
+        """The sum of both, moved."""
+        return sum_of(*(move.again(part, like) for part in self.inputs))
+
     def branches(self, value: Gaussian, parts: Any) -> Any:
         """The sum of those of both."""
         return together(self.inputs, parts, sum_of_any)
@@ -214,18 +218,23 @@ def product_by_branches(left: Value, right: Value) -> Gaussian:
 
 
 def added(left: Value, right: Value) -> Gaussian:
-    """The sum of two operands; as if they were independent, if nothing else is known.
+    """The sum of two operands; in diagonal mode as if independent, if nothing else is known.
 
     Args:
         left: a value.
         right: another one.
 
+    Raises:
+        UnsupportedMoments: if they depend on each other in an unknown way, with full covariances.
+
     Warns:
-        DependenceWarning: if they are dependent in an unknown way.
+        DependenceWarning: if they do so in diagonal mode.
     """
     total = sum_of(left.gaussian(), right.gaussian())
     if total is not None:
         return total
+    if left.propagation.full:
+        return refuse_dependence("sum", left, right)
     shared = ", ".join(sorted(overlap(left, right)))
     warn_user(
         f"the terms of a sum both depend on latent site(s) {shared} and their covariance is not "

@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
-from moment_calculus.numerics.arrays import Array
+from moment_calculus.numerics.arrays import Array, diagonal_matrix
 from moment_calculus.numerics.matrices import affine, affine_squared, pairs_of_rows, squared
 from moment_calculus.numerics.special import namespace
 from moment_calculus.operations.dropout.masked import MaskedWeight
@@ -19,6 +19,7 @@ from moment_calculus.operations.linear.joint_weights import as_plain_map, is_joi
 from moment_calculus.operations.linear.weights import check_dependence, check_shapes
 from moment_calculus.operations.shapes.flattened import flattened
 from moment_calculus.operations.shapes.moves import (
+    Permuted,
     move_axis,
     warn_dropped,
     with_trailing_features,
@@ -26,6 +27,7 @@ from moment_calculus.operations.shapes.moves import (
 from moment_calculus.operations.shapes.reshaping import reshape
 from moment_calculus.values import Gaussian, Spread, Step, Ties, Value
 from moment_calculus.values.ancestry import ancestors
+from moment_calculus.values.support import overlap
 from moment_calculus.values.vectors import as_vector
 
 
@@ -88,6 +90,8 @@ class LinearMap(Step):
         matrix: the expected M.
         mixes: as of :class:`Step`.
         rows_apart: whether nothing but the input ties outputs to each other.
+        rows: the inputs of the map, if they are certain and it has independent random weights.
+        shared: these weights.
     """
 
     inputs: tuple[Gaussian, ...] = field()
@@ -96,6 +100,8 @@ class LinearMap(Step):
     matrix: Array = None
     mixes: bool = False
     rows_apart: bool = False
+    rows: Array | None = None
+    shared: Any = None
 
     @property
     def identity(self) -> bool:  # type: ignore[override]
@@ -112,6 +118,24 @@ class LinearMap(Step):
             return self.matrix @ cross
         return cross if self.inputs[place] is self.bias else None
 
+    def meet(self, value: Gaussian, other: Gaussian, query: Any) -> Array | None:
+        """Two maps of certain inputs by the same weights: Σ_k S_ok x_k x′_k for each output o."""
+        step = other.step
+        if not isinstance(step, LinearMap) or self.rows is None or step.rows is None:
+            return NotImplemented
+        biases = [bias for bias in (self.bias, step.bias) if isinstance(bias, Gaussian)]
+        tied = any(overlap(self.shared, bias) for bias in biases)
+        if tied or not _is_same(self.shared, step.shared):
+            return NotImplemented
+        common = diagonal_matrix(affine(self.rows * step.rows, self.shared.variance))
+        crossed = query.cross(*biases) if len(biases) == 2 else 0.0
+        return None if crossed is None else common + crossed
+
+    def under(self, move: Any, like: Gaussian) -> Gaussian | None:
+        """The map of moved rows."""
+        rows = None if self.rows is None else move.rows(self.rows)
+        return None if rows is None else linear(rows, self.shared, self.bias)  # type: ignore[return-value]
+
     def between_features(self, value: Gaussian, rows: slice, columns: slice) -> Array | None:
         """By the rows of the matrix, where every output has random weights of its own."""
         if self.mapped is None or not self.rows_apart:
@@ -123,6 +147,21 @@ class LinearMap(Step):
         vector, *others = self.inputs
         scalars = value.axis is None and vector is self.mapped and len(vector.shape) == 1
         return None if others or not scalars else linear(vector, self.matrix[..., 0, :])  # type: ignore[return-value]
+
+
+def _shared_by_rows(x: Array, w: Any) -> dict[str, Any]:
+    """What rows of certain inputs have in common: independent weights."""
+    plain = isinstance(w, Gaussian) and len(w.shape) == 2 and links_of(w) is None
+    return {"rows": x, "shared": w} if plain else {}
+
+
+def _is_same(weight: Gaussian, other: Gaussian) -> bool:
+    """Whether two weights are one site in one order of its axes."""
+    if weight is other:
+        return True
+    first, second = weight.step, other.step
+    turned = isinstance(first, Permuted) and isinstance(second, Permuted)
+    return turned and first.order == second.order and _is_same(first.source, second.source)
 
 
 def _is_plain_bias(bias: Gaussian, weight: Any) -> bool:
@@ -170,7 +209,7 @@ def _certain_input(x: Array, w: Any, b: Any, mean: Array) -> Gaussian:
             joint if flow.full else None,
             joint,
         ),
-        LinearMap(weights, b),
+        LinearMap(weights, b, **_shared_by_rows(x, w)),
         ties=alone if one_row else Ties.ALL,
         propagation=flow,
     )

@@ -80,6 +80,23 @@ class Moved(Step):
         step = replace(self, source=operand)
         return moved(step, like.axis, dense=dense, joint=dense or joint, ties=ties)
 
+    def inward(self, value: Gaussian) -> Gaussian | None:
+        """By the step of the source."""
+        return self.source.step.under(self, value)
+
+    def under(self, move: Any, like: Gaussian) -> Gaussian | None:
+        """The same moves, both before the step of the source."""
+        inner = self.inward(move.source)
+        return None if inner is None else move.again(inner, like)
+
+    def rows(self, array: Array) -> Array | None:
+        """Other features of the same elements of the batch, moved with them; None if they are not.
+
+        Args:
+            array: the batch of the source, with features on the trailing axis.
+        """
+        return None
+
     @cached_property
     def kept(self) -> Entries | None:
         """Which entries of a latent site the result is made of."""
