@@ -15,6 +15,7 @@ import torch
 from moment_calculus.operations.elementwise.composite import Composite
 from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.values import Deferred, Gaussian, Value
+from pyro_moments.evaluation import vmap
 from pyro_moments.evaluation.precision import cast_up, explained, full_precision
 from pyro_moments.evaluation.user_line import user_line
 from pyro_moments.rules.mean_check import MeanCheck
@@ -85,6 +86,8 @@ class MomentTensor(torch.Tensor):
     ) -> Any:
         """Look the function up in the rule table; refuse what has no rule."""
         if func in METADATA:
+            if vmap.maps_now():
+                raise vmap.refusal(_sites(args))
             with torch._C.DisableTorchFunctionSubclass():
                 return func(*args, **(kwargs or {}))
         result = _call_rule(func, args, kwargs or {})
@@ -289,6 +292,8 @@ def _sites(argument: Any) -> frozenset[str]:
 
 
 def _no_rule(func: Callable, args: tuple) -> UnsupportedMoments:
+    if vmap.is_around():
+        return vmap.refusal(_sites(args))
     return UnsupportedMoments(
         "this operation has no moment rule",
         sites=_sites(args),
