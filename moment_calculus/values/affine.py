@@ -10,7 +10,7 @@ from moment_calculus.numerics.arrays import Array, outer
 from moment_calculus.numerics.special import namespace
 from moment_calculus.values.gaussian import Gaussian
 from moment_calculus.values.lags import along_features, lag_covariance, shifted
-from moment_calculus.values.layout import features_last, rows_scaled
+from moment_calculus.values.layout import batch_shape, broadcasts, features_last, rows_scaled
 from moment_calculus.values.spread import Spread
 from moment_calculus.values.step import Step
 from moment_calculus.values.vectors import of_parts
@@ -58,10 +58,13 @@ class Affine(Step):
         """Always."""
         return True
 
-    def through(self, place: int, cross: Array) -> Array:
-        """Scaled."""
+    def through(self, place: int, cross: Array) -> Array | None:
+        """Scaled; unknown beside a batch that does not lie as that of x does."""
         if isinstance(self.scale, int | float):
             return cross if self.identity else cross * self.scale
+        batch = batch_shape(self.source.shape, self.source.axis)
+        if not broadcasts(batch, tuple(cross.shape[:-2])):
+            return None
         return rows_scaled(cross, self.gain, self.source.axis)
 
     def covariance(self) -> Array:
@@ -130,10 +133,10 @@ def affine(value: Gaussian, scale: Array | float, shift: Array | float) -> Gauss
 
 
 def affine_of_any(operand: Any, scale: Array | float, shift: Array | float) -> Any:
-    """scale · x + shift of a Gaussian or an array."""
+    """scale · x + shift of a Gaussian, a function of one, or an array."""
     if isinstance(operand, Gaussian):
         return affine(operand, scale, shift)
-    return operand * scale + shift
+    return operand.scaled(scale, shift) if hasattr(operand, "sites") else operand * scale + shift
 
 
 def _shifted(value: Gaussian, shift: Array | float) -> Gaussian:

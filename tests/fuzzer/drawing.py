@@ -40,6 +40,11 @@ def number(rng: np.random.Generator, *_: Shape) -> Arguments:
     return {"number": float(array(rng, ()))}
 
 
+def rate(rng: np.random.Generator, *_: Shape) -> Arguments:
+    """The probability to drop."""
+    return {"rate": float(np.round(rng.uniform(0.1, 0.7), 2))}
+
+
 def bounds(rng: np.random.Generator, shape: Shape) -> Arguments:
     low = float(np.round(rng.uniform(-1.5, 0.0), 2))
     return {"low": low, "high": round(low + 1.0, 2)}
@@ -140,6 +145,14 @@ def product(rng: np.random.Generator, left: Shape, right: Shape) -> Arguments:
     return {} if left[-1] == inner and broadcast(left[:-2], right[:-2]) is not None else None
 
 
+def two_batches(rng: np.random.Generator, shape: Shape) -> Arguments:
+    """Two batches of inputs of weights [out, in]."""
+    if len(shape) != 2:
+        return None
+    rows = int(rng.integers(1, 4)), shape[1]
+    return {"c": array(rng, rows), "d": array(rng, rows)}
+
+
 def columns(rng: np.random.Generator, shape: Shape) -> Arguments:
     """A right operand of ``@``, matrix or vector."""
     more = (int(rng.integers(1, 4)),) if len(shape) > 1 or rng.integers(2) else ()
@@ -154,7 +167,7 @@ UNARY = ["ij->ji", "ij->i", "ij->j", "ijk->kij", "ijk->ik"]
 BINARY = [
     *("i,i->", "i,j->ij", "bi,i->b", "bi,bi->b", "bi,bi->bi", "bi,b->i", "bi,b->bi", "bi,bj->bij"),
     *("bi,oi->bo", "bi,io->bo", "ib,oi->bo", "bi,oi->ob", "bij,bj->bi", "bij,bjk->bik"),
-    *("bci,oi->bco", "bi,hoi->bho", "bij,j->bi"),
+    *("bik,bjk->bij", "bci,oi->bco", "bi,hoi->bho", "bij,j->bi"),
 ]
 
 

@@ -73,6 +73,8 @@ class Moved(Step):
             operand: value or array of the source's shape.
             like: what became of the source.
         """
+        if isinstance(operand, Deferred):
+            return operand.moved(lambda part: self.again(part, like))
         if not isinstance(operand, Gaussian):
             return self.move(operand)
         dense, joint = like.has_covariance, like.spread.joint is not None
