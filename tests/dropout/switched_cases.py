@@ -148,6 +148,13 @@ CASES = [
         lambda y, x: (0.3 - 2 * y).tanh(),
     ),
     once("map", lambda y, x: mapped(TANH(y)), lambda y, x: turned(y.tanh())),
+    once(
+        "function_of_a_map_of_one_input",
+        lambda y, x: TANH(
+            linear(index(y, (..., slice(0, 1))), constants(MATRIX[:, :1], x.at_mean))
+        ),
+        lambda y, x: (y[..., :1] @ torch.as_tensor(MATRIX[:, :1]).mT).tanh(),
+    ),
     once("beside_itself", lambda y, x: add(y, TANH(y)), lambda y, x: y + y.tanh()),
     once("gate", lambda y, x: multiply(y, SIGMOID(y)), lambda y, x: y * y.sigmoid()),
     once("beside_its_input", lambda y, x: subtract(x, TANH(y)), lambda y, x: x - y.tanh()),

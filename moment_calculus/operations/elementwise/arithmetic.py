@@ -111,6 +111,12 @@ def multiply(left: Any, right: Any) -> Value:
     with a dependent value has the exact mean and variance too; its covariances are approximate,
     see :func:`moment_calculus.operations.elementwise.products.matched_product`.
 
+    The product of Gaussians is not Gaussian, and a function of it is approximate: behind noise of
+    mean 1 and variance 0.25 or 1 on x, of variance 0.1, the mean of relu is off by at most 0.32 and
+    0.23 of its standard deviation and that of tanh by 0.03 and 0.02; the standard deviations are
+    0.90 to 1.94 and 1.02 to 1.16 times the exact ones, for |E x| ≤ 2. Masks of zeros and ones are
+    exact instead, see :func:`moment_calculus.operations.dropout.switches.select`.
+
     A product that is multiplied again by what it depends on, as in x ← a x, is not Gaussian, which
     is neglected: for k steps with E[a] = 0.8 and a standard deviation of 0.1 the variance is 0.99,
     0.90 and 0.51 times the exact one at k = 2, 4 and 8, the mean 1.00, 1.00 and 0.98 times; with

@@ -13,20 +13,22 @@ from moment_calculus.numerics.arrays import Array, diagonal_matrix
 from moment_calculus.numerics.matrices import affine, affine_squared, pairs_of_rows, squared
 from moment_calculus.numerics.special import namespace
 from moment_calculus.operations.dropout.masked import MaskedWeight
-from moment_calculus.operations.elementwise.arithmetic import add, is_value
+from moment_calculus.operations.elementwise.arithmetic import add, is_value, multiply
 from moment_calculus.operations.linear.chains import Noise, links_of
 from moment_calculus.operations.linear.joint_weights import as_plain_map, is_joint
 from moment_calculus.operations.linear.weights import check_dependence, check_shapes
 from moment_calculus.operations.shapes.flattened import flattened
+from moment_calculus.operations.shapes.indexing import index
 from moment_calculus.operations.shapes.moves import (
     Permuted,
     move_axis,
     warn_dropped,
     with_trailing_features,
 )
-from moment_calculus.operations.shapes.reshaping import reshape
+from moment_calculus.operations.shapes.reshaping import broadcast, reshape
 from moment_calculus.values import Gaussian, Spread, Step, Ties, Value
 from moment_calculus.values.ancestry import ancestors
+from moment_calculus.values.branches import branches_of
 from moment_calculus.values.support import overlap
 from moment_calculus.values.vectors import as_vector
 
@@ -69,6 +71,9 @@ def linear(inputs: Any, weight: Any, bias: Any = None) -> Value:
     check_dependence(x, w, b, linked=links is not None)
     if isinstance(b, Gaussian) and not _is_plain_bias(b, w):
         return add(linear(x, w), b)
+    if links is None and _is_one_switched(x, w):
+        product = multiply(broadcast(x, (*x.shape[:-1], w.shape[0]), -1), index(w, (..., 0)))
+        return product if b is None else add(product, b)
     if isinstance(x, Gaussian) and isinstance(w, Gaussian):
         rule = x.propagation.replacement("linear")
         if rule is not None:
@@ -147,6 +152,12 @@ class LinearMap(Step):
         vector, *others = self.inputs
         scalars = value.axis is None and vector is self.mapped and len(vector.shape) == 1
         return None if others or not scalars else linear(vector, self.matrix[..., 0, :])  # type: ignore[return-value]
+
+
+def _is_one_switched(x: Any, w: Any) -> bool:
+    """Whether a mask switches the only input of a map: its outputs are functions of one mask."""
+    one = isinstance(x, Gaussian) and x.shape[-1] == 1 and len(w.shape) == 2
+    return one and x.axis in (-1, None) and branches_of(x) is not None
 
 
 def _shared_by_rows(x: Array, w: Any) -> dict[str, Any]:
