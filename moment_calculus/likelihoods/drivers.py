@@ -16,8 +16,7 @@ from moment_calculus.operations.elementwise.arithmetic import is_value, shape_of
 from moment_calculus.operations.shapes.reshaping import broadcast
 from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.values import Deferred, Gaussian, elementwise_covariance
-from moment_calculus.values.ancestry import shifted_from
-from moment_calculus.values.branches import branches_of
+from moment_calculus.values.ancestry import branches_of, shifted_from
 from moment_calculus.values.deferred import as_function
 from moment_calculus.values.layout import broadcast_shape
 from moment_calculus.values.support import overlap

@@ -16,8 +16,8 @@ from moment_calculus.operations.elementwise import positive
 from moment_calculus.operations.elementwise.arithmetic import apply, is_value, scale_shift
 from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.values import Deferred, Gaussian
+from moment_calculus.values.ancestry import branches_of
 from moment_calculus.values.applied import ruled
-from moment_calculus.values.branches import branches_of
 
 LINEAR = -30.0  # below it log softplus(x) is x to 5e-14
 

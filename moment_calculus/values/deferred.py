@@ -16,8 +16,8 @@ from moment_calculus.functions.look import Look
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.values.affine import affine
+from moment_calculus.values.ancestry import branches_of
 from moment_calculus.values.applied import image, ruled
-from moment_calculus.values.branches import branches_of
 from moment_calculus.values.gaussian import Gaussian
 from moment_calculus.values.support import Support
 

@@ -148,7 +148,7 @@ class Step:
             parts: the branches of the inputs, or None of each, if the step is elementwise.
 
         Returns:
-            :class:`moment_calculus.values.branches.Branches`.
+            :class:`moment_calculus.values.ancestry.Branches`.
         """
         return None
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from moment_calculus.values.branches import branches_of
+from moment_calculus.values.ancestry import branches_of
 from moment_calculus.values.entries import entries_of
 from moment_calculus.values.gaussian import Gaussian, Root
 from moment_calculus.values.spread import Spread

@@ -14,7 +14,7 @@ import torch
 from guides.families import mean_field
 from moment_calculus.numerics.arrays import standard_deviation
 from pyro_moments.evaluation import vmap
-from pyro_moments.evaluation.tensor import METADATA
+from pyro_moments.evaluation.metadata import METADATA
 from pyro_moments.particles.rows import RULES, Placed
 from pyro_moments.particles.site import Site, Together
 

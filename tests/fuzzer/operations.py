@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tests.fuzzer import drawing
+from tests.fuzzer import drawing, patterns
 
 
 @dataclass(frozen=True)
@@ -139,18 +139,18 @@ MAPS = [
         mixes=True,
     ),
     both("matmul", drawing.product, "{0} @ {1}", partner=drawing.columns, mixes=True),
-    both("einsum", drawing.pattern, "xp.einsum({pattern!r}, {0})", mixes=True),
+    both("einsum", patterns.pattern, "xp.einsum({pattern!r}, {0})", mixes=True),
     both(
         "einsum_constant",
-        drawing.pattern_with_constant,
+        patterns.pattern_with_constant,
         "xp.einsum({pattern!r}, {0}, {c})",
         mixes=True,
     ),
     both(
         "random_einsum",
-        drawing.pattern_of_two,
+        patterns.pattern_of_two,
         "xp.einsum({pattern!r}, {0}, {1})",
-        partner=drawing.pattern_with_constant,
+        partner=patterns.pattern_with_constant,
         mixes=True,
     ),
     both("outer", drawing.vectors, "xp.outer({0}, {1})", partner=drawing.other_vector),

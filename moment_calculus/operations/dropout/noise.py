@@ -20,7 +20,7 @@ from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.matrices import squared
 from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.numerics.special import namespace
-from moment_calculus.operations.elementwise.sums_and_products import sum_of
+from moment_calculus.operations.elementwise.sums import sum_of
 from moment_calculus.operations.elementwise.unary import is_value
 from moment_calculus.values import Gaussian, Root, Spread
 from moment_calculus.values.entries import entries_of

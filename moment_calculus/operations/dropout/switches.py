@@ -3,7 +3,7 @@
     y = m∘a + (1 − m)∘b,    E[m] = k:    E[y] = k E[a] + (1 − k) E[b],
     Cov[y_i, y_j] = Cov of k∘a + (1 − k)∘b,    Var[y] takes k (1 − k) E[(a − b)²] beside it
 
-Functions of y are taken branch by branch, see :mod:`moment_calculus.values.branches`. Dropout is
+Functions of y are taken branch by branch, see :mod:`moment_calculus.values.ancestry`. Dropout is
 a = x/k and b = 0: E f(y) = k E f(x/k) + (1 − k) f(0).
 
 Source: Srivastava et al. 2014; the law of total covariance.
@@ -20,13 +20,14 @@ from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.numerics.special import namespace
 from moment_calculus.operations.dropout.noise import noise
 from moment_calculus.operations.elementwise.arithmetic import subtract
-from moment_calculus.operations.elementwise.sums_and_products import exact_product, sum_of_any
+from moment_calculus.operations.elementwise.multiplication import exact_product
+from moment_calculus.operations.elementwise.sums import sum_of_any
 from moment_calculus.operations.elementwise.unary import is_value, scale_shift
 from moment_calculus.operations.shapes.reshaping import broadcast
 from moment_calculus.refusals.errors import OR_DRAW_ALL, UnsupportedMoments
 from moment_calculus.values import Deferred, Gaussian
 from moment_calculus.values.affine import Affine
-from moment_calculus.values.branches import Branches, branches_of
+from moment_calculus.values.ancestry import Branches, branches_of
 from moment_calculus.values.entries import Entries
 from moment_calculus.values.support import overlap
 from moment_calculus.values.vectors import as_vector, of_parts

@@ -11,12 +11,11 @@ from typing import Any
 
 from moment_calculus.functions.table import activation
 from moment_calculus.operations.elementwise.fusion import fused, is_chain, of_one_gaussian
+from moment_calculus.operations.elementwise.multiplication import product_by_branches, product_of
 from moment_calculus.operations.elementwise.positive import exponential_parts, is_positive, power
-from moment_calculus.operations.elementwise.sums_and_products import (
+from moment_calculus.operations.elementwise.sums import (
     DEPENDENCE_REMEDY,
     added,
-    product_by_branches,
-    product_of,
     refuse_dependence,
     sum_of,
 )

@@ -21,7 +21,7 @@ from moment_calculus.operations.shapes.concatenation import on_features
 from moment_calculus.operations.shapes.indexing import unstack
 from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.values import Deferred, Gaussian, Spread, Step, Value
-from moment_calculus.values.branches import Branches, together
+from moment_calculus.values.ancestry import Branches, together
 from moment_calculus.values.spread import none_or_all
 
 FEW = 4

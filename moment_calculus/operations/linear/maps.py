@@ -10,11 +10,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from moment_calculus.numerics.arrays import Array, diagonal_matrix
-from moment_calculus.numerics.matrices import affine, affine_squared, pairs_of_rows, squared
+from moment_calculus.numerics.matrices import affine, affine_squared, squared
 from moment_calculus.numerics.special import namespace
 from moment_calculus.operations.dropout.masked import MaskedWeight
 from moment_calculus.operations.elementwise.arithmetic import add, is_value, multiply
 from moment_calculus.operations.linear.chains import Noise, links_of
+from moment_calculus.operations.linear.inputs import features_of, mapped_covariance
 from moment_calculus.operations.linear.joint_weights import as_plain_map, is_joint
 from moment_calculus.operations.linear.weights import check_dependence, check_shapes
 from moment_calculus.operations.shapes.flattened import flattened
@@ -22,15 +23,11 @@ from moment_calculus.operations.shapes.indexing import index
 from moment_calculus.operations.shapes.moves import (
     Permuted,
     move_axis,
-    warn_dropped,
-    with_trailing_features,
 )
 from moment_calculus.operations.shapes.reshaping import broadcast, reshape
 from moment_calculus.values import Gaussian, Spread, Step, Ties, Value
-from moment_calculus.values.ancestry import ancestors
-from moment_calculus.values.branches import branches_of
+from moment_calculus.values.ancestry import branches_of
 from moment_calculus.values.support import overlap
-from moment_calculus.values.vectors import as_vector
 
 
 def linear(inputs: Any, weight: Any, bias: Any = None) -> Value:
@@ -171,8 +168,9 @@ def _is_same(weight: Gaussian, other: Gaussian) -> bool:
     if weight is other:
         return True
     first, second = weight.step, other.step
-    turned = isinstance(first, Permuted) and isinstance(second, Permuted)
-    return turned and first.order == second.order and _is_same(first.source, second.source)
+    if not isinstance(first, Permuted) or not isinstance(second, Permuted):
+        return False
+    return first.order == second.order and _is_same(first.source, second.source)
 
 
 def _is_plain_bias(bias: Gaussian, weight: Any) -> bool:
@@ -262,51 +260,6 @@ def _keeps_apart(x: Gaussian, matrix: Array, w: Any, b: Any) -> bool:
     """Whether elements of the batch stay independent: not the maps of one x by several matrices."""
     maps = math.prod(matrix.shape[:-2]) if len(x.shape) == 1 else 1
     return x.apart and maps == 1 and not _random(w, b)
-
-
-def features_of(x: Gaussian) -> Gaussian:
-    """The value with its features on the trailing axis, to be contracted.
-
-    Contracting another axis than the features' mixes elements of the batch. Where these are
-    independent of each other, as the units of a layer that maps columns, they are features without
-    a covariance, and what were features is a batch.
-
-    Args:
-        x: a value of at least one axis.
-    """
-    if x.axis == -1:
-        return x
-    kept = x.independent or (x.apart and _has_independent_sites(x))
-    if not kept and x.shape[-1] > 1:
-        if x.propagation.full and (vector := as_vector(x)) is not None:
-            return vector
-        warn_dropped(x, "a linear map over an axis of the batch")
-    return with_trailing_features(x)
-
-
-def _has_independent_sites(value: Gaussian) -> bool:
-    """Whether every covariance of a value comes from a map, and none from the user."""
-    return all(part.step.inputs or part.independent for part in ancestors(value))
-
-
-def mapped_covariance(
-    x: Gaussian, matrix: Array, between: tuple[slice, slice] = (slice(None), slice(None))
-) -> Array:
-    """M C Mᵀ, without forming C where the components of x are independent.
-
-    These are products of the variances with products of rows of M, where it has fewer rows than x.
-
-    Args:
-        x: a value with features d on its trailing axis, of covariance C.
-        matrix: M, [..., e, d].
-        between: which rows of the result, and which of its columns.
-    """
-    left, right = (matrix[..., rows, :] for rows in between)
-    if x.has_covariance:
-        return left @ x.covariance @ right.mT
-    if len(matrix.shape) == 2 and right.shape[0] <= math.prod(x.shape[:-1]):
-        return pairs_of_rows(x.variance, left, right)
-    return (left * x.variance[..., None, :]) @ right.mT
 
 
 def _variance(x: Gaussian, matrix: Array, each: Array, noise: Array | None) -> Array:

@@ -14,7 +14,7 @@ from moment_calculus.operations.shapes.indexing import take
 from moment_calculus.operations.shapes.reshaping import broadcast, reshape
 from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.values import Gaussian, Spread, Step, Ties, share_sites
-from moment_calculus.values.branches import Branches
+from moment_calculus.values.ancestry import Branches
 from moment_calculus.values.covariances import cross_covariances, elementwise_covariance
 from moment_calculus.values.layout import batch_shape
 from moment_calculus.values.spread import most

@@ -1,0 +1,192 @@
+"""Sums of two Gaussians, with their dependence."""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NoReturn
+
+from moment_calculus.numerics.arrays import Array, positive_part, transpose
+from moment_calculus.operations.elementwise.alignment import (
+    aligned,
+    is_dense,
+    is_of_one,
+    ties_of,
+)
+from moment_calculus.operations.elementwise.fusion import one_function
+from moment_calculus.operations.elementwise.unary import is_value, scale_shift
+from moment_calculus.refusals.errors import DependenceWarning, UnsupportedMoments
+from moment_calculus.refusals.notices import warn_user
+from moment_calculus.values import (
+    Gaussian,
+    Spread,
+    Step,
+    Ties,
+    Value,
+    cross_covariance,
+    elementwise_covariance,
+)
+from moment_calculus.values.ancestry import together
+from moment_calculus.values.support import overlap
+from moment_calculus.values.vectors import of_parts
+
+DEPENDENCE_REMEDY = (
+    "rewrite the model so that the operands do not share a latent site, or draw that site by "
+    "naming it in sample_sites="
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Sum(Step):
+    """x + y.
+
+    Args:
+        inputs: x and y.
+        in_place: as of :class:`Step`.
+    """
+
+    inputs: tuple[Gaussian, Gaussian]
+    in_place: bool
+    identity = True
+    elementwise = True
+
+    def between_features(self, value: Gaussian, rows: slice, columns: slice) -> Array | None:
+        """The sum of both, of independent terms."""
+        if overlap(*self.inputs):
+            return None
+        first, second = (part.covariance_between(rows, columns) for part in self.inputs)
+        return first + second
+
+    def under(self, move: Any, like: Gaussian) -> Gaussian | None:
+        """The sum of both, moved."""
+        return sum_of(*(move.again(part, like) for part in self.inputs))
+
+    def branches(self, value: Gaussian, parts: Any) -> Any:
+        """The sum of those of both."""
+        return together(self.inputs, parts, sum_of_any)
+
+    def as_vector(self, value: Gaussian) -> Gaussian | None:
+        """The sum of both as vectors."""
+        return of_parts(_sum_of_vectors, *self.inputs)
+
+
+def _sum_of_vectors(left: Gaussian, right: Gaussian) -> Value | None:
+    return None if cross_covariance(left, right) is None else added(left, right)
+
+
+def sum_of_any(left: Any, right: Any) -> Any:
+    """The sum of values or arrays; of functions of one Gaussian it is such a function.
+
+    Args:
+        left: value or array.
+        right: value or array.
+    """
+    if not is_value(left):
+        left, right = right, left
+    if not is_value(right):
+        return scale_shift(left, 1.0, right).gaussian() if is_value(left) else left + right
+    return one_function(operator.add, left, right) or added(left, right)
+
+
+def added(left: Value, right: Value) -> Gaussian:
+    """The sum of two operands; in diagonal mode as if independent, if nothing else is known.
+
+    Args:
+        left: a value.
+        right: another one.
+
+    Raises:
+        UnsupportedMoments: if they depend on each other in an unknown way, with full covariances.
+
+    Warns:
+        DependenceWarning: if they do so in diagonal mode.
+    """
+    total = sum_of(left.gaussian(), right.gaussian())
+    if total is not None:
+        return total
+    if left.propagation.full:
+        return refuse_dependence("sum", left, right)
+    shared = ", ".join(sorted(overlap(left, right)))
+    warn_user(
+        f"the terms of a sum both depend on latent site(s) {shared} and their covariance is not "
+        f"known: it is taken as zero; {DEPENDENCE_REMEDY}",
+        DependenceWarning,
+    )
+    return sum_of(left.gaussian(), right.gaussian(), independent=True)
+
+
+def sum_of(
+    left: Gaussian, right: Gaussian, *, independent: bool = False, elementwise: bool = False
+) -> Any:
+    """The sum of two Gaussians; None if they depend on each other in an unknown way.
+
+    Args:
+        left: a value.
+        right: another one.
+        independent: whether to take them as independent.
+        elementwise: whether only means and variances are needed.
+    """
+    left, right, axis = aligned(left, right)
+    shared = bool(overlap(left, right)) and not independent
+    covariance, variance = None, None
+    if is_dense(left, right, shared) and not elementwise:
+        cross = _known_cross(left, right) if shared else None
+        if shared and cross is None:
+            return None
+        covariance = partial(_covariance_of_sum, left, right, cross)
+        variance = None if shared else _known_variance(left, right)
+    else:
+        cross = elementwise_covariance(left, right) if shared else 0.0
+        if cross is None:
+            return None
+        variance = left.variance + right.variance + 2 * cross
+        variance = positive_part(variance) if shared else variance  # what cancels, rounds
+    joint = partial(_joint_of_sum, left, right)
+    return Gaussian(
+        left.mean + right.mean,
+        Spread(variance, covariance, joint),
+        Sum((left, right), is_of_one(left, right)),
+        axis=axis,
+        ties=Ties.ALL if independent else ties_of(left, right),
+        propagation=left.propagation,
+    )
+
+
+def _covariance_of_sum(left: Gaussian, right: Gaussian, cross: Array | None) -> Array:
+    both = 0.0 if cross is None else cross + transpose(cross)
+    return left.joint_covariance() + right.joint_covariance() + both
+
+
+def _joint_of_sum(left: Gaussian, right: Gaussian) -> Array:
+    return _covariance_of_sum(left, right, _known_cross(left, right))
+
+
+def _known_variance(left: Gaussian, right: Gaussian) -> Array | None:
+    """Of independent terms, where no covariance has to be computed for it."""
+    known = left.spread.variance is not None and right.spread.variance is not None
+    return left.variance + right.variance if known else None
+
+
+def _known_cross(left: Gaussian, right: Gaussian) -> Array | None:
+    return cross_covariance(left, right) if left.axis == right.axis else None
+
+
+def refuse_dependence(what: str, left: Value, right: Value) -> NoReturn:
+    """Refuse an operation on two values whose joint moments are not known.
+
+    Args:
+        what: the operation, for the message.
+        left: a value.
+        right: another one.
+
+    Raises:
+        UnsupportedMoments: always.
+    """
+    shared = ", ".join(sorted(overlap(left, right)))
+    raise UnsupportedMoments(
+        f"{what} of two values that both depend on latent site(s) {shared}; their joint moments "
+        "are not known",
+        sites=left.sites | right.sites,
+        remedy=DEPENDENCE_REMEDY,
+    )
