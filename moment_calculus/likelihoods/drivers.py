@@ -11,8 +11,8 @@ from moment_calculus.functions.chains import Bounds, Knots, merged
 from moment_calculus.numerics.arrays import Array, positive_part
 from moment_calculus.numerics.quadrature import POINTS, nodes
 from moment_calculus.numerics.special import double, namespace, safe_scale
-from moment_calculus.operations.elementwise.alignment import aligned
 from moment_calculus.operations.elementwise.arithmetic import is_value, shape_of
+from moment_calculus.operations.elementwise.sums import aligned
 from moment_calculus.operations.shapes.reshaping import broadcast
 from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.values import Deferred, Gaussian, elementwise_covariance

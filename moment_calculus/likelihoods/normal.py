@@ -19,8 +19,8 @@ from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.quadrature import log_mean_exp
 from moment_calculus.numerics.special import in_precision_of, namespace
 from moment_calculus.operations.elementwise import positive
-from moment_calculus.operations.elementwise.alignment import aligned
 from moment_calculus.operations.elementwise.arithmetic import is_value, scale_shift, shape_of
+from moment_calculus.operations.elementwise.sums import aligned
 from moment_calculus.operations.shapes.reshaping import broadcast
 from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.values import Gaussian, elementwise_covariance

@@ -9,15 +9,16 @@ from typing import Any
 
 from moment_calculus.numerics.arrays import Array, diagonal_matrix, outer, transpose
 from moment_calculus.numerics.special import namespace
-from moment_calculus.operations.elementwise.alignment import (
+from moment_calculus.operations.elementwise.fusion import one_function
+from moment_calculus.operations.elementwise.products import matched_product, multiplies_again
+from moment_calculus.operations.elementwise.sums import (
+    DEPENDENCE_REMEDY,
     aligned,
     is_dense,
     is_of_one,
+    refuse_dependence,
     ties_of,
 )
-from moment_calculus.operations.elementwise.fusion import one_function
-from moment_calculus.operations.elementwise.products import matched_product, multiplies_again
-from moment_calculus.operations.elementwise.sums import DEPENDENCE_REMEDY, refuse_dependence
 from moment_calculus.operations.elementwise.unary import is_value, scale_shift
 from moment_calculus.refusals.errors import DependenceWarning
 from moment_calculus.refusals.notices import warn_user
