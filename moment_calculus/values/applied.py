@@ -116,6 +116,11 @@ class Applied(Step):
             total = rho * (total + left[n] * right[n])
         return total
 
+    def under(self, move: Any, like: Gaussian) -> Gaussian:
+        """The function of the Gaussian moved."""
+        base, activation = self.function
+        return image(move.again(base, like), moved(activation, move.move, base.shape))
+
     def as_vector(self, value: Gaussian) -> Gaussian | None:
         """Of the Gaussian as a vector."""
         base, activation = self.function
