@@ -144,6 +144,9 @@ class Activation(ABC):
 class Delegating(Activation):
     """A function that is another one in all that a subclass does not change.
 
+    A subclass with moments of its own needs a gain and pairs of its own too, or its covariances
+    would not belong to its variances: they are refused.
+
     Args:
         function: the other one.
     """
@@ -177,6 +180,16 @@ class Delegating(Activation):
     def pair_covariance(self, mean: Array, variance: Array, covariance: Array) -> Array:
         """As of the function."""
         return self.function.pair_covariance(mean, variance, covariance)
+
+    @classmethod
+    def lacking(cls) -> tuple[str, ...]:
+        """The methods that do not belong to the moments: inherited from before these changed."""
+        methods = ("gain", "hermite", "pair_covariance")
+        return tuple(name for name in methods if cls._depth(name) > cls._depth("moments"))
+
+    @classmethod
+    def _depth(cls, method: str) -> int:
+        return next(at for at, kind in enumerate(cls.__mro__) if method in vars(kind))
 
 
 def inverse_at(

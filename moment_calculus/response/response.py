@@ -59,8 +59,9 @@ class Response(CorrectedMoments):
         regression and the logarithm of a scale, get their corrected joint covariance for each
         element of the site; where a parameter is a vector (logits of classes), over its components.
 
-        Measured against 200 000 draws of ``sample`` in regressions with twelve data: of Gamma,
-        InverseGamma, GammaPoisson, Beta and StudentT within the error of the draws, ZZZ.
+        Measured against 40 000 draws of ``sample``: moments, densities and quantiles of Gamma,
+        InverseGamma, GammaPoisson and Normal, with a random scale or shape, agree within the
+        standard error of the draws (0.5 % of the mean, 1 % of the variance).
 
         Args:
             *args: of the model, with new inputs and, usually, without observations; by default

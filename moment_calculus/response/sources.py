@@ -46,7 +46,9 @@ class Sources:
     @cached_property
     def places(self) -> list[int]:
         """For every parameter, the first one whose Gaussian is the same but for a certain shift."""
-        origins = [(id(shifted_from(g)), own) for g, own in zip(self.gaussians, self.own, strict=True)]
+        origins = [
+            (id(shifted_from(g)), own) for g, own in zip(self.gaussians, self.own, strict=True)
+        ]
         return [origins.index(origin) for origin in origins]
 
     @property

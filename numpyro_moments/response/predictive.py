@@ -75,7 +75,9 @@ def _exchanged(site: dict, values: list[Any]) -> Any:
 
 def _sources(sites: dict[str, dict]) -> dict[str, Sources]:
     """The sources of every site that has some."""
-    random = {name: leaves for name, site in sites.items() if (leaves := random_leaves(_tree(site)))}
+    random = {
+        name: leaves for name, site in sites.items() if (leaves := random_leaves(_tree(site)))
+    }
     return {
         name: Sources(leaves, [_own(sites[name], leaf) for leaf in leaves])
         for name, leaves in random.items()
