@@ -181,16 +181,6 @@ class Delegating(Activation):
         """As of the function."""
         return self.function.pair_covariance(mean, variance, covariance)
 
-    @classmethod
-    def lacking(cls) -> tuple[str, ...]:
-        """The methods that do not belong to the moments: inherited from before these changed."""
-        methods = ("gain", "hermite", "pair_covariance")
-        return tuple(name for name in methods if cls._depth(name) > cls._depth("moments"))
-
-    @classmethod
-    def _depth(cls, method: str) -> int:
-        return next(at for at, kind in enumerate(cls.__mro__) if method in vars(kind))
-
 
 def inverse_at(
     level: Any, bounds: tuple[float, float], inverse: Callable, slope: Callable

@@ -196,7 +196,7 @@ def _paired(base: Gaussian, activation: Any) -> Any:
         UnsupportedMoments: in full mode, if its covariances do not belong to its variances.
     """
     function = ruled(base, activation)
-    lacking = function.lacking() if isinstance(function, Delegating) else ()
+    lacking = _lacking(type(function)) if isinstance(function, Delegating) else []
     if not (lacking and base.propagation.full):
         return function
     book, kind = base.propagation.rulebook.name, type(function).__name__
@@ -207,3 +207,12 @@ def _paired(base: Gaussian, activation: Any) -> Any:
         sites=base.sites,
         remedy=f"define {', '.join(lacking)} in {kind} too, or use covariance='diagonal'",
     )
+
+
+def _lacking(kind: type) -> list[str]:
+    """The methods that a class inherits from before it changed the moments."""
+    depth = {
+        name: next(at for at, part in enumerate(kind.__mro__) if name in vars(part))
+        for name in ("moments", "gain", "hermite", "pair_covariance")
+    }
+    return [name for name, at in depth.items() if at > depth["moments"]]
