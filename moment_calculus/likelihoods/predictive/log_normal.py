@@ -40,17 +40,22 @@ class LogNormalMarginal(ContinuousMarginal):
 
     def quantile(self, levels: Array, moments: PredictiveMoments) -> Array:
         """The exponential of the logarithm's."""
-        found = self.logs.quantile(levels, self.log_moments())
+        found = self.logs.quantile(levels, self._of_log(moments))
         return namespace(found).exp(found)
 
     def entropy(self, moments: PredictiveMoments) -> Array:
         """H[log y] + E[log y]."""
-        logs = self.log_moments()
+        logs = self._of_log(moments)
         return self.logs.entropy(logs) + logs.mean
 
     def mutual_information(self, moments: PredictiveMoments) -> Array:
         """That of the logarithm."""
-        return self.logs.mutual_information(self.log_moments())
+        return self.logs.mutual_information(self._of_log(moments))
+
+    def _of_log(self, moments: PredictiveMoments) -> PredictiveMoments:
+        """Moments of the logarithm, arrays of the host where the location is certain, too."""
+        zero = namespace(moments.mean).zeros_like(moments.mean)
+        return PredictiveMoments(*(part + zero for part in self.log_moments()))
 
 
 def log_normal_marginal(name: str, loc: Any, scale: Any) -> Marginal:
