@@ -185,6 +185,8 @@ Args:
         ½ gᵀ H⁻¹ g in nats, for ``"lbfgs"`` the relative change of the loss in ten steps; by
         default 1e-9, and never below what the precision of the loss shows. For ``"adam"`` the
         relative change of the mean loss from ``every`` steps to the next; by default none.
+        ``"lbfgs"`` and ``"adam"`` on all data look at the least curvature where they come to rest,
+        by at most 24 slopes: they step off a saddle, and go on.
     learning_rate: of Adam, by default 0.01; or a function of the number of steps made before.
     optimiser: in place of Adam one of {host}'s, with its schedule and gradient clipping, or one
         of Optax (NumPyro), or a function that makes one of torch of the parameters (Pyro).

@@ -25,6 +25,7 @@ class Course:
             was not computed.
         held_out: held-out log-likelihood by the number of steps before it.
         best: number of steps at the best of these.
+        saddles: how many saddles it stepped off.
     """
 
     losses: list[float] = field(default_factory=list)
@@ -35,6 +36,7 @@ class Course:
     decrement: float | None = None
     held_out: dict[int, float] = field(default_factory=dict)
     best: int | None = None
+    saddles: int = 0
 
     @property
     def loss(self) -> float:
@@ -96,6 +98,7 @@ class Fit(Course):
         decrement: Newton decrement at the end, in nats; None for methods that do not know it.
         held_out: held-out log-likelihood by the number of steps before it.
         best: number of steps after which it was highest; ``params`` are those of then.
+        saddles: how many saddles the training stepped off, along a negative curvature.
     """
 
     guide: Any

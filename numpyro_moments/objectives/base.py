@@ -61,6 +61,11 @@ class Objective(ELBO):
         by_logits = self.propagation.categorical == "sample"
         return self.flow == "sampled" or bool(self.sample_sites) or by_logits
 
+    @property
+    def in_closed_form(self) -> bool:
+        """Whether expectations are computed from moments alone."""
+        return self.flow == "analytic" and not self.draws
+
     def particles(
         self, key: Any, program: Program, consume: Callable[[Traces], Any], data: Any = None
     ) -> tuple[Any, dict[str, Any] | None]:

@@ -132,6 +132,11 @@ class Objective(Loss):
         by_logits = self.propagation.categorical == "sample"
         return self.flow == "sampled" or bool(self.sample_sites) or by_logits
 
+    @property
+    def in_closed_form(self) -> bool:
+        """Whether expectations are computed from moments alone."""
+        return self.flow == "analytic" and not self.draws
+
     def particles(self, program: Program, consume: Consume) -> Any:
         """What is made of the traces of each particle, on a leading axis.
 
