@@ -12,7 +12,7 @@ from pyro.optim import PyroOptim
 from pyro.optim.lr_scheduler import PyroLRScheduler
 
 from moment_calculus.optimisation.batches import Arguments, Exhausted, Whole, first_of
-from moment_calculus.optimisation.outcome import Course
+from moment_calculus.optimisation.outcome import INVALID, Course
 from moment_calculus.optimisation.progress import Bar
 from moment_calculus.optimisation.saddle import beside
 from moment_calculus.optimisation.warm_up import WarmUp
@@ -145,7 +145,7 @@ class Gradients:
             except ValueError:  # torch's distributions refuse such parameters
                 if self.parameters.are_valid():
                     raise
-                course.stop(False, "a parameter left what it is constrained to")
+                course.stop(False, INVALID)
                 return
             course.steps += 1
             bar.report(1, course.loss)

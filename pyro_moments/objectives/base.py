@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Collection
 from typing import Any
@@ -90,6 +91,8 @@ class Objective(Loss):
         **options: passed to :class:`pyro.infer.ELBO`.
     """
 
+    alpha = 0.0  # of the energy that it is
+
     def __init__(
         self,
         *,
@@ -125,6 +128,21 @@ class Objective(Loss):
         if is_validation_enabled():
             check_model_guide_match(*traces, self.max_plate_nesting)
         return traces
+
+    def by_draws(self, count: int) -> Any:
+        """The same objective, whose latent sites are drawn.
+
+        Args:
+            count: number of particles.
+        """
+        drawn = copy.copy(self)
+        drawn.flow, drawn.num_particles, drawn.compiled = "sampled", count, None
+        drawn.vectorised = Vectorised(False)
+        return drawn
+
+    def particle_terms(self, program: Program) -> tuple[torch.Tensor, ...]:
+        """What ``energy`` takes: of every particle the data, the latent sites, and a scale."""
+        raise NotImplementedError
 
     @property
     def draws(self) -> bool:
