@@ -140,7 +140,7 @@ class Fit(Course):
     params: dict[str, Any] = field(repr=False)
     seconds: dict[str, float]
     losses: list[float] = field(repr=False, default_factory=list)
-    by_draws: ByDraws = ByDraws()
+    by_draws: ByDraws = field(default_factory=ByDraws)
 
     @property
     def rank(self) -> float:

@@ -15,7 +15,7 @@ from moment_calculus.optimisation.outcome import ByDraws, Fit
 from numpyro_moments.fitting.problem import Problem, Static, apart
 from numpyro_moments.objectives.base import Program
 
-# Compiling takes longer here than running: a network of two layers takes 0.3 in place of 3.4 seconds.
+# Compiling takes longer here than running: of a network of two layers 0.3 in place of 3.4 seconds.
 QUICK = {
     "xla_backend_optimization_level": 0,
     "xla_llvm_disable_expensive_passes": True,
