@@ -119,3 +119,7 @@ class LossByDrawsWarning(UserWarning):
 
 class CaptureWarning(UserWarning):
     """A program could not be captured or compiled: it runs the slower way, with the same result."""
+
+
+class ApproximationWarning(UserWarning):
+    """A rule that a user chose is known to be far off where training leads."""

@@ -43,7 +43,7 @@ class Objective(ELBO):
         propagation: str = "analytic",
         covariance: str = "full",
         rules: str | RuleBook = "exact",
-        categorical: str = "delta",
+        categorical: str = "points",
         categorical_draws: int = 1,
         sample_sites: Collection[str] = (),
         num_particles: int = 1,

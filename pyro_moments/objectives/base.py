@@ -99,7 +99,7 @@ class Objective(Loss):
         propagation: str = "analytic",
         covariance: str = "full",
         rules: str | RuleBook = "exact",
-        categorical: str = "delta",
+        categorical: str = "points",
         categorical_draws: int = 1,
         sample_sites: Collection[str] = (),
         num_particles: int = 1,

@@ -18,7 +18,8 @@ from moment_calculus.numerics.arrays import Array, device, diagonal_matrix, posi
 from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.numerics.special import namespace
 from moment_calculus.operations.elementwise.unary import leaf
-from moment_calculus.operations.shapes.moves import Converted, Permuted
+from moment_calculus.operations.shapes.conversion import Converted
+from moment_calculus.operations.shapes.moves import Permuted
 from moment_calculus.operations.shapes.reshaped import Reshaped
 from moment_calculus.values import Gaussian, Spread, Ties
 from moment_calculus.values.gaussian import Root
