@@ -147,8 +147,9 @@ def remedies(propagation: Any) -> str:
         propagation: settings of the objective.
     """
     full = ['covariance="full"'] if propagation.covariance == "diagonal" else []
-    classes = [f'of classes another rule than categorical="{propagation.categorical}"']
-    return ", ".join([*full, *classes, 'or propagation="sampled"'])
+    coarse = propagation.categorical in ("delta", "jensen")
+    classes = ['for classes categorical="points"'] if coarse else []
+    return " or ".join([*full, *classes, 'propagation="sampled"'])
 
 
 def warn_if_off(found: ByDraws) -> None:
