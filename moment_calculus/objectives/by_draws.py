@@ -133,7 +133,7 @@ def jackknife(
     """
     whole, count = float(energy(data, latent, scale, alpha)), len(data)
     if not np.isfinite(whole):
-        return whole, np.inf
+        return whole, np.nan
     others = ~np.eye(count, dtype=bool)
     without = np.array([energy(data[k], latent[k], scale[k], alpha) for k in others])
     value = count * whole - (count - 1) * without.mean()
