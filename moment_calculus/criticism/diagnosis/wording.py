@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 DIAGNOSE = """
-Looks, one after the other, whether the parameters are an optimum; at the Pareto shape k̂ of the
-importance weights of the guide and of its linear response; whether the guide's standard
-deviations are as large as corrected ones; which data are too influential for leave-one-out;
-whether predictions are calibrated, and data replicated by the model like those observed.
+Looks, one after the other, whether the parameters are an optimum; at the loss by draws, if ``fit``
+made them; at the Pareto shape k̂ of the importance weights of the guide and of its linear response;
+whether the guide's standard deviations are as large as corrected ones; which data are too
+influential for leave-one-out; whether predictions are calibrated, and data replicated by the model
+like those observed.
 
 Args:
     model: {host} model, unmodified.
