@@ -25,6 +25,7 @@ from moment_calculus.optimisation.training import Progress
 from moment_calculus.refusals.errors import (
     CovarianceDroppedWarning,
     DependenceWarning,
+    LossByDrawsWarning,
     UnsupportedMoments,
 )
 from moment_calculus.response.errors import NarrowerVarianceWarning, NotAnOptimum
@@ -63,6 +64,7 @@ __all__ = [
     "Finding",
     "Fit",
     "LinearResponse",
+    "LossByDrawsWarning",
     "MCDropoutGuide",
     "MomentAccuracy",
     "Moments",

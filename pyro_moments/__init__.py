@@ -26,6 +26,7 @@ from moment_calculus.refusals.errors import (
     CaptureWarning,
     CovarianceDroppedWarning,
     DependenceWarning,
+    LossByDrawsWarning,
     UnsupportedMoments,
 )
 from moment_calculus.response.errors import NarrowerVarianceWarning, NotAnOptimum
@@ -65,6 +66,7 @@ __all__ = [
     "Finding",
     "Fit",
     "LinearResponse",
+    "LossByDrawsWarning",
     "MCDropoutGuide",
     "MomentAccuracy",
     "MomentTensor",

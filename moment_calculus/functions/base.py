@@ -144,6 +144,9 @@ class Activation(ABC):
 class Delegating(Activation):
     """A function that is another one in all that a subclass does not change.
 
+    A subclass with moments of its own needs a gain and pairs of its own too, or its covariances
+    would not belong to its variances: they are refused.
+
     Args:
         function: the other one.
     """

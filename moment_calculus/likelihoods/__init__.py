@@ -6,13 +6,7 @@ parameters to the expected log density; predictive moments and densities of ever
 likelihood come from :func:`moments_of_observation` and :func:`log_expectation`.
 """
 
-from moment_calculus.likelihoods.categorical import (
-    categorical,
-    categorical_sampled,
-    check_classes_last,
-    multinomial,
-    one_hot_moments,
-)
+from moment_calculus.likelihoods.classes import one_hot_moments
 from moment_calculus.likelihoods.drivers import drawn
 from moment_calculus.likelihoods.expectations import (
     expectation,
@@ -32,21 +26,13 @@ from moment_calculus.likelihoods.normal import (
     normal_log_predictive,
     normal_predictive,
 )
-from moment_calculus.likelihoods.predictive.classes import (
-    check_sampled,
-    tempered_categorical,
-    tempered_categorical_sampled,
-    tempered_multinomial_sampled,
-)
 from moment_calculus.likelihoods.predictive.counts import tempered_ordered_logistic
 from moment_calculus.likelihoods.predictive.entropies import (
-    class_information,
     expected_surprisal,
     ordered_entropy,
 )
 from moment_calculus.likelihoods.predictive.factors import tempered_factor
 from moment_calculus.likelihoods.predictive.intervals import (
-    quantile_of_classes,
     quantile_of_mean,
     quantile_of_ordered,
 )
@@ -64,12 +50,7 @@ from moment_calculus.likelihoods.trials import (
 __all__ = [
     "bernoulli",
     "binomial",
-    "categorical",
-    "categorical_sampled",
     "cauchy",
-    "check_classes_last",
-    "check_sampled",
-    "class_information",
     "drawn",
     "expectation",
     "expected_probability",
@@ -83,7 +64,6 @@ __all__ = [
     "log_expectation",
     "log_normal",
     "moments_of_observation",
-    "multinomial",
     "multivariate_normal",
     "multivariate_normal_predictive",
     "negative_binomial",
@@ -95,14 +75,10 @@ __all__ = [
     "ordered_logistic",
     "ordered_probabilities",
     "poisson",
-    "quantile_of_classes",
     "quantile_of_mean",
     "quantile_of_ordered",
     "student_t",
-    "tempered_categorical",
-    "tempered_categorical_sampled",
     "tempered_factor",
-    "tempered_multinomial_sampled",
     "tempered_multivariate_normal",
     "tempered_ordered_logistic",
     "weibull",

@@ -9,15 +9,17 @@ from typing import Any
 
 from moment_calculus.functions.chains import Bounds, Knots, merged
 from moment_calculus.numerics.arrays import Array, positive_part
-from moment_calculus.numerics.quadrature import nodes
+from moment_calculus.numerics.quadrature import POINTS, nodes
 from moment_calculus.numerics.special import double, namespace, safe_scale
-from moment_calculus.operations.elementwise.alignment import aligned
 from moment_calculus.operations.elementwise.arithmetic import is_value, shape_of
+from moment_calculus.operations.elementwise.sums import aligned
 from moment_calculus.operations.shapes.reshaping import broadcast
-from moment_calculus.refusals.errors import UnsupportedMoments
+from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.values import Deferred, Gaussian, elementwise_covariance
-from moment_calculus.values.ancestry import shifted_from
+from moment_calculus.values.ancestry import branches_of, shifted_from
+from moment_calculus.values.deferred import as_function
 from moment_calculus.values.layout import broadcast_shape
+from moment_calculus.values.support import overlap
 
 NESTED = 6  # points of a panel where two rules are nested
 
@@ -67,17 +69,54 @@ class Drivers:
             knots: further places around which the function of the first driver changes.
         """
         first = self.gaussians[0]
-        mean, variance = double(first.mean), double(first.variance)
         own = merged(self.knots[0], knots)
         if len(self.gaussians) == 1:
-            points, weights = nodes(mean, variance, own)
+            points, weights = points_of(first, own)
             return Grid(weights, (points,), (0,))
         second = self.gaussians[1]
-        centre, spread = double(second.mean), double(second.variance)
-        outer, outer_weights = nodes(centre, spread, self.knots[1], NESTED)
+        outer, outer_weights = points_of(second, self.knots[1], NESTED)
         mean, variance = conditional(first, second, outer)
         points, weights = nodes(mean, variance, own, NESTED)
         return Grid(weights * outer_weights, (points, outer), (0, 1))
+
+
+def is_function(operand: Any) -> bool:
+    """Whether an operand is a function of a Gaussian, or switched by a mask: no Gaussian.
+
+    Args:
+        operand: value, array or number.
+    """
+    if isinstance(operand, Gaussian):
+        return branches_of(operand) is not None
+    return isinstance(operand, Deferred)
+
+
+def points_of(driver: Gaussian, knots: Knots, count: int = POINTS) -> tuple[Array, Array]:
+    """Points and weights of a driver, under either outcome of a mask that switches it.
+
+    Args:
+        driver: the value.
+        knots: as of :func:`moment_calculus.numerics.quadrature.nodes`.
+        count: points in every panel.
+    """
+    known = branches_of(driver)
+    if known is None:
+        return nodes(double(driver.mean), double(driver.variance), knots, count)
+    xp, chance = namespace(driver.mean), double(known.mask.mean)
+    on, off = (_points_of_branch(part, knots, count) for part in (known.on, known.off))
+    weights = xp.concat([chance * on[1], (1 - chance) * off[1]], axis=0)
+    return xp.concat([on[0], off[0]], axis=0), weights
+
+
+def _points_of_branch(branch: Any, knots: Knots, count: int) -> tuple[Array, Array]:
+    if not is_value(branch):
+        points = double(branch)[None]
+        return points, namespace(points).ones_like(points)
+    source = as_function(branch)
+    if isinstance(source, Gaussian):
+        return points_of(source, knots, count)
+    points, weights = points_of(source.base, merged(source.function.knots, (0.0,)), count)
+    return source.function(points), weights
 
 
 def conditional(first: Gaussian, second: Gaussian, points: Array) -> tuple[Array, Array]:
@@ -92,6 +131,13 @@ def conditional(first: Gaussian, second: Gaussian, points: Array) -> tuple[Array
         UnsupportedMoments: if their covariance is not known.
     """
     covariance = elementwise_covariance(*aligned(first, second)[:2])
+    if branches_of(first) is not None or (overlap(first, second) and is_function(second)):
+        raise UnsupportedMoments(
+            "a parameter of a likelihood comes straight from dropout and is integrated together "
+            "with another one that is random",
+            sites=first.sites | second.sites,
+            remedy="put a linear map between dropout and the parameters, or " + HEADS_REMEDY,
+        )
     if covariance is None:
         raise UnsupportedMoments(
             "two parameters of a likelihood depend on the same latent site(s) and their "
@@ -125,6 +171,12 @@ def drawn(
         UnsupportedMoments: as :func:`drivers_of` and :func:`conditional`.
     """
     drivers = drivers_of(*arguments)
+    if any(map(is_function, drivers.gaussians)):
+        raise UnsupportedMoments(
+            "draws of a parameter of a likelihood that comes straight from dropout",
+            sites=frozenset().union(*(driver.sites for driver in drivers.gaussians)),
+            remedy="put a linear map between dropout and the parameters" + OR_DRAW,
+        )
     points: list[Array] = []
     for driver in reversed(drivers.gaussians):
         mean, variance = double(driver.mean), double(driver.variance)

@@ -35,6 +35,10 @@ from moment_calculus.likelihoods.predictive.cumulative import (
     normal_marginal,
     student_t_marginal,
 )
+from moment_calculus.likelihoods.predictive.log_normal import (
+    log_normal_marginal,
+    log_normal_predictive,
+)
 from moment_calculus.likelihoods.predictive.vectors import tempered_multivariate_normal
 from moment_calculus.likelihoods.rates import (
     exponential,
@@ -118,6 +122,8 @@ FAMILIES = (
         log_normal,
         "loc scale",
         latent=log_normal,
+        predictive=log_normal_predictive,
+        marginal=log_normal_marginal,
         tempered=_tempered_log_normal,
     ),
     Family("Laplace", laplace, "loc scale", latent=laplace),

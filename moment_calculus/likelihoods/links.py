@@ -16,6 +16,7 @@ from moment_calculus.operations.elementwise import positive
 from moment_calculus.operations.elementwise.arithmetic import apply, is_value, scale_shift
 from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.values import Deferred, Gaussian
+from moment_calculus.values.ancestry import branches_of
 from moment_calculus.values.applied import ruled
 
 LINEAR = -30.0  # below it log softplus(x) is x to 5e-14
@@ -194,7 +195,8 @@ def expected_trials(logits: Any, successes: Any, failures: Any, total: Any) -> A
 
 def _is_gaussian(logits: Any) -> bool:
     softplus = activation("softplus")
-    return isinstance(logits, Gaussian) and ruled(logits, softplus) is softplus
+    plain = isinstance(logits, Gaussian) and branches_of(logits) is None
+    return plain and ruled(logits, softplus) is softplus
 
 
 def _smaller(logits: Gaussian) -> tuple[Array, Array]:

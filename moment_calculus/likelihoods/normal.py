@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from moment_calculus.functions.families.exponential import capped_exp, infinite_where_held
-from moment_calculus.likelihoods.drivers import conditional
+from moment_calculus.likelihoods.drivers import conditional, is_function, points_of
 from moment_calculus.likelihoods.expectations import expected_value, log_expectation
 from moment_calculus.likelihoods.links import log
 from moment_calculus.likelihoods.residual import (
@@ -16,14 +16,14 @@ from moment_calculus.likelihoods.residual import (
     zero_with,
 )
 from moment_calculus.numerics.arrays import Array
-from moment_calculus.numerics.quadrature import log_mean_exp, nodes
-from moment_calculus.numerics.special import double, in_precision_of, namespace
+from moment_calculus.numerics.quadrature import log_mean_exp
+from moment_calculus.numerics.special import in_precision_of, namespace
 from moment_calculus.operations.elementwise import positive
-from moment_calculus.operations.elementwise.alignment import aligned
 from moment_calculus.operations.elementwise.arithmetic import is_value, scale_shift, shape_of
+from moment_calculus.operations.elementwise.sums import aligned
 from moment_calculus.operations.shapes.reshaping import broadcast
 from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments
-from moment_calculus.values import Deferred, Gaussian, elementwise_covariance
+from moment_calculus.values import Gaussian, elementwise_covariance
 from moment_calculus.values.layout import broadcast_shape
 from moment_calculus.values.support import overlap
 
@@ -57,8 +57,8 @@ def normal(value: Any, loc: Any, scale: Any) -> Array:
         return _normal_density(*_moments(residual), scale)
     check_positive(scale)
     found = positive.exponential_parts(scale)
-    jointly_gaussian = not isinstance(residual, Deferred) or not overlap(residual, scale)
-    if found is not None and jointly_gaussian:
+    jointly_gaussian = not is_function(residual) or not overlap(residual, scale)
+    if found is not None and jointly_gaussian and not is_function(found[0]):
         base, rate, factor = found
         return _exponential_scale(residual, scale_shift(base, rate).gaussian(), factor)
     squared = scaled_expectation(_expected_square, _square, value, loc, scale)
@@ -167,7 +167,7 @@ def normal_log_predictive(value: Array, loc: Any, scale: Any, *, power: Any = 1.
         scale: standard deviation, array, number or a positive function of a Gaussian.
         power: a, positive number or array.
     """
-    if isinstance(loc, Deferred):
+    if is_function(loc):
         check_positive(scale)
         return log_expectation(_plain_density, value, loc, scale, power=power)
     residual = difference(value, loc)
@@ -186,7 +186,7 @@ def _log_over_scale(residual: Any, scale: Any, power: Any) -> Array:
     shape = broadcast_shape(tuple(residual.shape), scale.shape, shape_of(power))
     scale = broadcast(scale, shape)
     driver = scale.base
-    points, weights = nodes(double(driver.mean), double(driver.variance), scale.function.knots)
+    points, weights = points_of(driver, scale.function.knots)
     mean, variance = residual, 0.0
     if is_value(residual):
         mean, variance = conditional(broadcast(residual, shape), driver, points)

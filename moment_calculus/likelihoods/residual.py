@@ -6,11 +6,10 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from moment_calculus.likelihoods.drivers import NESTED, conditional
+from moment_calculus.likelihoods.drivers import NESTED, conditional, is_function, points_of
 from moment_calculus.likelihoods.expectations import expectation
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.choices import nowhere
-from moment_calculus.numerics.quadrature import nodes
 from moment_calculus.numerics.special import (
     double,
     in_precision_of,
@@ -21,7 +20,7 @@ from moment_calculus.numerics.special import (
 from moment_calculus.operations.elementwise.arithmetic import is_value, subtract
 from moment_calculus.operations.shapes.reshaping import broadcast
 from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments
-from moment_calculus.values import Deferred, Gaussian
+from moment_calculus.values import Gaussian
 from moment_calculus.values.layout import broadcast_shape
 
 NEGLIGIBLE = 1e-9  # part of an expectation that may come from scales close to zero
@@ -96,7 +95,7 @@ def scaled_expectation(
             way.
     """
     check_positive(scale)
-    if isinstance(value, Deferred) or isinstance(loc, Deferred):
+    if is_function(value) or is_function(loc):
         return expectation(lambda y, m, s: plain((y - m) / s), value, loc, scale)
     residual = difference(value, loc)
     if is_value(scale):
@@ -111,9 +110,7 @@ def _over_scale(expected: Callable, residual: Any, scale: Any) -> Array:
     shape = broadcast_shape(tuple(residual.shape), scale.shape)
     scale = broadcast(scale, shape)
     driver = scale.base
-    points, weights = nodes(
-        double(driver.mean), double(driver.variance), scale.function.knots, NESTED
-    )
+    points, weights = points_of(driver, scale.function.knots, NESTED)
     # where a weight underflows nothing counts, nor should what overflows there
     points = namespace(points).where(weights > 0, points, double(driver.mean))
     if is_value(residual):

@@ -235,3 +235,53 @@ def repeated(unfinished: Callable[[Any], Any], step: Callable[[Any], Any], state
     while unfinished(state):
         state = step(state)
     return state
+
+
+def in_rows(function: Callable[..., Array], arrays: Sequence[Array], size: int) -> Array:
+    """A function of arrays row by row, of at most so many rows at a time to bound the memory.
+
+    Of more rows than that, intermediate results are computed anew for the gradient.
+
+    Args:
+        function: of arrays [rows, ...], to an array [rows, ...].
+        arrays: its arguments.
+        size: rows that are computed together.
+    """
+    rows = arrays[0].shape[0]
+    if rows <= size or (array_api_compat.is_torch_array(arrays[0]) and not _is_eager()):
+        return function(*arrays)
+    if array_api_compat.is_jax_array(arrays[0]):
+        return _jax_rows(function, arrays, size)
+    pieces = [[array[i : i + size, ...] for array in arrays] for i in range(0, rows, size)]
+    if not array_api_compat.is_torch_array(arrays[0]):
+        return np.concatenate([function(*piece) for piece in pieces])
+    import torch
+    from torch.utils.checkpoint import checkpoint
+
+    return torch.cat([checkpoint(function, *piece, use_reentrant=False) for piece in pieces])
+
+
+def _is_eager() -> bool:
+    """Whether torch carries operations out: not for a tracer, and not under torch.func."""
+    from moment_calculus.numerics.derivatives.elementwise import is_transformed, is_untraced
+
+    return is_untraced() and not is_transformed()
+
+
+def _jax_rows(function: Callable[..., Array], arrays: Sequence[Array], size: int) -> Array:
+    """Rows that are missing in the last piece are copies of the last row."""
+    import jax
+
+    rows = arrays[0].shape[0]
+    rounds = -(-rows // size)
+    together = -(-rows // rounds)
+    missing = rounds * together - rows
+    pieces = [
+        jax.numpy.pad(array, [(0, missing), *[(0, 0)] * (array.ndim - 1)], mode="edge").reshape(
+            rounds, together, *array.shape[1:]
+        )
+        for array in arrays
+    ]
+    anew = jax.checkpoint(function, prevent_cse=False)
+    found = jax.lax.map(lambda piece: anew(*piece), pieces)
+    return found.reshape(-1, *found.shape[2:])[:rows]

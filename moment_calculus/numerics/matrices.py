@@ -142,3 +142,27 @@ def row_sums(x: Array) -> Array:
     import jax.numpy as jnp
 
     return jnp.matmul(x, jnp.ones(x.shape[-1], x.dtype), precision="highest")
+
+
+def cholesky(matrix: Array) -> Array:
+    """Lower triangular root of matrices [..., d, d]; NaN of those that are not definite.
+
+    NumPy raises an error there, and so does torch without a look at what it reports instead.
+    """
+    xp = namespace(matrix)
+    if not array_api_compat.is_torch_array(matrix):
+        return xp.linalg.cholesky(matrix)
+    import torch
+
+    root, failed = torch.linalg.cholesky_ex(matrix)
+    return torch.where(failed[..., None, None] == 0, root, torch.nan)
+
+
+def solve(matrix: Array, vector: Array) -> Array:
+    """The solution x of A x = b, [..., d, d] and [..., d]; not finite where A is singular."""
+    columns = vector[..., None]
+    if not array_api_compat.is_torch_array(matrix):
+        return namespace(matrix).linalg.solve(matrix, columns)[..., 0]
+    import torch
+
+    return torch.linalg.solve_ex(matrix, columns)[0][..., 0]

@@ -9,7 +9,7 @@ from functools import cache
 from typing import Any
 
 COVARIANCES = ("full", "diagonal")
-CATEGORICAL = ("delta", "jensen", "sample")
+CATEGORICAL = ("points", "pairs", "tilted", "jensen", "delta", "sample")
 OPERATIONS = ("product", "linear")
 
 
@@ -75,14 +75,14 @@ class Propagation:
             variances only.
         rulebook: the rules that serve the operations.
         categorical: how the expected log-likelihood of classes is approximated, see
-            :func:`moment_calculus.likelihoods.categorical`.
+            :mod:`moment_calculus.likelihoods.classes`.
         memory_limit: bytes that one covariance may take.
         categorical_draws: number of draws of the logits where they are sampled.
     """
 
     covariance: str = "full"
     rulebook: RuleBook = EXACT
-    categorical: str = "delta"
+    categorical: str = "points"
     memory_limit: float = field(default_factory=half_of_memory)
     categorical_draws: int = 1
 

@@ -30,6 +30,19 @@ def log_mean_power(values: Array, alpha: float, axis: int = 0) -> Array:
     return xp.squeeze(centre + xp.where(near, small, large) / alpha, axis)
 
 
+def energy(data: Array, latent: Array, scale: Array, alpha: float) -> Array:
+    """The black-box α energy of particles; for α = 0 the negative ELBO.
+
+    Args:
+        data: log-densities of the data, [particles, ...].
+        latent: what the latent sites contribute, [particles].
+        scale: how many data each stands for, [particles].
+        alpha: the power.
+    """
+    xp = namespace(data)
+    return -xp.sum(log_mean_power(data, alpha)) * scale[0] - xp.mean(latent)
+
+
 def _centre(values: Array, axis: int) -> Array:
     """The mean; the maximum where that is infinite, as of densities that vanish."""
     xp = namespace(values)

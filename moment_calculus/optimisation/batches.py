@@ -111,6 +111,7 @@ class Loaded(Whole):
         self.loader = Rewinding(loader, random)
         self.is_iterator = iter_is_itself(loader)
         self._next: Arguments | None = None
+        self.last: Arguments | None = None  # that was given
 
     def first(self) -> Arguments:
         """The arguments of the next step, which stay the next."""
@@ -131,7 +132,8 @@ class Loaded(Whole):
         found, self._next = self._first(), None
         args, named = found
         self.size = rows_of([*args, *named.values()], whole=False)
-        return args, {**self.named, **named}
+        self.last = args, {**self.named, **named}
+        return self.last
 
     def _load(self) -> Arguments:
         batch = self.loader.next()

@@ -13,6 +13,7 @@ from moment_calculus.optimisation.newton import newton
 from moment_calculus.optimisation.outcome import Course, Outcome
 from moment_calculus.optimisation.progress import Bar
 from moment_calculus.optimisation.rounds import Objective
+from moment_calculus.optimisation.saddle import beside
 
 METHODS = {"newton": newton, "lbfgs": lbfgs}
 
@@ -68,6 +69,17 @@ class Minimiser:
         step(self.objective, self.outcome, steps, self.tolerance, report)
         if course.steps >= steps and not course.converged:
             course.reason = ""
+
+    def step_off(self) -> bool:
+        """Step off a saddle, if it stopped at one; Newton's method has looked at the curvature."""
+        at = self.outcome
+        lower = None if self.method == "newton" else beside(self.objective, at.place, at.loss)
+        if lower is None:
+            return False
+        at.place, loss = lower
+        at.losses.append(loss)
+        at.steps += 1
+        return True
 
     def values(self) -> dict[str, Any]:
         """The parameters by name."""

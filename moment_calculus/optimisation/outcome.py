@@ -2,13 +2,47 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+INVALID = "a parameter left what it is constrained to"
 RECENT = 100  # losses of mini-batches that are compared
+ERRORS = 3.0  # standard errors from which draws contradict a loss, together with
+SHARE = 0.01  # of the loss
+
+
+class ByDraws(NamedTuple):
+    """What a loss is by draws of the guide, beside its closed form.
+
+    Args:
+        value: the loss by draws; NaN if they were not run.
+        standard_error: Monte Carlo standard error of ``value``.
+        loss: the closed form, of the same rows of data.
+        note: why draws were not run; where they contradict the closed form, the remedies.
+    """
+
+    value: float = math.nan
+    standard_error: float = math.nan
+    loss: float = math.nan
+    note: str = "not run, as by_draws=False"
+
+    @property
+    def is_off(self) -> bool:
+        """Whether draws contradict the loss: by three standard errors and one per cent of it."""
+        if math.isnan(self.loss):
+            return False
+        certain = max(SHARE * abs(self.loss), ERRORS * self.standard_error)
+        return not abs(self.value - self.loss) <= certain  # also where draws are no numbers
+
+    def __str__(self) -> str:
+        """In words."""
+        if math.isnan(self.loss):
+            return f"by draws: {self.note}"
+        return f"by draws {self.value:.5g} ± {self.standard_error:.2g}"
 
 
 @dataclass
@@ -25,6 +59,7 @@ class Course:
             was not computed.
         held_out: held-out log-likelihood by the number of steps before it.
         best: number of steps at the best of these.
+        saddles: how many saddles it stepped off.
     """
 
     losses: list[float] = field(default_factory=list)
@@ -35,6 +70,7 @@ class Course:
     decrement: float | None = None
     held_out: dict[int, float] = field(default_factory=dict)
     best: int | None = None
+    saddles: int = 0
 
     @property
     def loss(self) -> float:
@@ -96,12 +132,15 @@ class Fit(Course):
         decrement: Newton decrement at the end, in nats; None for methods that do not know it.
         held_out: held-out log-likelihood by the number of steps before it.
         best: number of steps after which it was highest; ``params`` are those of then.
+        saddles: how many saddles the training stepped off, along a negative curvature.
+        by_draws: the loss by draws of the trained guide, or why there is none.
     """
 
     guide: Any
     params: dict[str, Any] = field(repr=False)
     seconds: dict[str, float]
     losses: list[float] = field(repr=False, default_factory=list)
+    by_draws: ByDraws = field(default_factory=ByDraws)
 
     @property
     def rank(self) -> float:

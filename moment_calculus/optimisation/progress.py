@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -47,6 +48,17 @@ class Bar:
             self._parts, self._looked = parts_in_words(self._terms()), time.monotonic()
         self._bar.set_postfix_str(f"ELBO {-loss:.6g}{self._parts}", refresh=False)
         self._bar.update(steps)
+
+
+def last_line(text: str, shown: bool | None) -> None:
+    """Write a line below a bar.
+
+    Args:
+        text: the line.
+        shown: whether the bar is; None on a terminal only.
+    """
+    if shown or (shown is None and sys.stderr.isatty()):
+        tqdm.write(text, file=sys.stderr)
 
 
 def parts_in_words(terms: dict[str, float]) -> str:

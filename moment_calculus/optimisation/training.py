@@ -9,8 +9,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from moment_calculus.optimisation.outcome import Course
+from moment_calculus.optimisation.outcome import RECENT, Course
 from moment_calculus.optimisation.progress import Bar
+
+SADDLES = 5  # that a training steps off
+STALL = 1e-5  # relative change of the mean loss of a hundred steps, from which Adam stands still
 
 
 class Trainer(Protocol):
@@ -18,6 +21,9 @@ class Trainer(Protocol):
 
     def advance(self, course: Course, steps: int, bar: Bar) -> None:
         """Go on to a number of steps, writing losses and the reason to stop into the course."""
+
+    def step_off(self) -> bool:
+        """Step off a saddle; say whether there was one."""
 
     def values(self) -> dict[str, Any]:
         """The parameters by name, in the host's conventions."""
@@ -121,6 +127,7 @@ def train(trainer: Trainer, course: Course, plan: Plan, kept: Any = None) -> Non
                 break
             kept = _scored(trainer, course, plan, kept)
             _compared(course, plan, course.steps - before)
+            _left(trainer, course, course.steps - before)
             asked = plan.callback is not None and plan.callback(Progress(course, trainer))
             if plan.write is not None:
                 plan.write(course, kept)
@@ -158,3 +165,25 @@ def _compared(course: Course, plan: Plan, taken: int) -> None:
     course.change = float(abs(now - before) / max(abs(now), np.finfo(float).tiny))
     if course.change <= plan.tolerance and not course.reason:
         course.stop(True, f"the mean loss of {taken} steps changed by {course.change:.1e}")
+
+
+def _left(trainer: Trainer, course: Course, taken: int) -> None:
+    """Go on beside a saddle, where the training has come to rest at one."""
+    if not (course.converged or _has_stalled(course, taken)) or not trainer.step_off():
+        return
+    course.saddles += 1
+    course.converged, course.reason = False, ""
+    if course.saddles > SADDLES:
+        course.stop(False, "stationary, not minimal: the curvature is negative along a direction")
+
+
+def _has_stalled(course: Course, taken: int) -> bool:
+    """Whether the last hundred losses are those before, for the first time; asked once in each."""
+    if course.reason or course.steps // RECENT == (course.steps - taken) // RECENT:
+        return False
+    last = course.losses[-(len(course.losses) // RECENT) * RECENT :][-3 * RECENT :]
+    if len(last) < 2 * RECENT:
+        return False
+    means = np.reshape(last, (-1, RECENT)).mean(1)
+    changes = abs(np.diff(means)) / max(abs(means[-1]), np.finfo(float).tiny)
+    return bool(changes[-1] <= STALL and (len(changes) == 1 or changes[0] > 10 * STALL))

@@ -113,5 +113,13 @@ class CovarianceDroppedWarning(UserWarning):
     """A reshape mixed the feature axis of a full covariance: only the variances were kept."""
 
 
+class LossByDrawsWarning(UserWarning):
+    """A trained loss is another one by draws: moments on the way are approximated too coarsely."""
+
+
 class CaptureWarning(UserWarning):
     """A program could not be captured or compiled: it runs the slower way, with the same result."""
+
+
+class ApproximationWarning(UserWarning):
+    """A rule that a user chose is known to be far off where training leads."""

@@ -15,9 +15,10 @@ from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.response.corrected import CorrectedMoments
 from moment_calculus.response.functional import Functional
 from moment_calculus.response.problem import Perturbation, Quantities, Quantity
-from moment_calculus.response.solved import ENTRIES
+from moment_calculus.response.solved import ENTRIES, MOST
 from moment_calculus.response.wording import check_reliable
 
+FEWER_ROWS = "predict fewer rows at once"
 DRAWS = 10_000  # of which weighted moments are made
 TWICE, FEWEST = 2, 4000  # proposals for each draw that is resampled, and all together at least
 
@@ -77,11 +78,12 @@ class Response(CorrectedMoments):
         """Predict what the model observes, with the corrected variances G H⁻¹ Gᵀ.
 
         The Gaussians of which a likelihood's parameters are made, such as the predictor of a
-        regression, get corrected variances, and covariances where the parameter is a vector:
-        logits of classes. Covariances between two parameters of one likelihood are left out. They
-        hardly matter to a location and a scale; of a negative binomial whose rate is a random
-        concentration over the mean the predictive mean was 11 % too high and the variance 50 %:
-        predict there by draws of ``sample``.
+        regression and the logarithm of a scale, get their corrected joint covariance for each
+        element of the site; where a parameter is a vector (logits of classes), over its components.
+
+        Measured against 40 000 draws of ``sample``: moments, densities and quantiles of Gamma,
+        InverseGamma, GammaPoisson and Normal, with a random scale or shape, agree within the
+        standard error of the draws (0.5 % of the mean, 1 % of the variance).
 
         Args:
             *args: of the model, with new inputs and, usually, without observations; by default
@@ -91,10 +93,15 @@ class Response(CorrectedMoments):
         Returns:
             By site what ``predict`` returns: a ``Prediction``, or :class:`Moments` of a
             deterministic site.
+
+        Raises:
+            ValueError: if the covariances are more than 2²⁷ numbers: predict fewer rows at once.
         """
         predictive = self.problem.predictive(args, named)
+        for shape, joint in zip(predictive.sources.shapes, predictive.joint, strict=True):
+            self._solved.check_size(math.prod(shape) * (shape[-1] if joint else 1), FEWER_ROWS)
         with self.problem.precision():
-            return predictive.corrected(self._moments(predictive.sources, predictive.joint))
+            return predictive.corrected(self._moments(predictive.sources, predictive.joint, MOST))
 
     def influence(self, of: Quantity, *args: Any, datum: str | None = None, **named: Any) -> Any:
         """How expectations change with the weight of each datum, without a refit.
@@ -182,16 +189,23 @@ class Response(CorrectedMoments):
         found = [perturbation.along(rows) for rows in self._solved.rows(asked.functional)]
         return asked, {key: -np.concatenate([part[key] for part in found]) for key in found[0]}
 
-    def _moments(self, asked: Quantities, joint: Sequence[bool]) -> list[Moments]:
-        """Of each quantity, with covariances over its trailing axis if they are joint."""
-        parts = zip(asked.slices, asked.shapes, joint, strict=True)
+    def _moments(
+        self, asked: Quantities, joint: Sequence[bool], most: int = ENTRIES
+    ) -> list[Moments]:
+        """Of each quantity, with covariances over its trailing axis if they are joint.
+
+        Those of more than so many numbers are left out.
+        """
+        sizes = [math.prod(s) * s[-1] if j else 0 for s, j in zip(asked.shapes, joint, strict=True)]
+        dense = [j and size <= most for size, j in zip(sizes, joint, strict=True)]
+        parts = zip(asked.slices, asked.shapes, dense, strict=True)
         return [self._moments_of(asked.functional, *part) for part in parts]
 
     def _moments_of(
         self, functional: Functional, part: slice, shape: tuple[int, ...], joint: bool
     ) -> Moments:
         mean = self._array(functional.value[part].reshape(shape))
-        if not joint or math.prod(shape) * shape[-1] > ENTRIES:
+        if not joint:
             variance = self._solved.variances(functional, part)
             return self._made(mean, variance=self._array(variance.reshape(shape)))
         blocks = self._solved.blocks(functional, part, shape[-1])

@@ -16,6 +16,7 @@ from moment_calculus.response.solvers.dense import Dense
 
 ENTRIES = 2**23  # of what is held at once beside the Hessian
 MOST = 2**27  # of what is returned: a gibibyte
+OF_SOME = "ask for those of a function of some elements, lambda sites: ..."
 SOLUTIONS = 3000  # by conjugate gradients, for which a user would wait
 
 
@@ -103,20 +104,18 @@ class Solved:
         found = [functional.push(solved)[:, columns] for solved in self.rows(functional, rows)]
         return np.concatenate([np.zeros([0, columns.stop - columns.start]), *found])
 
-    def check_size(self, count: int) -> None:
+    def check_size(self, count: int, remedy: str = OF_SOME) -> None:
         """Refuse more numbers than should be held at once.
 
         Args:
             count: how many.
+            remedy: what to do instead.
 
         Raises:
             ValueError: with the remedy.
         """
         if count > MOST:
-            raise ValueError(
-                f"that are {count:.1e} numbers: ask for those of a function of some elements, "
-                "lambda sites: ..."
-            )
+            raise ValueError(f"that are {count:.1e} numbers: {remedy}")
 
     def check_count(self, count: int, what: str) -> None:
         """Refuse more solutions by conjugate gradients than a user would wait for.

@@ -1,34 +1,130 @@
-"""What the parameters of a likelihood are made of: Gaussians, whose variances can be corrected."""
+"""What the parameters of a likelihood are made of: Gaussians, whose moments can be corrected."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
 from moment_calculus.hosts.moments import Moments, as_value
+from moment_calculus.numerics.arrays import Array
+from moment_calculus.numerics.special import namespace
 from moment_calculus.operations.elementwise.composite import Composite
+from moment_calculus.operations.elementwise.unary import scale_shift
+from moment_calculus.operations.shapes.indexing import index
+from moment_calculus.operations.shapes.reshaping import reshape
 from moment_calculus.values import Deferred, Gaussian, Value
+from moment_calculus.values.ancestry import shifted_from
+from moment_calculus.values.layout import broadcast_shape
 
 Random = Value | Composite
 
 
-def source_of(value: Random) -> Gaussian:
-    """The Gaussian of which a value is a function.
+@dataclass(frozen=True, eq=False)
+class Sources:
+    """The different Gaussians of which the random parameters of one site are functions.
+
+    Several are the components of one vector for each element of the site, so that their covariance
+    counts. Gaussians that differ by certain numbers alone are one.
 
     Args:
-        value: a random parameter of a distribution.
+        values: the random parameters.
+        own: of each, how many trailing axes belong to one element of the site, such as the classes.
     """
+
+    values: Sequence[Random]
+    own: Sequence[int]
+
+    @cached_property
+    def gaussians(self) -> list[Gaussian]:
+        """The Gaussian of every parameter."""
+        return [_source_of(value) for value in self.values]
+
+    @cached_property
+    def places(self) -> list[int]:
+        """For every parameter, the first one whose Gaussian is the same but for a certain shift."""
+        origins = [
+            (id(shifted_from(g)), own) for g, own in zip(self.gaussians, self.own, strict=True)
+        ]
+        return [origins.index(origin) for origin in origins]
+
+    @property
+    def distinct(self) -> list[int]:
+        """The parameters whose Gaussians are different."""
+        return sorted(set(self.places))
+
+    @property
+    def joint(self) -> bool:
+        """Whether the covariances over the trailing axis of :attr:`mean` count."""
+        return len(self.distinct) > 1 or self.own[0] > 0
+
+    @property
+    def mean(self) -> Array:
+        """Means of the different Gaussians: of several, side by side, [*batch, components]."""
+        means = [self.gaussians[place].mean for place in self.distinct]
+        if len(means) == 1:
+            return means[0]
+        xp = namespace(*means)
+        pairs = zip(means, self.distinct, strict=True)
+        return xp.concat([self._wide(*pair) for pair in pairs], axis=-1)
+
+    def _wide(self, mean: Array, place: int) -> Array:
+        xp, event = namespace(mean), self._shape(place)[1]
+        wide = xp.broadcast_to(mean, (*self._batch, *event))
+        return xp.reshape(wide, (*self._batch, math.prod(event)))
+
+    def _shape(self, place: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The axes of the batch of a Gaussian, and those of an element."""
+        shape = self.gaussians[place].shape
+        split = len(shape) - self.own[place]
+        return shape[:split], shape[split:]
+
+    @property
+    def _batch(self) -> tuple[int, ...]:
+        return broadcast_shape(*(self._shape(place)[0] for place in self.distinct), ())
+
+    def replaced(self, moments: Moments, name: str) -> list[Random]:
+        """The same functions of Gaussians with other moments, which depend on nothing else.
+
+        Args:
+            moments: of :attr:`mean`.
+            name: of the site.
+        """
+        propagation = replace(self.gaussians[0].propagation, covariance="full")
+        whole = as_value(moments, name, propagation)
+        found = dict(zip(self.distinct, self._apart(whole), strict=True))
+        pairs = enumerate(zip(self.values, self.places, strict=True))
+        return [_of_source(value, self._shifted(found, i, place)) for i, (value, place) in pairs]
+
+    def _apart(self, whole: Gaussian) -> list[Gaussian]:
+        """The different Gaussians, as components of the vector."""
+        if len(self.distinct) == 1:
+            return [whole]
+        events = [self._shape(place)[1] for place in self.distinct]
+        ends = np.cumsum([math.prod(event) for event in events])
+        triples = zip(events, [0, *ends[:-1]], ends, strict=True)
+        keys = [slice(start, end) if event else start for event, start, end in triples]
+        shapes = [(*self._batch, *event) for event in events]
+        pairs = zip(keys, shapes, strict=True)
+        return [reshape(index(whole, (..., key)), shape) for key, shape in pairs]
+
+    def _shifted(self, found: dict[int, Gaussian], at: int, place: int) -> Gaussian:
+        if at == place:
+            return found[place]
+        shift = self.gaussians[at].mean - self.gaussians[place].mean
+        return scale_shift(found[place], 1.0, shift).gaussian()
+
+
+def _source_of(value: Random) -> Gaussian:
     if isinstance(value, Composite):
         return value.source
     return value.base if isinstance(value, Deferred) else value.gaussian()
 
 
-def with_source(value: Random, moments: Moments, name: str) -> Random:
-    """The same function of another Gaussian, which depends on nothing else.
-
-    Args:
-        value: a random parameter of a distribution.
-        moments: of the Gaussian.
-        name: of its own.
-    """
-    source = as_value(moments, name, source_of(value).propagation)
+def _of_source(value: Random, source: Gaussian) -> Random:
     if isinstance(value, Composite):
         return type(value)(source)
     return Deferred(source, value.settled) if isinstance(value, Deferred) else source

@@ -24,7 +24,7 @@ RULEBOOKS: dict[str, RuleBook] = {book.name: book for book in (EXACT, *(f.BOOK f
 def propagation_of(
     covariance: str,
     rules: str | RuleBook,
-    categorical: str = "delta",
+    categorical: str = "points",
     memory_limit: float | None = None,
     categorical_draws: int = 1,
 ) -> Propagation:
@@ -33,7 +33,8 @@ def propagation_of(
     Args:
         covariance: ``"full"`` or ``"diagonal"``.
         rules: a key of :data:`RULEBOOKS`, or a rule book of the user's own.
-        categorical: ``"delta"``, ``"jensen"`` or ``"sample"``.
+        categorical: the rule for classes, ``"points"``, ``"pairs"``, ``"tilted"``, ``"jensen"``,
+            ``"delta"`` or ``"sample"``.
         memory_limit: bytes that one covariance may take; by default half of the memory.
         categorical_draws: number of draws of the logits for ``"sample"``.
 

@@ -10,7 +10,7 @@ from moment_calculus.numerics.arrays import Array, outer
 from moment_calculus.numerics.special import namespace
 from moment_calculus.values.gaussian import Gaussian
 from moment_calculus.values.lags import along_features, lag_covariance, shifted
-from moment_calculus.values.layout import features_last, rows_scaled
+from moment_calculus.values.layout import batch_shape, broadcasts, features_last, rows_scaled
 from moment_calculus.values.spread import Spread
 from moment_calculus.values.step import Step
 from moment_calculus.values.vectors import of_parts
@@ -30,6 +30,7 @@ class Affine(Step):
     scale: Any
     shift: Any
     in_place = True
+    elementwise = True
 
     @property
     def inputs(self) -> tuple[Gaussian, ...]:  # type: ignore[override]
@@ -57,10 +58,13 @@ class Affine(Step):
         """Always."""
         return True
 
-    def through(self, place: int, cross: Array) -> Array:
-        """Scaled."""
+    def through(self, place: int, cross: Array) -> Array | None:
+        """Scaled; unknown beside a batch that does not lie as that of x does."""
         if isinstance(self.scale, int | float):
             return cross if self.identity else cross * self.scale
+        batch = batch_shape(self.source.shape, self.source.axis)
+        if not broadcasts(batch, tuple(cross.shape[:-2])):
+            return None
         return rows_scaled(cross, self.gain, self.source.axis)
 
     def covariance(self) -> Array:
@@ -93,6 +97,22 @@ class Affine(Step):
         left, right = shifted(self.gain, offset)
         return known * (left * right)
 
+    def under(self, move: Any, like: Gaussian) -> Gaussian:
+        """The source moved, and the arrays."""
+        xp, shape = namespace(self.source.mean), self.source.shape
+        parts = (self.scale, self.shift)
+        numbers = [isinstance(part, int | float) for part in parts]
+        scale, shift = (
+            part if number else move.move(xp.broadcast_to(part, shape))
+            for part, number in zip(parts, numbers, strict=True)
+        )
+        return affine(move.again(self.source, like), scale, shift)
+
+    def branches(self, value: Gaussian, parts: Any) -> Any:
+        """Scaled and shifted."""
+        change = lambda branch: affine_of_any(branch, self.scale, self.shift)  # noqa: E731
+        return None if parts[0] is None else parts[0].mapped(change)
+
     def as_vector(self, value: Gaussian) -> Gaussian | None:
         """Of the source as a vector."""
         return of_parts(lambda part: affine(part, self.scale, self.shift), self.source)
@@ -110,6 +130,13 @@ def affine(value: Gaussian, scale: Array | float, shift: Array | float) -> Gauss
         return _shifted(value, shift)
     scaled = _scaled(value, scale)
     return scaled if isinstance(shift, int | float) and shift == 0 else _shifted(scaled, shift)
+
+
+def affine_of_any(operand: Any, scale: Array | float, shift: Array | float) -> Any:
+    """scale · x + shift of a Gaussian, a function of one, or an array."""
+    if isinstance(operand, Gaussian):
+        return affine(operand, scale, shift)
+    return operand.scaled(scale, shift) if hasattr(operand, "sites") else operand * scale + shift
 
 
 def _shifted(value: Gaussian, shift: Array | float) -> Gaussian:

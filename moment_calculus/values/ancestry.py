@@ -1,11 +1,24 @@
-"""The values behind a value."""
+"""The values behind a value, and what it is under either outcome of a random mask behind it.
+
+With a mask m of zeros and ones that is independent of two values a and b,
+
+    y = m ∘ a + (1 − m) ∘ b,    f(y) = m ∘ f(a) + (1 − m) ∘ f(b)
+
+for every function f of each component: exact, where y is far from Gaussian. Dropout has b = 0.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+from typing import Any
 
+from moment_calculus.refusals.errors import OR_DRAW_ALL, UnsupportedMoments
 from moment_calculus.values.gaussian import Gaussian
 from moment_calculus.values.support import overlap
+
+MOST_MASKS = 4
+_KEY = "branches"
 
 
 def ancestors(
@@ -90,3 +103,116 @@ def _arrangements(value: Gaussian, sites: frozenset[str]) -> set[tuple[str, int]
         if not current.step.inputs:
             found.update((site, current.serial) for site in current.sites & sites)
     return found
+
+
+class Branches:
+    """A mask, and what a value is where it is one and where it is zero.
+
+    Args:
+        mask: value of zeros and ones, of the shape and feature axis of the value.
+        join: makes a value of a mask and two branches.
+        make: makes a branch, a value or array, of a choice of the branches of others.
+    """
+
+    def __init__(self, mask: Gaussian, join: Callable, make: Callable[[Choice], Any]) -> None:
+        self.mask, self.join, self._make = mask, join, make
+
+    @cached_property
+    def on(self) -> Any:
+        """Where the mask is one."""
+        return self._make(lambda branches: branches.on)
+
+    @cached_property
+    def off(self) -> Any:
+        """Where the mask is zero."""
+        return self._make(lambda branches: branches.off)
+
+    @property
+    def masks(self) -> int:
+        """How many masks the value sees, one after the other."""
+        return 1 + max(_masks(self.on), _masks(self.off))
+
+    def mapped(self, change: Callable[[Any], Any], mask: Gaussian | None = None) -> Branches:
+        """The branches of another value.
+
+        Args:
+            change: makes a branch of it, of a branch of this value.
+            mask: that of the other value, where its components are elsewhere.
+        """
+        make = lambda choice: change(choice(self))  # noqa: E731
+        return Branches(self.mask if mask is None else mask, self.join, make)
+
+    def joined(self, change: Callable[[Any], Any]) -> Gaussian:
+        """The value that either branch becomes, where it is chosen.
+
+        Args:
+            change: makes a value or array of a branch.
+
+        Raises:
+            UnsupportedMoments: if there are more than :data:`MOST_MASKS` masks.
+        """
+        if (count := self.masks) > MOST_MASKS:
+            raise UnsupportedMoments(
+                f"a function of a value that {count} random masks switch, one after the other: "
+                f"its moments are sums over all outcomes of at most {MOST_MASKS} masks",
+                sites=self.mask.sites,
+                remedy="put a linear map between dropout and the function, drop the outputs of "
+                "the function instead of its inputs, or evaluate without dropout" + OR_DRAW_ALL,
+            )
+        return self.join(self.mask, change(self.on), change(self.off))
+
+
+Choice = Callable[[Any], Any]
+
+
+def _masks(part: Any) -> int:
+    known = branches_of(part) if isinstance(part, Gaussian) else None
+    return 0 if known is None else known.masks
+
+
+def branches_of(value: Gaussian) -> Branches | None:
+    """The branches of a value that a mask switches; None of any other.
+
+    They are known where the value is made of a mask by operations on single components: not
+    behind a linear map, whose outputs see many masks and are taken as Gaussian as any.
+
+    Args:
+        value: a value.
+    """
+    waiting = [value]
+    while waiting:
+        current = waiting[-1]
+        sources = current.step.inputs if current.step.elementwise else ()
+        unknown = [source for source in sources if _KEY not in source.memo.arrays]
+        if unknown:
+            waiting.extend(unknown)
+            continue
+        found = current.memo.arrays
+        if _KEY not in found:
+            parts = [source.memo.arrays[_KEY] for source in sources]
+            found[_KEY] = current.step.branches(current, parts)
+        waiting.pop()
+    return value.memo.arrays[_KEY]
+
+
+def together(
+    values: Sequence[Any], parts: Sequence[Branches | None], again: Callable
+) -> Branches | None:
+    """The branches of an operation on values of one shape, by the newest of their masks.
+
+    Args:
+        values: its operands.
+        parts: the branches of each.
+        again: the operation on other operands, values or arrays.
+    """
+    known = [part for part in parts if part is not None]
+    if not known:
+        return None
+    newest = max(known, key=lambda part: part.mask.serial)
+
+    def make(choice: Choice) -> Any:
+        own = lambda part: part is not None and part.mask is newest.mask  # noqa: E731
+        pairs = zip(values, parts, strict=True)
+        return again(*(choice(part) if own(part) else value for value, part in pairs))
+
+    return Branches(newest.mask, newest.join, make)

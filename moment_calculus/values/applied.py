@@ -9,11 +9,12 @@ from functools import cached_property
 from typing import Any
 
 from moment_calculus.functions.algebra import moved
-from moment_calculus.functions.base import in_units
+from moment_calculus.functions.base import Delegating, in_units
 from moment_calculus.functions.pairs import covariance as pairs
 from moment_calculus.functions.pairs.mehler import Meet, Operand, alike, function_covariance
 from moment_calculus.numerics.arrays import Array, diagonal, outer, transpose
 from moment_calculus.numerics.special import namespace, safe_scale
+from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.values.gaussian import Gaussian
 from moment_calculus.values.lags import along_features, lag_covariance, shifted
 from moment_calculus.values.layout import features_last, from_features_last, rows_scaled
@@ -45,14 +46,14 @@ class Applied(Step):
     def gain(self) -> Array:
         """E f′, the Jacobian by Stein's lemma."""
         base, activation = self.function
-        return ruled(base, activation).gain(base.mean, base.variance)
+        return _paired(base, activation).gain(base.mean, base.variance)
 
     @cached_property
     def quadratic(self) -> tuple[Gaussian, Gaussian, Array]:  # type: ignore[override]
         """½ E f″ for x with itself."""
         base, activation = self.function
         scale = safe_scale(base.variance)
-        second = ruled(base, activation).hermite(base.mean, base.variance, 2)[1]
+        second = _paired(base, activation).hermite(base.mean, base.variance, 2)[1]
         return base, base, math.sqrt(0.5) * second / scale / scale
 
     def follows(self, place: int) -> bool:
@@ -116,6 +117,11 @@ class Applied(Step):
             total = rho * (total + left[n] * right[n])
         return total
 
+    def under(self, move: Any, like: Gaussian) -> Gaussian:
+        """The function of the Gaussian moved."""
+        base, activation = self.function
+        return image(move.again(base, like), moved(activation, move.move, base.shape))
+
     def as_vector(self, value: Gaussian) -> Gaussian | None:
         """Of the Gaussian as a vector."""
         base, activation = self.function
@@ -124,7 +130,7 @@ class Applied(Step):
     def _coefficients(self, value: Gaussian) -> Array:
         """Hermite coefficients of the function, and the root of the variance that they leave."""
         base, activation = self.function
-        coefficients = ruled(base, activation).hermite(base.mean, base.variance, LAG_ORDER)
+        coefficients = _paired(base, activation).hermite(base.mean, base.variance, LAG_ORDER)
         rest = value.variance
         for coefficient in coefficients:
             rest = rest - coefficient * coefficient
@@ -134,7 +140,7 @@ class Applied(Step):
 
 def _operand(base: Gaussian, activation: Any) -> Operand:
     arranged = lambda array: features_last(array, base.axis)  # noqa: E731
-    return Operand(ruled(base, activation), base.mean, base.variance, arranged)
+    return Operand(_paired(base, activation), base.mean, base.variance, arranged)
 
 
 def image(
@@ -173,7 +179,7 @@ def _covariance(base: Gaussian, activation: Any, variance: Array) -> Array:
     mean = features_last(base.mean, base.axis)
     if base.axis != -1:  # the arrays of a chain have the layout of the value
         activation = moved(activation, lambda part: features_last(part, base.axis), base.shape)
-    function = ruled(base, activation)
+    function = _paired(base, activation)
     spread = features_last(variance, base.axis)
     return pairs.covariance(function, mean, base.covariance, order=order, spread=spread)
 
@@ -186,3 +192,32 @@ def ruled(base: Gaussian, activation: Any) -> Any:
         activation: the function, with its exact moments.
     """
     return base.propagation.rulebook.ruled(activation)
+
+
+def _paired(base: Gaussian, activation: Any) -> Any:
+    """The same, of which covariances are asked.
+
+    Raises:
+        UnsupportedMoments: in full mode, if its covariances do not belong to its variances.
+    """
+    function = ruled(base, activation)
+    lacking = _lacking(type(function)) if isinstance(function, Delegating) else []
+    if not (lacking and base.propagation.full):
+        return function
+    book, kind = base.propagation.rulebook.name, type(function).__name__
+    raise UnsupportedMoments(
+        f"the rule book '{book}' takes {function.name} as a {kind}, which has moments of its own "
+        f"and the {', '.join(lacking)} of another function: its covariances would not belong to "
+        "its variances, and might have negative eigenvalues",
+        sites=base.sites,
+        remedy=f"define {', '.join(lacking)} in {kind} too, or use covariance='diagonal'",
+    )
+
+
+def _lacking(kind: type) -> list[str]:
+    """The methods that a class inherits from before it changed the moments."""
+    depth = {
+        name: next(at for at, part in enumerate(kind.__mro__) if name in vars(part))
+        for name in ("moments", "gain", "hermite", "pair_covariance")
+    }
+    return [name for name, at in depth.items() if at > depth["moments"]]

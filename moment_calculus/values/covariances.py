@@ -103,7 +103,16 @@ class Query:
         known = covariance_of_entries(newer, older)
         if known is None:
             known = newer.step.meet(newer, older, self)
-        return self.by_inputs(newer, older) if known is NotImplemented else known
+        known = self.by_inputs(newer, older) if known is NotImplemented else known
+        return self._inward(newer, older) if known is None else known
+
+    def _inward(self, newer: Gaussian, older: Gaussian) -> Array | None:
+        """What nobody knows of a moved value, by what was moved before a step instead."""
+        if (inner := newer.step.inward(newer)) is not None:
+            return self.cross(inner, older)
+        if (inner := older.step.inward(older)) is not None:
+            return self.cross(newer, inner)
+        return None
 
     def by_inputs(self, value: Gaussian, other: Gaussian) -> Array | None:
         """Covariance of a value, expanded into its inputs, with another one.

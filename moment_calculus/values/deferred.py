@@ -7,6 +7,7 @@ scale of a likelihood, say); a shape operation moves the base, and the moments w
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from moment_calculus.functions.algebra import Composed, Fused, Itself, Scaled, moved
@@ -15,6 +16,7 @@ from moment_calculus.functions.look import Look
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.values.affine import affine
+from moment_calculus.values.ancestry import branches_of
 from moment_calculus.values.applied import image, ruled
 from moment_calculus.values.gaussian import Gaussian
 from moment_calculus.values.support import Support
@@ -144,6 +146,8 @@ class Deferred:
             return self.gaussian().mean
         if self.otherwise is not None and not self.is_recognised:
             return self.gaussian().mean
+        if branches_of(self.base) is not None:
+            return self.gaussian().mean
         return ruled(self.base, self.settled).expectation(self.base.mean, self.base.variance)
 
     def _match(self) -> Gaussian:
@@ -155,7 +159,11 @@ class Deferred:
             return affine(inner, self.function.scale, self.function.shift)
         if self.otherwise is not None and not self.is_recognised:
             return self.otherwise()
-        return image(self.base, self.settled, self.closed_form)
+        branches = branches_of(self.base)
+        if branches is None:
+            return image(self.base, self.settled, self.closed_form)
+        function = self.settled
+        return image(self.base, function, lambda _: branches.joined(partial(_applied, function)))
 
     def moved(self, move: Callable[[Any], Any]) -> Deferred:
         """The function of the moved base; its moments are the moved moments of this one.
@@ -208,6 +216,32 @@ def fuse(
     base = base_of(parts[0])
     functions = tuple(p.function if isinstance(p, Deferred) else Itself() for p in parts)
     return Deferred(base, Fused.of(combine, functions, told, Look.at(base.mean)), **how)
+
+
+def as_function(value: Gaussian | Deferred) -> Gaussian | Deferred:
+    """A function of a Gaussian whose moments were matched, as the function; any other as it is.
+
+    Args:
+        value: the value.
+    """
+    if isinstance(value, Deferred):
+        return value
+    if value.step.function is not None:
+        return Deferred(*value.step.function)
+    if value.step.affine is None:
+        return value
+    source, scale, shift = value.step.affine
+    inner = as_function(source)
+    return inner.scaled(scale, shift) if isinstance(inner, Deferred) else value
+
+
+def _applied(function: Any, branch: Any) -> Any:
+    """A function of one branch of a value: a value, or an array of an array."""
+    if not isinstance(branch, Gaussian | Deferred):
+        return function(branch)
+    inner = as_function(branch)
+    outer = inner.under(function) if isinstance(inner, Deferred) else Deferred(inner, function)
+    return outer.gaussian()
 
 
 def base_of(value: Gaussian | Deferred) -> Gaussian:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from moment_calculus.numerics.arrays import Array, device, transpose
 from moment_calculus.numerics.special import namespace
-from moment_calculus.values.layout import batch_shape, features_last
+from moment_calculus.values.layout import batch_shape, broadcasts, features_last
 
 
 class Entries(NamedTuple):
@@ -107,10 +107,7 @@ def _where_same(ours: Array, theirs: Array, variance: Array) -> Array:
 
 
 def _broadcast(left: Any, right: Any) -> bool:
-    ours, theirs = (batch_shape(value.shape, value.axis) for value in (left, right))
-    shorter = min(len(ours), len(theirs))
-    pairs = zip(ours[len(ours) - shorter :], theirs[len(theirs) - shorter :], strict=True)
-    return all(1 in pair or pair[0] == pair[1] for pair in pairs)
+    return broadcasts(*(batch_shape(value.shape, value.axis) for value in (left, right)))
 
 
 def by_older(value: Any, other: Any, query: Any) -> Array | None:

@@ -33,6 +33,13 @@ def batch_shape(shape: tuple[int, ...], axis: int | None) -> tuple[int, ...]:
     return shape[:position] + shape[position + 1 :]
 
 
+def broadcasts(first: tuple[int, ...], second: tuple[int, ...]) -> bool:
+    """Whether two shapes broadcast."""
+    shorter = min(len(first), len(second))
+    pairs = zip(first[len(first) - shorter :], second[len(second) - shorter :], strict=True)
+    return all(1 in pair or pair[0] == pair[1] for pair in pairs)
+
+
 def rank_of_batch(shape: tuple[int, ...], axis: int | None) -> int:
     """Number of axes without the feature axis and without leading ones of size one."""
     batch = batch_shape(shape, axis)

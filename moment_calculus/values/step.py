@@ -37,6 +37,8 @@ class Step:
         weight: whether it is a latent matrix as a whole, not a batch of latent vectors; a product
             with certain columns then has its rows as features.
         data: whether it is data with noise of their own: an input of maps, never a weight.
+        elementwise: whether every component is made of single components of the inputs, so that
+            :meth:`branches` are known.
     """
 
     inputs: tuple[Any, ...] = ()
@@ -50,6 +52,7 @@ class Step:
     quadratic: tuple[Any, Any, Array | None] | None = None
     weight: bool = False
     data: bool = False
+    elementwise: bool = False
 
     def follows(self, place: int) -> bool:
         """Whether :meth:`through` knows the covariance that comes in by an input.
@@ -117,6 +120,17 @@ class Step:
         """
         return None
 
+    def image_of_vector(self, value: Any) -> tuple[Any, Array] | None:
+        """A vector x and a certain matrix M, if the value is M x beside independent noise.
+
+        Args:
+            value: what this step made, with its features on the trailing axis.
+
+        Returns:
+            x with features [..., d] and M [..., features, d]; None if there are none.
+        """
+        return None
+
     def lag(self, value: Any, offset: tuple[int, ...]) -> Array | None:
         """Covariance of every component with the one an offset away; None if unknown.
 
@@ -134,6 +148,35 @@ class Step:
 
         Args:
             value: what this step made, a batch of scalars.
+        """
+        return None
+
+    def branches(self, value: Any, parts: Any) -> Any:
+        """What the value is under either outcome of a random mask; None if it has none.
+
+        Args:
+            value: what this step made.
+            parts: the branches of the inputs, or None of each, if the step is elementwise.
+
+        Returns:
+            :class:`moment_calculus.values.ancestry.Branches`.
+        """
+        return None
+
+    def under(self, move: Any, like: Any) -> Any:
+        """What a move of the value makes, from moved inputs; None if it does not come through.
+
+        Args:
+            move: the step of the moved value.
+            like: the moved value.
+        """
+        return None
+
+    def inward(self, value: Any) -> Any:
+        """The same value with a move of it before the step of what was moved, see :meth:`under`.
+
+        Args:
+            value: what this step made.
         """
         return None
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from moment_calculus.values.ancestry import branches_of
 from moment_calculus.values.entries import entries_of
 from moment_calculus.values.gaussian import Gaussian, Root
 from moment_calculus.values.spread import Spread
@@ -39,7 +40,8 @@ def _made(value: Gaussian) -> Gaussian | None:
     if value.axis is not None or not value.shape:
         return value if value.axis == -1 else None
     entries = entries_of(value)
-    if value.independent and (entries is not None or value.step.affine is None):
+    switched = branches_of(value) is not None  # which a root would not know
+    if value.independent and not switched and (entries is not None or value.step.affine is None):
         root = Root(made_of=entries)
         spread, flow = Spread(value.variance), value.propagation
         return Gaussian(value.mean, spread, root, support=value.support, propagation=flow)

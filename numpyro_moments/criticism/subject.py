@@ -59,6 +59,7 @@ class NumPyroSubject(Subject):
         self.seconds: dict[str, float | None] = {}
         if isinstance(guide, Fit):
             self.seconds["fit"] = sum(guide.seconds.values())
+            self.by_draws = guide.by_draws
             guide, params = guide.guide, guide.params
         super().__init__("NumPyro", guide, test)
         posterior = posterior_of(guide, model, data, named, params)

@@ -20,13 +20,16 @@ from moment_calculus.hosts.checkpoints import Checkpoint
 from moment_calculus.hosts.docstrings import FIT_ARGUMENTS, FIT_ERRORS, documented
 from moment_calculus.hosts.mini_batches import PlateScaling
 from moment_calculus.hosts.stored import data_digest
+from moment_calculus.objectives.by_draws import warn_if_off
 from moment_calculus.optimisation.batches import Loaded, Whole, arguments_of, first_of
 from moment_calculus.optimisation.minimiser import Minimiser
 from moment_calculus.optimisation.newton import DENSE
 from moment_calculus.optimisation.options import LEARNING_RATE, STRETCH, Options
 from moment_calculus.optimisation.outcome import Course, Fit
+from moment_calculus.optimisation.progress import last_line
 from moment_calculus.optimisation.rounds import remembering, started
 from moment_calculus.optimisation.training import Progress, Trainer, train
+from numpyro_moments.fitting.by_draws import loss_by_draws
 from numpyro_moments.fitting.gradients import Gradients
 from numpyro_moments.fitting.objective import FlatLoss
 from numpyro_moments.fitting.problem import Problem, in_jax, is_array
@@ -61,6 +64,7 @@ def fit(
     prior: Fit | None = None,
     params: dict[str, Any] | None = None,
     float64: bool = False,
+    by_draws: bool = True,
     seed: int = 0,
     **named: Any,
 ) -> Fit:
@@ -89,7 +93,12 @@ def fit(
             _fitted(options, problem, source, part, clock)
             for part in ([states] if method == "adam" else [[state] for state in states])
         ]
-        return min(fits, key=lambda fit: fit.rank)
+        best = min(fits, key=lambda fit: fit.rank)
+        if by_draws:
+            best.by_draws = loss_by_draws(problem, source, best)
+            last_line(str(best.by_draws), progress_bar)
+            warn_if_off(best.by_draws)
+        return best
 
 
 def _begun(

@@ -9,11 +9,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.flatten_util import ravel_pytree
 
 from moment_calculus.optimisation.batches import Arguments, Exhausted, Loaded, Shuffled, Whole
 from moment_calculus.optimisation.outcome import Course
 from moment_calculus.optimisation.progress import Bar
+from moment_calculus.optimisation.saddle import beside
 from moment_calculus.optimisation.warm_up import WarmUp
+from numpyro_moments.fitting.objective import FlatLoss
 from numpyro_moments.fitting.problem import Problem, Static, apart
 
 
@@ -140,6 +143,38 @@ class Gradients:
         inputs = self._inputs(0, self.stretch)
         return jax.jit(run).lower(self._state, *inputs, self.stretch).compile()
 
+    def step_off(self) -> bool:
+        """Step off saddles of a deterministic loss of all data, each restart off its own."""
+        closed = getattr(self.problem.svi.loss, "in_closed_form", False)
+        if type(self.source) is not Whole or not closed or self._state.mutable_state is not None:
+            return False
+        params, _ = self._trained()
+        parts = [params] if not self.several else _unstacked(params, self.restarts)
+        lower = [self._beside(part) for part in parts]
+        if all(part is None for part in lower):
+            return False
+        moved = [part if new is None else new for part, new in zip(parts, lower, strict=True)]
+        stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *moved)
+        new = stacked if self.several else moved[0]
+        # optimisers keep the parameters themselves in their states
+        places = dict(zip(map(id, jax.tree.leaves(params)), jax.tree.leaves(new), strict=True))
+        swap = lambda leaf: places.get(id(leaf), leaf)  # noqa: E731
+        self._state = self._state._replace(optim_state=jax.tree.map(swap, self._state.optim_state))
+        return True
+
+    def _beside(self, params: dict[str, Any]) -> dict[str, Any] | None:
+        """Lower parameters beside a saddle; None where there is none."""
+        flat, unravel = ravel_pytree(params)
+        objective = self._flat.objective(flat, unravel)
+        one, other = self._flat.twice(params)
+        lower = beside(objective, np.asarray(flat, np.float64), one) if one == other else None
+        return None if lower is None else unravel(jnp.asarray(lower[0], flat.dtype))
+
+    @cached_property
+    def _flat(self) -> FlatLoss:
+        args, named = self.source.arguments(0)
+        return FlatLoss(self.problem.svi, jax.random.key(0), args, named)
+
     def finish(self, course: Course) -> None:
         """Choose the best restart, and write down its losses, and the last one of all data."""
         losses = self._all_losses()
@@ -216,6 +251,10 @@ class Gradients:
         self._state = jax.tree.unflatten(structure, saved)
         self._losses = [np.asarray(state["losses"])]
         self.source.restore(state["source"])
+
+
+def _unstacked(tree: Any, count: int) -> list[Any]:
+    return [jax.tree.map(lambda leaf: leaf[part], tree) for part in range(count)]  # noqa: B023
 
 
 def _plain(leaf: Any) -> Any:

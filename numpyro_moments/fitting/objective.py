@@ -54,9 +54,17 @@ class FlatLoss:
         Raises:
             ValueError: naming two values.
         """
+        check_deterministic(*self.twice(params), remedy)
+
+    def twice(self, params: dict[str, Any]) -> tuple[float, float]:
+        """Two values of the loss, which differ if it depends on the random key.
+
+        Args:
+            params: unconstrained.
+        """
         flat, unravel = ravel_pytree(params)
         one, other = (self._both(unravel, flat, key)[0] for key in jax.random.split(self.key))
-        check_deterministic(float(one), float(other), remedy)
+        return float(one), float(other)
 
     @cached_property
     def _both(self) -> Callable:

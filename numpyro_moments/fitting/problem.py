@@ -42,12 +42,18 @@ class Problem:
             kl_weight: of the latent sites; None for one.
         """
         args, named = data
-        found = self._weighted(batch, kl_weight).update(state, *args, **named)
+        found = self.weighted(batch, kl_weight).update(state, *args, **named)
         if self.plates is not None:
             self.plates.check_observed()
         return found
 
-    def _weighted(self, batch: int | None, kl_weight: Any) -> SVI:
+    def weighted(self, batch: int | None, kl_weight: Any) -> SVI:
+        """Model and guide with the weights of one step.
+
+        Args:
+            batch: rows of the mini-batch; None for all data.
+            kl_weight: of the latent sites; None for one.
+        """
         plates = None if batch is None else self.plates
         if plates is None and kl_weight is None:
             return self.svi
@@ -81,7 +87,7 @@ class Problem:
         def terms(
             params: dict[str, Any], mutable: Any, arrays: list, rest: Static, batch: int | None
         ) -> Any:
-            svi, (args, named) = self._weighted(batch, None), rest.joined(arrays)
+            svi, (args, named) = self.weighted(batch, None), rest.joined(arrays)
             values = {**svi.constrain_fn(params), **(mutable or {})}
             return loss.loss(jax.random.key(0), values, svi.model, svi.guide, *args, **named)
 

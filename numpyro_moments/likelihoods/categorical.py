@@ -7,15 +7,19 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import numpyro
 from numpyro import distributions as dist
 
 from moment_calculus import likelihoods
 from moment_calculus.hosts.predictions.discrete import ClassMarginal
+from moment_calculus.likelihoods.classes import (
+    check_classes_last,
+    class_rule,
+    predictive_rule,
+)
+from moment_calculus.likelihoods.classes.rule import ClassRule
 from moment_calculus.numerics.entropies import class_entropy
 from moment_calculus.operations.normalised.composites import LogSoftmax, Softmax
-from moment_calculus.operations.normalised.softmax_moments import softmax_moments
 from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.values import Gaussian
 from numpyro_moments.likelihoods.structure import has_moments, is_random
@@ -25,54 +29,42 @@ from numpyro_moments.likelihoods.table import TEMPERED, expected_log_prob, predi
 @expected_log_prob(dist.CategoricalLogits, dist.CategoricalProbs)
 def _categorical(fn: Any, value: Any) -> jax.Array:
     logits = random_logits(fn)
-    value = jnp.asarray(value, jnp.result_type(int))
-    propagation = logits.propagation
-    if propagation.categorical != "sample":
-        return likelihoods.categorical(value, logits, bound=propagation.categorical)
-    return likelihoods.categorical_sampled(value, logits, _noise(logits, value.shape))
+    return _rule(logits).log_prob(jnp.asarray(value, jnp.result_type(int)), logits)
 
 
 @TEMPERED.register(dist.CategoricalLogits, dist.CategoricalProbs)
 def _tempered_categorical(fn: Any, value: Any, power: Any) -> jax.Array:
     logits = random_logits(fn)
-    value = jnp.asarray(value, jnp.result_type(int))
-    bound = logits.propagation.categorical
-    if bound != "sample":
-        return likelihoods.tempered_categorical(power, value, logits, bound=bound)
-    noise = _noise(logits, value.shape, jnp.shape(power))
-    return likelihoods.tempered_categorical_sampled(power, value, logits, noise)
+    return _rule(logits).tempered(power, jnp.asarray(value, jnp.result_type(int)), logits)
 
 
-def _noise(logits: Gaussian, *shapes: tuple[int, ...]) -> jax.Array:
-    """Standard normal draws with a key of the enclosing ``numpyro.handlers.seed``.
+@expected_log_prob(dist.MultinomialLogits, dist.MultinomialProbs)
+def _multinomial(fn: Any, value: Any) -> jax.Array:
+    logits = random_logits(fn)
+    return _rule(logits).log_prob_of_counts(value, logits)
 
-    They are for logits of the batch that some shapes have together.
-    """
+
+@TEMPERED.register(dist.MultinomialLogits, dist.MultinomialProbs)
+def _tempered_multinomial(fn: Any, value: Any, power: Any) -> jax.Array:
+    logits = random_logits(fn)
+    return _rule(logits).tempered_of_counts(power, value, logits)
+
+
+def _rule(logits: Gaussian) -> ClassRule:
+    return class_rule(logits, partial(_noise, logits))
+
+
+def _noise(logits: Gaussian, shape: tuple[int, ...]) -> jax.Array:
+    """Standard normal draws with a key of the enclosing ``numpyro.handlers.seed``."""
     key = numpyro.prng_key()
     if key is None:
         raise UnsupportedMoments(
             "categorical='sample' draws logits, and there is no random key",
             sites=logits.sites,
             remedy="evaluate inside numpyro.handlers.seed(rng_seed=...), or choose "
-            "categorical='delta' or 'jensen'",
+            "categorical='points'",
         )
-    shape = np.broadcast_shapes(logits.shape[:-1], *shapes) + logits.shape[-1:]
-    draws = logits.propagation.categorical_draws
-    return jax.random.normal(key, (draws, *shape), logits.mean.dtype)
-
-
-@expected_log_prob(dist.MultinomialLogits, dist.MultinomialProbs)
-def _multinomial(fn: Any, value: Any) -> jax.Array:
-    logits = random_logits(fn)
-    return likelihoods.multinomial(value, logits, bound=logits.propagation.categorical)
-
-
-@TEMPERED.register(dist.MultinomialLogits, dist.MultinomialProbs)
-def _tempered_multinomial(fn: Any, value: Any, power: Any) -> jax.Array:
-    logits = random_logits(fn)
-    likelihoods.check_sampled(logits, "Multinomial")
-    noise = _noise(logits, value.shape[:-1], jnp.shape(power))
-    return likelihoods.tempered_multinomial_sampled(power, value, logits, noise)
+    return jax.random.normal(key, shape, logits.mean.dtype)
 
 
 def _classes(name: str, fn: Any) -> ClassMarginal:
@@ -84,11 +76,12 @@ def _classes(name: str, fn: Any) -> ClassMarginal:
             mean_quantile=lambda levels: jnp.stack([fn.probs for _ in levels]),
         )
     logits = random_logits(fn)
+    rule = predictive_rule(logits)
     return ClassMarginal(
         name,
         "Categorical",
-        partial(likelihoods.class_information, logits),
-        mean_quantile=partial(likelihoods.quantile_of_classes, logits),
+        partial(rule.information, logits),
+        mean_quantile=partial(rule.quantiles, logits),
     )
 
 
@@ -107,7 +100,8 @@ def _ordered_classes(name: str, fn: Any) -> ClassMarginal:
 def _categorical_predictive(fn: Any) -> tuple:
     if not has_moments(fn):
         return _one_hot(fn.probs, jnp.zeros_like(fn.probs))
-    return _one_hot(*softmax_moments(random_logits(fn)))
+    logits = random_logits(fn)
+    return _one_hot(*predictive_rule(logits).probabilities(logits))
 
 
 def _one_hot(mean: jax.Array, epistemic: jax.Array) -> tuple:
@@ -127,7 +121,7 @@ def random_logits(fn: Any) -> Gaussian:
             the feature axis.
     """
     logits = _logits(vars(fn).get("logits"), vars(fn).get("probs"))
-    likelihoods.check_classes_last(logits, _family(fn))
+    check_classes_last(logits, _family(fn))
     return logits
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any, NamedTuple
@@ -34,13 +35,15 @@ class Objective(ELBO):
         **options: passed to :class:`numpyro.infer.elbo.ELBO`.
     """
 
+    alpha = 0.0  # of the energy that it is
+
     def __init__(
         self,
         *,
         propagation: str = "analytic",
         covariance: str = "full",
         rules: str | RuleBook = "exact",
-        categorical: str = "delta",
+        categorical: str = "points",
         categorical_draws: int = 1,
         sample_sites: Collection[str] = (),
         num_particles: int = 1,
@@ -55,11 +58,38 @@ class Objective(ELBO):
             covariance, rules, categorical, memory_limit, categorical_draws
         )
 
+    def by_draws(self, count: int) -> Any:
+        """The same objective, whose latent sites are drawn.
+
+        Args:
+            count: number of particles.
+        """
+        drawn = copy.copy(self)
+        drawn.flow, drawn.num_particles = "sampled", count
+        return drawn
+
+    def particle_terms(self, key: Any, program: Program) -> tuple[tuple[Any, ...], Any]:
+        """What ``energy`` takes: of every particle the data, the latent sites, and a scale.
+
+        Args:
+            key: for what is drawn.
+            program: model and guide.
+
+        Returns:
+            These arrays; the new values of the mutable sites.
+        """
+        raise NotImplementedError
+
     @property
     def draws(self) -> bool:
         """Whether anything is drawn besides subsamples."""
         by_logits = self.propagation.categorical == "sample"
         return self.flow == "sampled" or bool(self.sample_sites) or by_logits
+
+    @property
+    def in_closed_form(self) -> bool:
+        """Whether expectations are computed from moments alone."""
+        return self.flow == "analytic" and not self.draws
 
     def particles(
         self, key: Any, program: Program, consume: Callable[[Traces], Any], data: Any = None

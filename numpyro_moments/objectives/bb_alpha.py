@@ -13,7 +13,7 @@ from moment_calculus.hosts.docstrings import documented
 from moment_calculus.objectives.data import Data, DataPlates
 from moment_calculus.objectives.docstrings import BB_ALPHA
 from moment_calculus.objectives.options import check_alpha, check_energy, warn_collapse
-from moment_calculus.objectives.powers import log_mean_power
+from moment_calculus.objectives.powers import energy
 from numpyro_moments.likelihoods import tempered_jointly
 from numpyro_moments.objectives.base import Objective, Program, vectorised
 from numpyro_moments.objectives.densities import at_draws, log_ratio
@@ -71,14 +71,14 @@ class BBAlphaELBO(Objective):
             Dictionary with ``"loss"``, and ``"mutable_state"`` (None if there is none).
         """
         program = Program(model, guide, args, kwargs, param_map)
+        (data, latent, scale), mutable = self.particle_terms(rng_key, program)
+        return {"loss": energy(data, latent, scale, self.alpha), "mutable_state": mutable}
+
+    def particle_terms(self, key: Any, program: Program) -> tuple[tuple[Any, ...], Any]:
+        """What ``energy`` takes of every particle, and the new values of the mutable sites."""
         if self.energy == "cavity":
-            particle = partial(at_draws, consume=self._cavity)
-            found, mutable = vectorised(self, rng_key, program, particle)
-        else:
-            found, mutable = self.particles(rng_key, program, self._terms, self.data)
-        data, latent, scale = found
-        gain = jnp.sum(log_mean_power(data, self.alpha)) * scale[0]
-        return {"loss": -gain - jnp.mean(latent), "mutable_state": mutable}
+            return vectorised(self, key, program, partial(at_draws, consume=self._cavity))
+        return self.particles(key, program, self._terms, self.data)
 
     def _terms(self, traces: Traces) -> tuple[Any, Any, Any]:
         """What each datum and the latent sites contribute, and how many data each stands for."""

@@ -79,6 +79,15 @@ class DeterministicELBO(Objective):
         loss = sum(losses.values(), start=jnp.zeros(())) if self.sum_sites else losses
         return {"loss": loss, "mutable_state": mutable}
 
+    def particle_terms(self, key: Any, program: Program) -> tuple[tuple[Any, ...], Any]:
+        """The ELBO of every particle, as arguments of ``energy``, and the mutable sites."""
+
+        def elbo(traces: Traces) -> Any:
+            return sum(elbo_terms(traces).values(), start=jnp.zeros(()))
+
+        found, mutable = self.particles(key, program, elbo)
+        return (found, jnp.zeros_like(found), jnp.ones_like(found)), mutable
+
     def _terms(self, program: Program, traces: Traces) -> dict[str, Any]:
         terms = elbo_terms(traces)
         if any(_is_infinite(term) for term in terms.values()):

@@ -13,7 +13,8 @@ from moment_calculus.hosts.docstrings import documented
 from moment_calculus.hosts.moments import Moments, as_moments
 from moment_calculus.hosts.predictions.docstrings import PREDICTED_SITES
 from moment_calculus.hosts.wording import nothing_observed
-from moment_calculus.numerics.rulebook import Propagation, RuleBook
+from moment_calculus.likelihoods.classes import LAWS
+from moment_calculus.numerics.rulebook import Propagation, RuleBook, check_choice
 from moment_calculus.objectives.options import check_particles
 from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.rulebooks import propagation_of
@@ -36,6 +37,7 @@ def predict(
     rules: str | RuleBook = "exact",
     propagation: str = "analytic",
     num_particles: int = 100,
+    categorical: str = "points",
     rng_key: Any = None,
     **kwargs: Any,
 ) -> dict[str, Prediction | SampledPrediction | Moments]:
@@ -50,13 +52,15 @@ def predict(
         rules: rule book: ``"exact"``, ``"dvi"``, ``"first_order"``, or one of your own.
         propagation: ``"analytic"``, ``"sampled"`` or ``"mean"``.
         num_particles: number of draws of the latent sites where they are sampled.
+        categorical: rule for classes, ``"points"`` or ``"pairs"``.
         rng_key: random key, which sampling needs.
         **kwargs: the model's keyword arguments.
 
     {sites}
     """
     check_particles(propagation, num_particles)
-    how = propagation_of(covariance, rules)
+    check_choice("categorical", categorical, LAWS)
+    how = propagation_of(covariance, rules, categorical)
     with Precision.of(params)():
         if propagation != "analytic":
             bind(guide, model, params)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from moment_calculus.hosts.moments import Moments
 from moment_calculus.operations.elementwise.composite import Composite
 from moment_calculus.response.problem import Quantities
-from moment_calculus.response.sources import source_of, with_source
+from moment_calculus.response.sources import Sources
 from numpyro_moments.evaluation.precision import Precision
 from numpyro_moments.likelihoods.derived import stripped
 from numpyro_moments.likelihoods.structure import constrained_values, random_leaves
@@ -23,7 +23,7 @@ from numpyro_moments.sites.traces import Traces
 
 
 class Predictive:
-    """The random parameters of what a model observes, one after the other.
+    """The Gaussians behind the random parameters of what a model observes, site by site.
 
     Args:
         traces: of guide and model at parameters.
@@ -35,30 +35,24 @@ class Predictive:
         self, traces: Callable[[jax.Array], Traces], flat: jax.Array, precision: Precision
     ) -> None:
         self.sites = predicted_in(traces(flat))
-        self.values = list(_values(self.sites))
+        self.parts = _sources(self.sites)
         functional = FlatFunctional(
-            lambda flat: _means(_values(predicted_in(traces(flat)))), flat, precision
+            lambda flat: _means(_sources(predicted_in(traces(flat)))), flat, precision
         )
-        shapes = [value.shape for _, value in self.values]
+        shapes = [part.mean.shape for part in self.parts.values()]
         self.sources = Quantities(functional, shapes, lambda parts: parts)
-        self.joint = [_is_joint(self.sites[name], value) for name, value in self.values]
+        self.joint = [part.joint for part in self.parts.values()]
 
     def corrected(self, moments: list[Moments]) -> dict[str, Prediction | Moments]:
         """The predictions, with moments of their sources.
 
         Args:
-            moments: one for each random parameter.
+            moments: of the sources of each site that has some.
         """
-        given = iter(enumerate(zip(self.values, moments, strict=True)))
-
-        def replaced(leaf: Any) -> Any:
-            if not is_random(leaf):
-                return leaf
-            number, ((name, value), found) = next(given)
-            return with_source(value, found, f"{name}, source {number}")
-
+        pairs = zip(self.parts.items(), moments, strict=True)
+        made = {name: part.replaced(found, name) for (name, part), found in pairs}
         return {
-            name: predicted_at(name, {**site, **_replaced(site, replaced)})
+            name: predicted_at(name, {**site, _part(site): _exchanged(site, made.get(name, []))})
             for name, site in self.sites.items()
         }
 
@@ -72,25 +66,33 @@ def _tree(site: dict) -> Any:
     return stripped(site["fn"]) if site["type"] == "sample" else site["value"]
 
 
-def _replaced(site: dict, replaced: Callable) -> dict[str, Any]:
-    return {_part(site): jax.tree.map(replaced, _tree(site), is_leaf=is_random)}
+def _exchanged(site: dict, values: list[Any]) -> Any:
+    """What of a site is random, with other values for the random ones."""
+    given = iter(values)
+    exchange = lambda leaf: next(given) if is_random(leaf) else leaf  # noqa: E731
+    return jax.tree.map(exchange, _tree(site), is_leaf=is_random)
 
 
-def _values(sites: dict[str, dict]) -> Iterator[tuple[str, Any]]:
-    for name, site in sites.items():
-        for value in random_leaves(_tree(site)):
-            yield name, value
+def _sources(sites: dict[str, dict]) -> dict[str, Sources]:
+    """The sources of every site that has some."""
+    random = {
+        name: leaves for name, site in sites.items() if (leaves := random_leaves(_tree(site)))
+    }
+    return {
+        name: Sources(leaves, [_own(sites[name], leaf) for leaf in leaves])
+        for name, leaves in random.items()
+    }
 
 
-def _means(values: Iterator[tuple[str, Any]]) -> jax.Array:
-    return jnp.concatenate([jnp.zeros(0), *(source_of(v).mean.ravel() for _, v in values)])
+def _means(sources: dict[str, Sources]) -> jax.Array:
+    return jnp.concatenate([jnp.zeros(0), *(part.mean.ravel() for part in sources.values())])
 
 
-def _is_joint(site: dict, value: Any) -> bool:
-    """Whether the covariances over the trailing axis of a value count."""
+def _own(site: dict, value: Any) -> int:
+    """How many trailing axes of a value belong to one element."""
     if isinstance(value, Composite):
-        return True
+        return 1
     if site["type"] != "sample":
-        return len(value.shape) > 0
+        return min(len(value.shape), 1)
     known = {id(part): constraint for _, part, constraint in constrained_values(site["fn"])}
-    return id(value) in known and known[id(value)].event_dim > 0
+    return known[id(value)].event_dim if id(value) in known else 0

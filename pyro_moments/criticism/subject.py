@@ -51,6 +51,7 @@ class PyroSubject(Subject):
         posterior = posterior_of(guide, model, data, named)
         if isinstance(guide, Fit):
             self.seconds["fit"] = sum(guide.seconds.values())
+            self.by_draws = guide.by_draws
             guide, self._params = guide.guide, guide.params
         super().__init__("Pyro", poutine.unwrap(guide), test)
         if not isinstance(posterior, GuidePosterior):

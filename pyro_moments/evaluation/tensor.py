@@ -15,22 +15,12 @@ import torch
 from moment_calculus.operations.elementwise.composite import Composite
 from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.values import Deferred, Gaussian, Value
+from pyro_moments.evaluation import vmap
+from pyro_moments.evaluation.metadata import METADATA
 from pyro_moments.evaluation.precision import cast_up, explained, full_precision
 from pyro_moments.evaluation.user_line import user_line
 from pyro_moments.rules.mean_check import MeanCheck
 from pyro_moments.rules.table import IN_PLACE, RULES, VIEWS
-
-METADATA = {
-    getattr(torch.Tensor, name).__get__
-    for name in "shape dtype device ndim layout requires_grad is_leaf grad_fn grad is_nested "
-    "is_sparse is_quantized is_meta is_cuda is_cpu is_mps names _base".split()
-    if hasattr(getattr(torch.Tensor, name, None), "__get__")
-} | {
-    getattr(torch.Tensor, name)
-    for name in "size dim ndimension numel nelement __len__ is_floating_point is_complex "
-    "stride is_contiguous element_size storage_offset __hash__ get_device".split()
-}
-METADATA |= {torch.is_floating_point, torch.is_complex, torch.numel}
 
 # Told of every operation on random tensors and its result, where somebody records the program.
 OBSERVER: ContextVar[Callable[[Callable, Any], None] | None] = ContextVar("observer", default=None)
@@ -85,6 +75,8 @@ class MomentTensor(torch.Tensor):
     ) -> Any:
         """Look the function up in the rule table; refuse what has no rule."""
         if func in METADATA:
+            if vmap.maps_now():
+                raise vmap.refusal(_sites(args))
             with torch._C.DisableTorchFunctionSubclass():
                 return func(*args, **(kwargs or {}))
         result = _call_rule(func, args, kwargs or {})
@@ -289,6 +281,8 @@ def _sites(argument: Any) -> frozenset[str]:
 
 
 def _no_rule(func: Callable, args: tuple) -> UnsupportedMoments:
+    if vmap.is_around():
+        return vmap.refusal(_sites(args))
     return UnsupportedMoments(
         "this operation has no moment rule",
         sites=_sites(args),

@@ -12,15 +12,17 @@ import torch
 from pyro.optim import PyroOptim
 
 from moment_calculus.hosts.docstrings import FIT_ARGUMENTS, FIT_ERRORS, documented
+from moment_calculus.objectives.by_draws import warn_if_off
 from moment_calculus.optimisation.batches import arguments_of, first_of
 from moment_calculus.optimisation.options import Options
 from moment_calculus.optimisation.outcome import Fit
+from moment_calculus.optimisation.progress import last_line
 from moment_calculus.optimisation.training import Progress
+from pyro_moments.fitting.by_draws import loss_by_draws
 from pyro_moments.fitting.precision import double_precision, doubled
 from pyro_moments.fitting.problem import GlobalRandomState
-from pyro_moments.fitting.restarts import best_of
 from pyro_moments.fitting.streaming import streaming
-from pyro_moments.fitting.task import Task
+from pyro_moments.fitting.task import Task, best_of
 from pyro_moments.objectives.elbo import DeterministicELBO
 
 
@@ -50,6 +52,7 @@ def fit(
     restarts: int = 1,
     prior: Fit | None = None,
     float64: bool = False,
+    by_draws: bool = True,
     seed: int = 0,
     **named: Any,
 ) -> Fit:
@@ -89,7 +92,13 @@ def fit(
             clock=clock,
             float64=float64,
         )
-        return task.trained(guide)[0] if restarts == 1 else best_of(task, guide, restarts)
+        result = task.trained(guide)[0] if restarts == 1 else best_of(task, guide, restarts)
+        if by_draws:
+            problem = task.problem(result.guide, warms_up=False)
+            result.by_draws = loss_by_draws(problem, source, result)
+            last_line(str(result.by_draws), progress_bar)
+            warn_if_off(result.by_draws)
+        return result
 
 
 def _rows(data: Any, indices: Any) -> Any:

@@ -12,9 +12,11 @@ from pyro.optim import PyroOptim
 from pyro.optim.lr_scheduler import PyroLRScheduler
 
 from moment_calculus.optimisation.batches import Arguments, Exhausted, Whole, first_of
-from moment_calculus.optimisation.outcome import Course
+from moment_calculus.optimisation.outcome import INVALID, Course
 from moment_calculus.optimisation.progress import Bar
+from moment_calculus.optimisation.saddle import beside
 from moment_calculus.optimisation.warm_up import WarmUp
+from pyro_moments.fitting.objective import flat_loss
 from pyro_moments.fitting.parameters import Parameters, unconstrained
 from pyro_moments.fitting.problem import GlobalRandomState, Problem
 
@@ -143,7 +145,7 @@ class Gradients:
             except ValueError:  # torch's distributions refuse such parameters
                 if self.parameters.are_valid():
                     raise
-                course.stop(False, "a parameter left what it is constrained to")
+                course.stop(False, INVALID)
                 return
             course.steps += 1
             bar.report(1, course.loss)
@@ -159,6 +161,20 @@ class Gradients:
             self.parameters = Parameters.of(capture)
         self.steps.take(leaves, step)
         return loss
+
+    def step_off(self) -> bool:
+        """Step off a saddle of a deterministic loss of all data."""
+        problem = self.problem
+        if type(self.source) is not Whole or not getattr(
+            problem.objective, "in_closed_form", False
+        ):
+            return False
+        data = self.source.arguments(0)
+        flat = flat_loss(problem.objective, problem.model, problem.guide, *data)
+        place, (loss, again) = flat.parameters.place(), flat.twice()
+        lower = beside(flat.objective(), place, loss) if loss == again else None
+        flat.parameters.move(place if lower is None else lower[0])
+        return lower is not None
 
     def finish(self, course: Course) -> None:
         """Write down the last loss, of all data."""

@@ -39,8 +39,12 @@ class FlatLoss:
         Raises:
             ValueError: naming two values.
         """
+        check_deterministic(*self.twice(), remedy)
+
+    def twice(self) -> tuple[float, float]:
+        """Two values of the loss, which differ if it depends on the random generator."""
         with torch.random.fork_rng(devices=[]), torch.no_grad():
-            check_deterministic(float(self.loss()), float(self.loss()), remedy)
+            return float(self.loss()), float(self.loss())
 
     def objective(self) -> Objective:
         """For SciPy."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import time
 from collections.abc import Callable
@@ -9,7 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyro
 import torch
+from pyro.infer.autoguide import AutoGuide
 from pyro.optim import PyroOptim
 
 from moment_calculus.hosts.checkpoints import Checkpoint
@@ -65,14 +68,22 @@ class Task:
             guide: the guide.
         """
         bind(guide, self.told)
-        batches = type(self.source) is not Whole
-        rows = self.options.rows_of(self.source) if batches else None
-        plates = PlateScaling(rows, self.options.plate) if batches else None
-        warms_up = self.options.warm_up is not None
-        problem = Problem(self.objective, self.told, guide, plates, warms_up, self.held_out)
+        problem = self.problem(guide, warms_up=self.options.warm_up is not None)
         if self.float64:
             make_doubles(lambda: problem.first_loss(first_of(self.source)))
         return self._by_gradients(problem) if self._is_adam else self._by_minimising(problem)
+
+    def problem(self, guide: Callable, *, warms_up: bool) -> Problem:
+        """What is trained.
+
+        Args:
+            guide: the guide.
+            warms_up: whether the KL divergence has a weight that changes.
+        """
+        batches = type(self.source) is not Whole
+        rows = self.options.rows_of(self.source) if batches else None
+        plates = PlateScaling(rows, self.options.plate) if batches else None
+        return Problem(self.objective, self.told, guide, plates, warms_up, self.held_out)
 
     def first_loss(self, guide: Callable) -> Any:
         """A loss that makes the parameters of a guide.
@@ -179,3 +190,50 @@ def _minimiser(options: Options, problem: Problem, source: Whole) -> tuple[Minim
         moved(problem.score),
     )
     return trainer, parameters
+
+
+def best_of(task: Task, guide: Callable, restarts: int) -> Fit:
+    """The best of several trainings, each with parameters of its own.
+
+    Pyro stores parameters by name, so that a copy of the guide would go on with those of the last
+    one: every training has a store of its own.
+
+    Args:
+        task: trains a guide.
+        guide: the guide, which gets the best parameters.
+        restarts: how many trainings.
+
+    Raises:
+        ValueError: if the guide has parameters already.
+    """
+    if isinstance(guide, torch.nn.Module) and next(guide.parameters(), None) is not None:
+        raise ValueError(
+            "restarts begin with new parameters, and the guide has some: give a new one"
+        )
+    module = task.model if isinstance(task.model, torch.nn.Module) else torch.nn.Module()
+    initial = copy.deepcopy(module.state_dict())
+    found = []
+    for _ in range(restarts):
+        with pyro.get_param_store().scope():
+            fit, parameters = task.trained(_copied(guide))
+            found.append((fit, parameters.copies()))
+        module.load_state_dict(initial)
+    fit, copies = min(found, key=lambda pair: pair[0].rank)
+    Parameters.met(lambda: task.first_loss(guide)).set(copies)
+    fit.guide = guide
+    return fit
+
+
+def _copied(guide: Any) -> Any:
+    """A copy of a guide that has not met data.
+
+    Pyro's forget their model when they are copied, the original as well as the copy.
+    """
+    parts = list(guide.modules()) if isinstance(guide, torch.nn.Module) else []
+    models: list[Any] = [getattr(part, "_model", None) for part in parts]
+    new = copy.deepcopy(guide)
+    copies = list(new.modules()) if parts else []
+    for part, copied, model in zip(parts, copies, models, strict=True):
+        if isinstance(part, AutoGuide):
+            part._model = copied._model = model
+    return new

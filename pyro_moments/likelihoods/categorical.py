@@ -10,10 +10,14 @@ import torch
 
 from moment_calculus import likelihoods
 from moment_calculus.hosts.predictions.discrete import ClassMarginal
+from moment_calculus.likelihoods.classes import (
+    check_classes_last,
+    class_rule,
+    predictive_rule,
+)
+from moment_calculus.likelihoods.classes.rule import ClassRule
 from moment_calculus.numerics.entropies import class_entropy
-from moment_calculus.operations.elementwise.arithmetic import shape_of
 from moment_calculus.operations.normalised.composites import LogSoftmax, Softmax
-from moment_calculus.operations.normalised.softmax_moments import softmax_moments
 from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.values import Gaussian
 from pyro_moments.evaluation.tensor import unwrap
@@ -23,43 +27,41 @@ from pyro_moments.likelihoods.table import TEMPERED, expected_log_prob, predicti
 
 @expected_log_prob(torch.distributions.Categorical)
 def _categorical(fn: Any, value: Any) -> torch.Tensor:
-    logits, value = random_logits(fn), value.long()  # as torch's own: classes of any dtype
-    propagation = logits.propagation
-    if propagation.categorical != "sample":
-        return likelihoods.categorical(value, logits, bound=propagation.categorical)
-    return likelihoods.categorical_sampled(value, logits, _noise(logits, value.shape))
-
-
-def _noise(logits: Gaussian, *shapes: tuple[int, ...]) -> torch.Tensor:
-    """Standard normal draws for logits of the batch that some shapes have together."""
-    shape = torch.broadcast_shapes(logits.shape[:-1], *shapes) + logits.shape[-1:]
-    like = logits.mean
-    draws = logits.propagation.categorical_draws
-    return torch.randn((draws, *shape), dtype=like.dtype, device=like.device)
+    logits = random_logits(fn)  # the value as torch's own: classes of any dtype
+    return _rule(logits).log_prob(value.long(), logits)
 
 
 @TEMPERED.register(torch.distributions.Categorical)
 def _tempered_categorical(fn: Any, value: Any, power: Any) -> torch.Tensor:
-    logits, value = random_logits(fn), value.long()
-    bound = logits.propagation.categorical
-    if bound != "sample":
-        return likelihoods.tempered_categorical(power, value, logits, bound=bound)
-    noise = _noise(logits, value.shape, shape_of(power))
-    return likelihoods.tempered_categorical_sampled(power, value, logits, noise)
+    logits = random_logits(fn)
+    return _rule(logits).tempered(power, value.long(), logits)
+
+
+@expected_log_prob(torch.distributions.OneHotCategorical)
+def _one_hot_categorical(fn: Any, value: Any) -> torch.Tensor:
+    return _categorical(fn._categorical, value.argmax(-1))
+
+
+@TEMPERED.register(torch.distributions.OneHotCategorical)
+def _tempered_one_hot_categorical(fn: Any, value: Any, power: Any) -> torch.Tensor:
+    return _tempered_categorical(fn._categorical, value.argmax(-1), power)
 
 
 @expected_log_prob(torch.distributions.Multinomial)
 def _multinomial(fn: Any, value: Any) -> torch.Tensor:
     logits = random_logits(fn._categorical)
-    return likelihoods.multinomial(value, logits, bound=logits.propagation.categorical)
+    return _rule(logits).log_prob_of_counts(value, logits)
 
 
 @TEMPERED.register(torch.distributions.Multinomial)
 def _tempered_multinomial(fn: Any, value: Any, power: Any) -> torch.Tensor:
     logits = random_logits(fn._categorical)
-    likelihoods.check_sampled(logits, "Multinomial")
-    noise = _noise(logits, value.shape[:-1], shape_of(power))
-    return likelihoods.tempered_multinomial_sampled(power, value, logits, noise)
+    return _rule(logits).tempered_of_counts(power, value, logits)
+
+
+def _rule(logits: Gaussian) -> ClassRule:
+    like = logits.mean
+    return class_rule(logits, partial(torch.randn, dtype=like.dtype, device=like.device))
 
 
 def _classes(name: str, fn: Any) -> ClassMarginal:
@@ -71,11 +73,12 @@ def _classes(name: str, fn: Any) -> ClassMarginal:
             mean_quantile=lambda levels: torch.stack([fn.probs for _ in levels]),
         )
     logits = random_logits(fn)
+    rule = predictive_rule(logits)
     return ClassMarginal(
         name,
         "Categorical",
-        partial(likelihoods.class_information, logits),
-        mean_quantile=partial(likelihoods.quantile_of_classes, logits),
+        partial(rule.information, logits),
+        mean_quantile=partial(rule.quantiles, logits),
     )
 
 
@@ -94,7 +97,8 @@ def _ordered_classes(name: str, fn: Any) -> ClassMarginal:
 def _categorical_predictive(fn: Any) -> tuple:
     if not has_moments(fn):
         return _one_hot(fn.probs, torch.zeros_like(fn.probs))
-    return _one_hot(*softmax_moments(random_logits(fn)))
+    logits = random_logits(fn)
+    return _one_hot(*predictive_rule(logits).probabilities(logits))
 
 
 def _one_hot(mean: torch.Tensor, epistemic: torch.Tensor) -> tuple:
@@ -122,7 +126,7 @@ def random_logits(fn: Any) -> Gaussian:
             sites=getattr(unwrap(vars(fn).get("probs")), "sites", ()),
             remedy="pass logits=..., without a softmax, or probs=torch.softmax(...)" + OR_DRAW,
         )
-    likelihoods.check_classes_last(of_classes[0].source, "Categorical")
+    check_classes_last(of_classes[0].source, "Categorical")
     return of_classes[0].source
 
 

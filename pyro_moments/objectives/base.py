@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Collection
 from typing import Any
@@ -90,13 +91,15 @@ class Objective(Loss):
         **options: passed to :class:`pyro.infer.ELBO`.
     """
 
+    alpha = 0.0  # of the energy that it is
+
     def __init__(
         self,
         *,
         propagation: str = "analytic",
         covariance: str = "full",
         rules: str | RuleBook = "exact",
-        categorical: str = "delta",
+        categorical: str = "points",
         categorical_draws: int = 1,
         sample_sites: Collection[str] = (),
         num_particles: int = 1,
@@ -126,11 +129,31 @@ class Objective(Loss):
             check_model_guide_match(*traces, self.max_plate_nesting)
         return traces
 
+    def by_draws(self, count: int) -> Any:
+        """The same objective, whose latent sites are drawn.
+
+        Args:
+            count: number of particles.
+        """
+        drawn = copy.copy(self)
+        drawn.flow, drawn.num_particles, drawn.compiled = "sampled", count, None
+        drawn.vectorised = Vectorised(False)
+        return drawn
+
+    def particle_terms(self, program: Program) -> tuple[torch.Tensor, ...]:
+        """What ``energy`` takes: of every particle the data, the latent sites, and a scale."""
+        raise NotImplementedError
+
     @property
     def draws(self) -> bool:
         """Whether anything is drawn besides subsamples."""
         by_logits = self.propagation.categorical == "sample"
         return self.flow == "sampled" or bool(self.sample_sites) or by_logits
+
+    @property
+    def in_closed_form(self) -> bool:
+        """Whether expectations are computed from moments alone."""
+        return self.flow == "analytic" and not self.draws
 
     def particles(self, program: Program, consume: Consume) -> Any:
         """What is made of the traces of each particle, on a leading axis.

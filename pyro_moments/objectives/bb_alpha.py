@@ -12,7 +12,7 @@ from moment_calculus.hosts.docstrings import documented
 from moment_calculus.objectives.data import Data, DataPlates
 from moment_calculus.objectives.docstrings import BB_ALPHA
 from moment_calculus.objectives.options import check_alpha, check_energy, warn_collapse
-from moment_calculus.objectives.powers import log_mean_power
+from moment_calculus.objectives.powers import energy
 from pyro_moments.likelihoods import tempered_jointly
 from pyro_moments.objectives.base import Objective, is_finite
 from pyro_moments.objectives.densities import AtDraws, log_ratio
@@ -53,13 +53,16 @@ class BBAlphaELBO(Objective):
             self.vectorised = AtDraws()
 
     def _eager(self, model: Any, guide: Any, *args: Any, **kwargs: Any) -> Any:
-        program = Program(model, guide, args, kwargs, self._plates)
-        consume = self._cavity if self.energy == "cavity" else self._terms
-        data, latent, scale = self.particles(program, consume)
-        energy = -log_mean_power(data, self.alpha).sum() * scale[0] - latent.mean()
-        if is_validation_enabled() and not is_finite(energy):
+        data, latent, scale = self.particle_terms(Program(model, guide, args, kwargs))
+        value = energy(data, latent, scale, self.alpha)
+        if is_validation_enabled() and not is_finite(value):
             validate_posteriors(guide)
-        return energy
+        return value
+
+    def particle_terms(self, program: Program) -> tuple[torch.Tensor, ...]:
+        """What ``energy`` takes: of every particle the data, the latent sites, and a scale."""
+        consume = self._cavity if self.energy == "cavity" else self._terms
+        return self.particles(program._replace(data=self._plates), consume)
 
     def _plates(self, model: Trace) -> DataPlates:
         plates = {name: plates_of(site) for name, site in _observed(model).items()}

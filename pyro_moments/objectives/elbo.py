@@ -83,6 +83,11 @@ class DeterministicELBO(Objective):
             explain_infinite_loss(last[-1].nodes, program.model, program.args, program.kwargs)
         return means
 
+    def particle_terms(self, program: Program) -> tuple[torch.Tensor, ...]:
+        """The ELBO of every particle, as arguments of ``energy``."""
+        found = self.particles(program, elbo)
+        return found, torch.zeros_like(found), torch.ones_like(found)
+
     def site_terms(self, model: Any, guide: Any, *args: Any, **kwargs: Any) -> dict[str, float]:
         """What each site contributes to the ELBO; arguments as in :meth:`differentiable_loss`."""
         with torch.no_grad():

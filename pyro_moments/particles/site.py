@@ -11,6 +11,7 @@ from guides.families import mean_field
 from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.operations.elementwise.arithmetic import leaf
 from moment_calculus.values import Gaussian
+from pyro_moments.evaluation import vmap
 
 
 class Together(Exception):
@@ -59,6 +60,8 @@ class Site:
         if self.apart:
             raise Together([self.name])
         if self._drawn is None:
+            if vmap.refuses_draws():
+                raise vmap.refusal([self.name])
             self._drawn = self._draw()
         return self._drawn
 

@@ -13,7 +13,8 @@ import torch
 
 from guides.families import mean_field
 from moment_calculus.numerics.arrays import standard_deviation
-from pyro_moments.evaluation.tensor import METADATA
+from pyro_moments.evaluation import vmap
+from pyro_moments.evaluation.metadata import METADATA
 from pyro_moments.particles.rows import RULES, Placed
 from pyro_moments.particles.site import Site, Together
 
@@ -162,6 +163,8 @@ class UndrawnRows(_Shell):
     def draw(self) -> Any:
         """The draw, the same for all who ask."""
         if self.drawn_ is None:
+            if vmap.refuses_draws():
+                raise vmap.refusal(site.name for site in self.sites)
             noise = torch.randn_like(self.mean_)
             found = mean_field.sample(self.mean_, standard_deviation(self.variance_), noise)
             self.drawn_ = in_rows(found, self.many, self.before, self.sites)

@@ -17,7 +17,8 @@ from moment_calculus.hosts.moments import Moments, as_moments
 from moment_calculus.hosts.predictions.docstrings import PREDICTED_SITES
 from moment_calculus.hosts.wording import nothing_observed
 from moment_calculus.hosts.wrappers import unwrapped
-from moment_calculus.numerics.rulebook import Propagation, RuleBook
+from moment_calculus.likelihoods.classes import LAWS
+from moment_calculus.numerics.rulebook import Propagation, RuleBook, check_choice
 from moment_calculus.objectives.options import check_particles
 from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.rulebooks import propagation_of
@@ -58,6 +59,7 @@ def predict(
     rules: str | RuleBook = "exact",
     propagation: str = "analytic",
     num_particles: int = 100,
+    categorical: str = "points",
     **kwargs: Any,
 ) -> dict[str, Prediction | SampledPrediction | Moments]:
     """Predict what the model observes, in closed form and one pass, or by draws.
@@ -70,12 +72,14 @@ def predict(
         rules: rule book: ``"exact"``, ``"dvi"``, ``"first_order"``, or one of your own.
         propagation: ``"analytic"``, ``"sampled"`` or ``"mean"``.
         num_particles: number of draws of the latent sites where they are sampled.
+        categorical: rule for classes, ``"points"`` or ``"pairs"``.
         **kwargs: the model's keyword arguments.
 
     {sites}
     """
     check_particles(propagation, num_particles)
-    how = propagation_of(covariance, rules)
+    check_choice("categorical", categorical, LAWS)
+    how = propagation_of(covariance, rules, categorical)
     if propagation != "analytic":
         bind(guide, model)
         program, is_mean = (model, guide, args, kwargs), propagation == "mean"

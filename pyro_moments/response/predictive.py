@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -10,7 +9,7 @@ import torch
 from moment_calculus.hosts.moments import Moments
 from moment_calculus.operations.elementwise.composite import Composite
 from moment_calculus.response.problem import Quantities
-from moment_calculus.response.sources import source_of, with_source
+from moment_calculus.response.sources import Sources
 from pyro_moments.evaluation.tensor import MomentTensor, unwrap
 from pyro_moments.likelihoods.structure import constrained_tensors, exchanged, random_tensors
 from pyro_moments.prediction.predict import is_deterministic, predicted_at, predicted_in
@@ -21,7 +20,7 @@ from pyro_moments.response.quantities import Told
 
 
 class Predictive:
-    """The random parameters of what a model observes, one after the other.
+    """The Gaussians behind the random parameters of what a model observes, site by site.
 
     Args:
         told: what the model does at the parameters.
@@ -31,28 +30,28 @@ class Predictive:
     def __init__(self, told: Told, held: Held) -> None:
         with torch.no_grad():
             self.sites = predicted_in(*told())
-        self.tensors = list(_tensors(self.sites))
+        self.parts = _sources(self.sites)
 
         def at() -> torch.Tensor:
-            found = (unwrap(tensor) for _, tensor in _tensors(predicted_in(*told())))
-            means = (source_of(value).mean.reshape(-1) for value in found)
-            return torch.cat([held.array([]), *means])
+            parts = _sources(predicted_in(*told())).values()
+            return torch.cat([held.array([]), *(part.mean.reshape(-1) for part in parts)])
 
-        shapes = [tuple(source_of(unwrap(tensor)).shape) for _, tensor in self.tensors]
+        shapes = [tuple(part.mean.shape) for part in self.parts.values()]
         self.sources = Quantities(FlatFunctional(at, held), shapes, lambda parts: parts)
-        self.joint = [_is_joint(self.sites[name], tensor) for name, tensor in self.tensors]
+        self.joint = [part.joint for part in self.parts.values()]
 
     @torch.no_grad()
     def corrected(self, moments: list[Moments]) -> dict[str, Prediction | Moments]:
         """The predictions, with moments of their sources.
 
         Args:
-            moments: one for each random parameter.
+            moments: of the sources of each site that has some.
         """
-        made = {
-            id(tensor): MomentTensor(with_source(unwrap(tensor), found, f"{name}, parameter {at}"))
-            for at, ((name, tensor), found) in enumerate(zip(self.tensors, moments, strict=True))
-        }
+        made: dict[int, MomentTensor] = {}
+        for (name, part), found in zip(self.parts.items(), moments, strict=True):
+            tensors, values = _tensors(self.sites[name]), part.replaced(found, name)
+            pairs = zip(tensors, values, strict=True)
+            made.update({id(tensor): MomentTensor(value) for tensor, value in pairs})
         return {
             name: predicted_at(name, {**site, _part(site): exchanged(site[_part(site)], made)})
             for name, site in self.sites.items()
@@ -64,18 +63,25 @@ def _part(site: Any) -> str:
     return "value" if is_deterministic(site) else "fn"
 
 
-def _tensors(sites: dict[str, Any]) -> Iterator[tuple[str, MomentTensor]]:
-    for name, site in sites.items():
-        for tensor in random_tensors(site[_part(site)]):
-            yield name, tensor
+def _tensors(site: Any) -> list[MomentTensor]:
+    return random_tensors(site[_part(site)])
 
 
-def _is_joint(site: Any, tensor: MomentTensor) -> bool:
-    """Whether the covariances over the trailing axis of a value count."""
+def _sources(sites: dict[str, Any]) -> dict[str, Sources]:
+    """The sources of every site that has some."""
+    random = {name: tensors for name, site in sites.items() if (tensors := _tensors(site))}
+    return {
+        name: Sources([unwrap(part) for part in tensors], [_own(sites[name], t) for t in tensors])
+        for name, tensors in random.items()
+    }
+
+
+def _own(site: Any, tensor: MomentTensor) -> int:
+    """How many trailing axes of a value belong to one element."""
     if isinstance(unwrap(tensor), Composite):
-        return True
+        return 1
     if is_deterministic(site):
-        return tensor.dim() > 0
+        return min(tensor.dim(), 1)
     fn = site["fn"]
     known = {id(part): constraint for _, part, constraint in constrained_tensors(fn)}
-    return id(tensor) in known and known[id(tensor)].event_dim > 0
+    return known[id(tensor)].event_dim if id(tensor) in known else 0

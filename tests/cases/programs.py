@@ -127,18 +127,12 @@ def linear_maps(host: Host) -> list[Program]:
         ),
         Program("weight_times_itself", "W", lambda W: W @ W.T, REFUSED, REFUSED, data=False),
         Program("dot_with_itself", "b", lambda b: b @ b, data=False),
-        Program("layer_twice", "W", lambda x, W: linear(x, W) + linear(x, W), WARNING, WARNING),
+        Program("layer_twice", "W", lambda x, W: linear(x, W) + linear(x, W)),
+        Program("layer_on_two_inputs", "W", lambda x, W: linear(x, W) + linear(3 * x - 1, W)),
+        Program("layer_difference", "W", lambda x, W: linear(x, W) - linear(2 * x, W)),
+        Program("layer_product", "W", lambda x, W: linear(x, W) * linear(2 * x, W)),
         Program(
-            "layer_on_two_inputs", "W", lambda x, W: linear(x, W) + linear(-x, W), WARNING, WARNING
-        ),
-        Program(
-            "layer_difference", "W", lambda x, W: linear(x, W) - linear(2 * x, W), REFUSED, REFUSED
-        ),
-        Program(
-            "layer_product", "W", lambda x, W: linear(x, W) * linear(2 * x, W), REFUSED, REFUSED
-        ),
-        Program(
-            "vector_twice", "Xb", lambda X, b: X @ b + (2 * X) @ b, WARNING, WARNING, data=False
+            "vector_twice", "Xb", lambda X, b: X @ b + (2 * X) @ b, REFUSED, WARNING, data=False
         ),
         layered("sum_over_batch", lambda h: xp.ones_like(column).T @ h, WARNING, WARNING),
         layered("columns_of_sums", lambda h: linear(h + h[..., SWAPPED], A), diagonal=APPROXIMATE),
@@ -155,7 +149,7 @@ def sums_and_products(host: Host) -> list[Program]:
             "scaled_difference", "Ws", lambda x, W, s: (s * (x @ W))[..., :1] - s, diagonal="exact"
         ),
         Program(
-            "shared_scale", "Ws", lambda x, W, s: s * (x @ W) + s * (x @ W @ A), WARNING, WARNING
+            "shared_scale", "Ws", lambda x, W, s: s * (x @ W) + s * (x @ W @ A), REFUSED, WARNING
         ),
         Program("scale_of_heads", "Ws", lambda x, W, s: _heads(x @ W, s)),
         Program("column_times_row", "bV", lambda x, b, V: (x @ b)[:, None] * V),
@@ -245,7 +239,7 @@ def shapes_and_slices(host: Host) -> list[Program]:
         ),
         layered("repeated_index", lambda h: h[..., REPEATED]),
         layered("repeated_index_difference", lambda h: _slices(h[..., REPEATED[:2]], operator.sub)),
-        layered("new_axes", lambda h: (h[:, None] + 1).squeeze(1) * h, REFUSED, REFUSED),
+        layered("new_axes", lambda h: (h[:, None] + 1).squeeze(1) * h),
         layered("leading_axis", lambda h: (h[None] * 2 - h[None])[0]),
         layered("transposed_sum", lambda h: (h.mT * 2 + h.mT).mT),
         layered("columns_plus_bias", lambda h: (linear(h, A).mT + xp.ones((2, 1))).mT),
@@ -261,12 +255,16 @@ def shapes_and_slices(host: Host) -> list[Program]:
         Program("reshaped_leaf_as_weight", "W", lambda x, W: linear(x, W.reshape(4).reshape(2, 2))),
         joint("flattened", lambda X: X.reshape(4), WARNING),
         layered("batch_as_features", lambda h: h.reshape(-1) * 1.0, WARNING),
-        layered("two_elements", lambda h: h[:1] + h[-1:], WARNING, WARNING),
+        Program("two_elements", "W", lambda W: _ends(linear(A, W)), data=False),
     ]
 
 
 def _slices(h, combine):
     return combine(h[..., 0], h[..., 1])
+
+
+def _ends(h):
+    return h[:1] + h[-1:]
 
 
 def _with_first(h, combine):

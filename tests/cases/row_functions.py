@@ -7,6 +7,7 @@ import torch
 
 from moment_calculus import likelihoods
 from moment_calculus.functions.table import Exp, Sigmoid
+from moment_calculus.likelihoods.classes import RULES
 from moment_calculus.numerics.special import constants
 from moment_calculus.operations.elementwise.unary import apply, scale_shift
 from moment_calculus.operations.linear import maps as layers
@@ -83,7 +84,7 @@ def predictive(part):
 
 def categorical(bound):
     """Class indices are those of the largest scores."""
-    return lambda scores, f: likelihoods.categorical(scores.argmax(-1), f, bound=bound)
+    return lambda scores, f: RULES[bound].log_prob(scores.argmax(-1), f)
 
 
 def categorical_log_density(scores, logits):

@@ -46,7 +46,7 @@ SPELLINGS = [
     layered("cumsum", lambda h: h.cumsum(dim=1)),
     layered("cumsum_of_batch", lambda h: h.cumsum(0), REFUSED, REFUSED),
     layered("diff", lambda h: h.diff() * 2),
-    layered("diff_of_batch", lambda h: h.diff(dim=0), REFUSED, REFUSED),
+    Program("diff_of_batch", "W", lambda W: linear(A, W).diff(dim=0), data=False),
     layered("prod", lambda h: h.prod(-1, keepdim=True)),
     layered("by_hand", lambda h: (h - h.mean(-1, True)) / h.std(-1, keepdim=True), *2 * [REFUSED]),
     layered("permute", lambda h: h[None].permute(2, 0, 1).permute((1, 2, 0))[0]),

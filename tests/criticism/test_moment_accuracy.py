@@ -41,6 +41,15 @@ class _Halved(Delegating):
         mean, variance = self.function.moments(mean, variance)
         return mean, 0.5 * variance
 
+    def hermite(self, mean, variance, order):
+        return [term * 0.5**0.5 for term in self.function.hermite(mean, variance, order)]
+
+    def gain(self, mean, variance):
+        return self.function.gain(mean, variance) * 0.5**0.5
+
+    def pair_covariance(self, mean, variance, covariance):
+        return NotImplemented
+
 
 def test_a_linear_model_is_exact(host):
     result = accuracy(host, network(host), X, Y)

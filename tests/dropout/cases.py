@@ -11,7 +11,8 @@ import numpy as np
 
 from moment_calculus.numerics.special import namespace
 from moment_calculus.operations.dropout.masked import Mask, masked_weight
-from moment_calculus.operations.dropout.noise import dropped, dropped_together, variance_ratio
+from moment_calculus.operations.dropout.noise import dropped, variance_ratio
+from moment_calculus.operations.dropout.switches import drop
 from moment_calculus.operations.linear.einsum import einsum
 from moment_calculus.operations.linear.maps import linear
 from moment_calculus.operations.linear.matrices import matmul
@@ -133,8 +134,8 @@ def dropped_before(x: Any, weight: Any) -> Any:
 
 def dropped_by_shared_noise(x: Any, weight: Any) -> Any:
     """The same with noise that nothing shares."""
-    options = {"shape": x.shape, "axis": -1}
-    z = dropped_together(x, weight.mask.ratio, "noise", weight.source.propagation, **options)
+    ratio = weight.mask.ratio
+    z = drop(x, ratio / (1 + ratio), "noise", weight.source.propagation, shape=x.shape)
     return linear(z, weight.at_mean)
 
 

@@ -128,6 +128,33 @@ def test_of_a_random_value(name, covariance):
     np.testing.assert_allclose(found.epistemic_variance, own + noise, rtol=1e-5)
 
 
+@pytest.mark.parametrize("name", ["flax", "equinox", "where", "mask of numbers", "negated"])
+@pytest.mark.parametrize("activation", [jax.nn.relu, jnp.tanh, jax.nn.gelu, jax.nn.silu])
+def test_a_function_of_a_layer(name, activation):
+    """Over all masks, and over w: h = x w, then dropout, an activation and a map."""
+
+    def model(y=None):
+        w = numpyro.sample("w", dist.Normal(0.0, 1.0))
+        with numpyro.plate("data", 4):
+            mean = activation(SPELLINGS[name](X * w)) @ A
+            numpyro.sample("obs", dist.Normal(mean, 1.0), obs=y)
+
+    guide = DVIGuide()
+    svi = SVI(model, guide, DeterministicELBO())
+    params = svi.get_params(svi.init(KEY, Y))
+    params = {**params, "w_auto_loc": jnp.array(0.5), "w_auto_scale": jnp.array(0.8)}
+    found = predict(model, guide, params)["obs"]
+    points, weights = np.polynomial.hermite_e.hermegauss(180)
+    masks = np.array(list(itertools.product((0, 1), repeat=3)))
+    chances = np.prod(np.where(masks, K, P), axis=1)[:, None] * weights / weights.sum()
+    h = X * (0.5 + 0.8 * points[:, None, None])
+    f = activation(masks[:, None, None] / K * h) @ A
+    mean = np.einsum("mn,mnb->b", chances, f)
+    np.testing.assert_allclose(found.mean, mean, rtol=2e-3, atol=2e-3)
+    spread = np.einsum("mn,mnb->b", chances, (f - mean) ** 2)
+    np.testing.assert_allclose(found.epistemic_variance, spread, rtol=5e-3)
+
+
 def test_shared_noise():
     """The rows share a mask of flax's broadcast_dims; each row is as if it had its own."""
 

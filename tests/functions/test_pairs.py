@@ -9,6 +9,8 @@ import torch
 from moment_calculus.functions.pairs import covariance as pairs
 from moment_calculus.functions.pairs.dvi import dvi_rectifier, dvi_step
 from moment_calculus.functions.pairs.mehler import (
+    Operand,
+    function_covariance,
     mehler,
     mehler_certificate,
 )
@@ -169,3 +171,18 @@ def test_no_pair_depends_on_the_batch(name):
 def test_unknown_names_list_the_candidates():
     with pytest.raises(ValueError, match="hardtanh, heaviside"):
         activation("swish")
+
+
+@pytest.mark.parametrize("name", ["relu", "tanh", "sin"])
+def test_covariance_of_functions_with_unequal_batches(name):
+    """One row beside many is that row repeated."""
+    generator = np.random.default_rng(4)
+    row, rows = generator.normal(size=3), generator.normal(size=(4, 3))
+    sizes = 0.5 + generator.random(3), 0.5 + generator.random((4, 3))
+    covariance = 0.2 * generator.random((4, 3, 3))
+    function = activation(name)
+    one, many = Operand(function, row, sizes[0]), Operand(function, rows, sizes[1])
+    wide = Operand(function, *(np.broadcast_to(part, (4, 3)) for part in (row, sizes[0])))
+    for first, second, repeated in ((one, many, (wide, many)), (many, one, (many, wide))):
+        found = function_covariance(first, second, covariance, 16)
+        np.testing.assert_allclose(found, function_covariance(*repeated, covariance, 16))

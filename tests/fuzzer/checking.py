@@ -19,6 +19,7 @@ from moment_calculus.refusals.errors import (
     DependenceWarning,
     UnsupportedMoments,
 )
+from tests.fuzzer.layers import Truth, over_masks, through
 from tests.fuzzer.programs import Input, Program, compiled
 
 OURS = (DependenceWarning, CovarianceDroppedWarning)
@@ -46,23 +47,10 @@ class Verdict:
         return self.kind in ("wrong", "crashed")
 
 
-@dataclass(frozen=True)
-class Truth:
-    """Mean and covariance of all elements of the output, flat.
-
-    Args:
-        mean: of its shape.
-        covariance: [n, n].
-        known: whether the diagonal mode owes its variances.
-    """
-
-    mean: np.ndarray
-    covariance: np.ndarray
-    known: bool
-
-
 def truth(program: Program) -> Truth:
     """The moments to first order."""
+    if program.has_dropout:
+        return over_masks(program, _means(program), _spread(list(program.inputs.values())))
     operands = sorted(
         {name for line in program.lines if line.operation.mixes for name in line.operands}
     )
@@ -72,7 +60,7 @@ def truth(program: Program) -> Truth:
     jacobians = torch.func.jacrev(function, argnums=tuple(range(len(means))))(*means)
     spread = _spread(list(program.inputs.values()))
     covariances = [
-        _through(jacobian, value.numel(), spread)
+        through(jacobian, value.numel(), spread)
         for jacobian, value in zip(jacobians, values, strict=True)
     ]
     correlated = any(one.covariance is not None for one in program.inputs.values())
@@ -82,12 +70,6 @@ def truth(program: Program) -> Truth:
 
 def _means(program: Program) -> list[torch.Tensor]:
     return [torch.as_tensor(one.mean) for one in program.inputs.values()]
-
-
-def _through(jacobians: tuple, size: int, spread: np.ndarray) -> np.ndarray:
-    """J Σ Jᵀ of one value, from the Jacobians with respect to each input."""
-    jacobian = np.concatenate([part.reshape(size, -1).numpy() for part in jacobians], -1)
-    return jacobian @ spread @ jacobian.T
 
 
 def _spread(inputs: list[Input]) -> np.ndarray:

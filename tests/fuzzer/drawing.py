@@ -40,6 +40,11 @@ def number(rng: np.random.Generator, *_: Shape) -> Arguments:
     return {"number": float(array(rng, ()))}
 
 
+def rate(rng: np.random.Generator, *_: Shape) -> Arguments:
+    """The probability to drop."""
+    return {"rate": float(np.round(rng.uniform(0.1, 0.7), 2))}
+
+
 def bounds(rng: np.random.Generator, shape: Shape) -> Arguments:
     low = float(np.round(rng.uniform(-1.5, 0.0), 2))
     return {"low": low, "high": round(low + 1.0, 2)}
@@ -140,6 +145,14 @@ def product(rng: np.random.Generator, left: Shape, right: Shape) -> Arguments:
     return {} if left[-1] == inner and broadcast(left[:-2], right[:-2]) is not None else None
 
 
+def two_batches(rng: np.random.Generator, shape: Shape) -> Arguments:
+    """Two batches of inputs of weights [out, in]."""
+    if len(shape) != 2:
+        return None
+    rows = int(rng.integers(1, 4)), shape[1]
+    return {"c": array(rng, rows), "d": array(rng, rows)}
+
+
 def columns(rng: np.random.Generator, shape: Shape) -> Arguments:
     """A right operand of ``@``, matrix or vector."""
     more = (int(rng.integers(1, 4)),) if len(shape) > 1 or rng.integers(2) else ()
@@ -151,48 +164,6 @@ def other_vector(rng: np.random.Generator, shape: Shape) -> Arguments:
 
 
 UNARY = ["ij->ji", "ij->i", "ij->j", "ijk->kij", "ijk->ik"]
-BINARY = [
-    *("i,i->", "i,j->ij", "bi,i->b", "bi,bi->b", "bi,bi->bi", "bi,b->i", "bi,b->bi", "bi,bj->bij"),
-    *("bi,oi->bo", "bi,io->bo", "ib,oi->bo", "bi,oi->ob", "bij,bj->bi", "bij,bjk->bik"),
-    *("bci,oi->bco", "bi,hoi->bho", "bij,j->bi"),
-]
-
-
-def pattern(rng: np.random.Generator, shape: Shape) -> Arguments:
-    """An einsum of one operand."""
-    fitting = [text for text in UNARY if text.index("->") == len(shape)]
-    return {"pattern": pick(rng, fitting)} if fitting else None
-
-
-def pattern_of_two(rng: np.random.Generator, left: Shape, right: Shape) -> Arguments:
-    """An einsum of two operands."""
-    fitting = [text for text in BINARY if _sizes(text, left, right) is not None]
-    return {"pattern": pick(rng, fitting)} if fitting else None
-
-
-def pattern_with_constant(rng: np.random.Generator, shape: Shape) -> Arguments:
-    """An einsum with a certain operand."""
-    fitting = [text for text in BINARY if _sizes(text, shape) is not None]
-    if not fitting:
-        return None
-    text = pick(rng, fitting)
-    sizes, letters = _sizes(text, shape), text.split("->")[0].split(",")[1]
-    return {
-        "pattern": text,
-        "c": array(rng, tuple(sizes.get(letter) or int(rng.integers(1, 4)) for letter in letters)),
-    }
-
-
-def _sizes(text: str, *shapes: Shape) -> dict[str, int] | None:
-    """The size of every letter, if the operands fit the pattern."""
-    sizes: dict[str, int] = {}
-    for letters, shape in zip(text.split("->")[0].split(","), shapes, strict=False):
-        if len(letters) != len(shape):
-            return None
-        for letter, size in zip(letters, shape, strict=True):
-            if sizes.setdefault(letter, size) != size:
-                return None
-    return sizes
 
 
 def permutation(rng: np.random.Generator, shape: Shape) -> Arguments:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tests.fuzzer import drawing
+from tests.fuzzer import drawing, patterns
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,7 @@ class Operation:
         partner: draws a certain array ``c`` in the place of the second operand, and what else; most
             often that becomes an input of its own, since a map of dependent values is refused.
         mixes: whether elements of an operand are added up: in diagonal mode as independent ones.
+        hard: whether most of what it makes has no rule, and is refused.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Operation:
     unfit: Callable[[dict, np.ndarray], bool] = lambda drawn, value: False
     partner: Callable | None = None
     mixes: bool = False
+    hard: bool = False
 
     @property
     def arity(self) -> int:
@@ -96,6 +98,15 @@ FUNCTIONS = [
     both("reciprocal", drawing.nothing, "1 / (1 + xp.exp(-{0}))"),
     both("log", drawing.nothing, "xp.log(1 + xp.exp({0}))"),
     both("clamp", drawing.bounds, "xp.clip({0}, {low}, {high})", unfit=_at_bounds),
+    both(
+        "chain",
+        drawing.nothing,
+        "xp.tanh(xp.exp(-xp.square({0})))",
+        "xp.sin(xp.tanh({0}) + 0.5 * {0})",
+        "xp.exp(-({0} ** 2)) * xp.cos({0})",
+        "1 / (1 + xp.exp(-xp.sin(2 * {0} - 0.3)))",
+        "xp.log(1 + xp.exp(xp.cos({0}))) - {0}",
+    ),
 ]
 ARITHMETIC = [
     both("negate", drawing.nothing, "-{0}"),
@@ -128,21 +139,49 @@ MAPS = [
         mixes=True,
     ),
     both("matmul", drawing.product, "{0} @ {1}", partner=drawing.columns, mixes=True),
-    both("einsum", drawing.pattern, "xp.einsum({pattern!r}, {0})", mixes=True),
+    both("einsum", patterns.pattern, "xp.einsum({pattern!r}, {0})", mixes=True),
     both(
         "einsum_constant",
-        drawing.pattern_with_constant,
+        patterns.pattern_with_constant,
         "xp.einsum({pattern!r}, {0}, {c})",
         mixes=True,
     ),
     both(
         "random_einsum",
-        drawing.pattern_of_two,
+        patterns.pattern_of_two,
         "xp.einsum({pattern!r}, {0}, {1})",
-        partner=drawing.pattern_with_constant,
+        partner=patterns.pattern_with_constant,
         mixes=True,
     ),
     both("outer", drawing.vectors, "xp.outer({0}, {1})", partner=drawing.other_vector),
+    both(
+        "tied_rows",
+        drawing.two_batches,
+        "{c} @ {0}.T + {d} @ {0}.T",
+        "({c} @ {0}.T) * ({d} @ {0}.T)",
+        "xp.tanh({c} @ {0}.T) - xp.sin({d} @ {0}.T)",
+        "({c} @ {0}.T) + xp.roll({c} @ {0}.T, 1, 0)",
+        mixes=True,
+        hard=True,
+    ),
+    both(
+        "tied_layers",
+        drawing.weights,
+        "xp.tanh({0} @ {1}.T) @ {1}",
+        "{0} + ({0} @ {1}.T) @ {1}",
+        partner=drawing.map_after,
+        mixes=True,
+        hard=True,
+    ),
+    both(
+        "scores",
+        drawing.matrix_only,
+        "{0} @ {0}.mT",
+        "{0} * ({0} @ {0}.mT @ {0})",
+        "xp.einsum('id,jd->ij', {0}, {0})",
+        mixes=True,
+        hard=True,
+    ),
 ]
 
 
@@ -250,6 +289,7 @@ SHAPES = [
         "jnp.split({0}, 2, axis={axis})[{piece}]",
     ),
 ]
+DROPOUT = both("dropout", drawing.rate, "dropped({0}, {rate})", hard=True)
 OPERATIONS = {
     operation.name: operation for operation in FUNCTIONS + ARITHMETIC + MAPS + REDUCTIONS + SHAPES
 }

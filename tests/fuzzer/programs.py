@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -12,11 +11,20 @@ import torch
 import torch.nn.functional as F
 
 from tests.fuzzer import drawing
-from tests.fuzzer.operations import OPERATIONS, Operation
+from tests.fuzzer.layers import MOST as MOST_BITS
+from tests.fuzzer.layers import size_of_masks
+from tests.fuzzer.operations import (
+    ARITHMETIC,
+    DROPOUT,
+    FUNCTIONS,
+    OPERATIONS,
+    SHAPES,
+    Operation,
+)
 
 SCALE = 1e-4  # of the standard deviations: what is of second order is 1e-8 of what is of first
 LARGEST, MOST = 8.0, 48  # value and number of elements that a program may have
-NAMES = list(OPERATIONS)
+ALL = tuple(OPERATIONS.values())
 
 
 @dataclass(frozen=True)
@@ -69,9 +77,10 @@ class Program:
         """The program as a function of its inputs in a host."""
         return compiled(self.source(host), host, self.constants())
 
-    def values(self, host: str, names: list[str]) -> Callable:
-        """The function that returns these values of the program."""
-        return compiled(self._source(host, f"({', '.join(names)},)"), host, self.constants())
+    def values(self, host: str, names: list[str], layer: Callable | None = None) -> Callable:
+        """The function that returns these values of the program, with other layers of dropout."""
+        source = self._source(host, f"({', '.join(names)},)")
+        return compiled(source, host, self.constants(), layer)
 
     def constants(self) -> dict[str, np.ndarray]:
         return {name: value for line in self.lines for name, value in line.constants().items()}
@@ -95,6 +104,11 @@ class Program:
         parts += [f"{name} = {_shown(value)}" for name, value in self.constants().items()]
         return "\n".join([*parts, self.source(host)])
 
+    @property
+    def has_dropout(self) -> bool:
+        """Whether there are layers of dropout."""
+        return "dropped(" in self.source("torch")
+
     def operations(self) -> set[str]:
         return {line.operation.name for line in self.lines}
 
@@ -105,23 +119,28 @@ def _shown(value: np.ndarray) -> str:
     )
 
 
-def compiled(source: str, host: str, constants: dict[str, np.ndarray]) -> Callable:
-    """The function of a source text."""
+def compiled(
+    source: str, host: str, constants: dict[str, np.ndarray], layer: Callable | None = None
+) -> Callable:
+    """The function of a source text; a layer of dropout is the host's unless there is another."""
     names = dict(namespace(host))
+    names["dropped"] = layer or names["dropped"]
     for name, value in constants.items():
         names[name] = torch.as_tensor(value) if host == "torch" else names["jnp"].asarray(value)
     exec(compile(source, "<program>", "exec"), names)
     return names["program"]
 
 
-def namespace(host: str) -> dict[str, ModuleType]:
-    """The modules that the spellings name."""
+def namespace(host: str) -> dict[str, Any]:
+    """The modules and functions that the spellings name."""
     if host == "torch":
-        return {"torch": torch, "F": F}
+        return {"torch": torch, "F": F, "dropped": F.dropout}
     import jax
     import jax.numpy as jnp
 
-    return {"jax": jax, "jnp": jnp}
+    from tests.fuzzer.layers import dropped_in_jax
+
+    return {"jax": jax, "jnp": jnp, "dropped": dropped_in_jax}
 
 
 def pruned(program: Program) -> Program:
@@ -135,21 +154,31 @@ def pruned(program: Program) -> Program:
     return replace(program, inputs=inputs, lines=tuple(reversed(lines)))
 
 
-def generate(seed: int, sizes: tuple[int, ...] = (1, 2, 2, 3, 3, 4)) -> Program:
+def generate(
+    seed: int,
+    sizes: tuple[int, ...] = (1, 2, 2, 3, 3, 4),
+    operations: Sequence[Operation] = ALL,
+    linear: Sequence[Operation] = (),
+) -> Program:
     """The program of a seed.
 
     Args:
         seed: any number.
         sizes: of the axes of the inputs, as often as they are to appear.
+        operations: of which it is made.
+        linear: of which its last lines are made, if there are any.
     """
     rng = np.random.default_rng(seed)
     inputs = {f"x{i}": _input(rng, sizes) for i in range(int(rng.integers(1, 4)))}
     values = {name: torch.as_tensor(one.mean) for name, one in inputs.items()}
     lines: list[Line] = []
-    wanted = int(rng.integers(2, 7))
-    while len(lines) < wanted:
+    wanted, last = int(rng.integers(2, 7)), int(rng.integers(3)) if linear else 0
+    while len(lines) < wanted + last:
         shapes = {name: tuple(value.shape) for name, value in values.items()}
-        line, new = _line(rng, f"v{len(lines)}", shapes)
+        if len(lines) >= wanted:  # of the newest alone
+            shapes = dict([shapes.popitem()])
+        chosen = operations if len(lines) < wanted else linear
+        line, new = _line(rng, f"v{len(lines)}", shapes, chosen)
         means = {name: torch.as_tensor(one.mean) for name, one in new.items()}
         value = None if line is None else _evaluated(line, values | means)
         if value is not None:
@@ -157,6 +186,20 @@ def generate(seed: int, sizes: tuple[int, ...] = (1, 2, 2, 3, 3, 4)) -> Program:
             inputs |= new
             values |= {**means, line.result: value}
     return pruned(Program(inputs, tuple(lines), lines[-1].result, seed))
+
+
+def generate_with_dropout(seed: int) -> Program:
+    """The program of a seed with layers of dropout, each before any function."""
+    others = [*FUNCTIONS, *ARITHMETIC, *SHAPES]
+    choices = [DROPOUT] * (len(others) // 4) + others
+    names = ("linear", "matrix_before", "einsum_constant", "sum_of_all", "negate")
+    linear = [OPERATIONS[name] for name in names]
+    while True:
+        program = generate(seed, (1, 1, 2, 3), choices, linear)
+        means = [torch.as_tensor(one.mean) for one in program.inputs.values()]
+        if program.has_dropout and size_of_masks(program, means) <= MOST_BITS:
+            return program
+        seed += 1_000_003
 
 
 def _input(rng: np.random.Generator, sizes: tuple[int, ...]) -> Input:
@@ -176,10 +219,13 @@ def _independent(rng: np.random.Generator, mean: np.ndarray) -> Input:
 
 
 def _line(
-    rng: np.random.Generator, result: str, shapes: dict[str, tuple]
+    rng: np.random.Generator,
+    result: str,
+    shapes: dict[str, tuple],
+    operations: Sequence[Operation],
 ) -> tuple[Line | None, dict[str, Input]]:
     """A random operation on values, most often on the newest; and the input that it needs."""
-    operation = OPERATIONS[drawing.pick(rng, NAMES)]
+    operation = drawing.pick(rng, operations)
     names, new = list(shapes), {}
     newest = names[-1] if rng.random() < 0.75 else drawing.pick(rng, names)
     operands = [newest] + [drawing.pick(rng, names) for _ in range(operation.arity - 1)]
@@ -196,13 +242,18 @@ def _line(
     return Line(result, operation, tuple(operands), drawn, int(rng.integers(6))), new
 
 
+def _kept(value: torch.Tensor, rate: float) -> torch.Tensor:
+    """A layer of dropout that keeps everything."""
+    return value / (1 - rate)
+
+
 def _evaluated(line: Line, values: dict[str, torch.Tensor]) -> torch.Tensor | None:
     """Its value at the means; None where it is out of range or near a kink."""
     operands = [values[name] for name in line.operands]
     if any(line.operation.unfit(line.drawn, value.numpy()) for value in operands):
         return None
     source = f"def program({', '.join(dict.fromkeys(line.operands))}):\n    return "
-    function = compiled(source + line.source("torch"), "torch", line.constants())
+    function = compiled(source + line.source("torch"), "torch", line.constants(), _kept)
     value = function(*{name: values[name] for name in line.operands}.values())
     if value.numel() > MOST or value.ndim > 3 or value.numel() == 0:
         return None

@@ -266,4 +266,27 @@ REGRESSIONS = [
         'y = jax.nn.logsumexp(xp.einsum("bi,bi->b", x, {ones}), -1) + x',
         constants={"ones": np.ones((1, 2))},
     ),
+    Regression(
+        "one row of maps that share weights, beside all rows",
+        W,
+        "h = {c} @ W.T; y = xp.tanh(h) + xp.tanh(h[0])",
+        constants={"c": np.array([[0.4, -1.2, 0.5], [0.9, 0.3, -0.7]])},
+    ),
+    Regression(
+        "choice between elements and the sum of all",
+        {"x": (3, 4, 1)},
+        "y = xp.where({c}, x, xp.sum(x))",
+        constants={"c": np.arange(12).reshape(3, 4, 1) % 5 < 2},
+        verdicts=("right", "refused"),
+    ),
+    Regression(
+        "dropout twice of a function",
+        {"x": (1, 3)},
+        "y = xp.sin(dropped(dropped(xp.cos(x), 0.4), 0.3))",
+    ),
+    Regression(
+        "slice of dropout of a function",
+        {"x": (1, 3)},
+        "y = xp.sin(dropped(dropped(xp.tanh(x), 0.4)[..., 1:], 0.3))",
+    ),
 ]

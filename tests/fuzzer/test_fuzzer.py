@@ -11,7 +11,7 @@ import torch
 
 from tests.fuzzer.checking import jax_host, torch_host, truth, verdict
 from tests.fuzzer.operations import OPERATIONS
-from tests.fuzzer.programs import generate
+from tests.fuzzer.programs import generate, generate_with_dropout
 from tests.fuzzer.regressions import REGRESSIONS, Regression
 
 HOSTS = {"torch": torch_host(), "jax": jax_host()}
@@ -37,6 +37,16 @@ def test_random_programs(host, mode):
     failed = {seed: one for seed, one in enumerate(found) if one.failed}
     assert failed == {}, "\n".join(generate(seed).described(host) for seed in failed)
     assert sum(one.accepted for one in found) >= 0.8 * len(found)
+
+
+@pytest.mark.parametrize(("host", "count"), [("torch", 60), ("jax", 6)])
+def test_random_programs_with_dropout(host, count):
+    """Over all masks: none wrong, and most of them accepted."""
+    programs = list(map(generate_with_dropout, range(count)))
+    found = [verdict(program, HOSTS[host]) for program in programs]
+    pairs = zip(programs, found, strict=True)
+    assert [program.described(host) for program, one in pairs if one.failed] == []
+    assert sum(one.accepted for one in found) >= 0.8 * count
 
 
 @pytest.mark.parametrize(

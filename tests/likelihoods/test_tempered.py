@@ -7,7 +7,6 @@ import pytest
 import torch
 from scipy.special import logsumexp
 
-from moment_calculus import likelihoods
 from moment_calculus.hosts.moments import Moments, as_value
 from moment_calculus.likelihoods.predictive import counts
 from moment_calculus.likelihoods.predictive.vectors import log_mean_power
@@ -125,80 +124,3 @@ def test_gradients_of_rates_beyond_every_number_are_finite(power, dtype):
 
 def of_gamma(power, value, rate):
     return counts.tempered_gamma(power, value, 2.0, rate)
-
-
-# ---------------------------------------------------------------------------------------------
-# Classes
-
-
-def classes(variance, count, dependent=True, points=40):
-    """Random logits of a mean variance, draws of them, and their value."""
-    generator = np.random.default_rng(0)
-    mean = 2 * generator.normal(size=(points, count))
-    root = generator.normal(size=(points, count, count)) / np.sqrt(count)
-    root = root if dependent else root * np.eye(count) * np.sqrt(count)
-    covariance = root @ root.swapaxes(-1, -2)
-    factor = variance / np.mean(np.diagonal(covariance, axis1=-2, axis2=-1))
-    covariance, root = covariance * factor, root * factor**0.5
-    draws = mean + np.einsum("nij,snj->sni", root, generator.normal(size=(10000, points, count)))
-    logits = as_value(Moments(mean, covariance=covariance), "f", Propagation())
-    return logits, draws - logsumexp(draws, axis=-1, keepdims=True)
-
-
-# Largest mean error over labels with their probabilities, at powers of ½ and 1; see the docstring.
-@pytest.mark.parametrize("dependent", [True, False])
-@pytest.mark.parametrize(("variance", "bounds"), [(0.1, (3e-3, 3e-3)), (1.0, (0.025, 0.02))])
-@pytest.mark.parametrize("count", [2, 3, 10])
-def test_error_of_classes(count, variance, bounds, dependent):
-    logits, drawn = classes(variance, count, dependent)
-    shares = np.exp(drawn).mean(0)
-    labels = [np.full(len(shares), k) for k in range(count)]
-    for power, bound in zip(POWERS, bounds, strict=True):
-        exact = (logsumexp(power * drawn, axis=0) - np.log(len(drawn))) / power
-        found = [likelihoods.tempered_categorical(power, label, logits) for label in labels]
-        error = np.abs(np.stack(found, -1) - exact)
-        assert (shares * error).sum(-1).mean() < bound
-
-
-@pytest.mark.parametrize("bound", ["delta", "jensen"])
-def test_classes_at_either_end(bound):
-    """Normalised probabilities at one, what the ELBO has at zero."""
-    logits, _ = classes(1.0, 3)
-    labels = [np.full(len(logits.mean), k) for k in range(3)]
-    at_one = [likelihoods.tempered_categorical(1.0, label, logits) for label in labels]
-    np.testing.assert_allclose(np.exp(at_one).sum(0), 1.0, rtol=1e-6)
-    near_zero = [
-        likelihoods.tempered_categorical(1e-6, label, logits, bound=bound) for label in labels
-    ]
-    elbo = [likelihoods.categorical(label, logits, bound=bound) for label in labels]
-    np.testing.assert_allclose(near_zero, elbo, rtol=1e-4)
-
-
-@pytest.mark.parametrize("power", [1e-6, 0.5, 1.0])
-def test_drawn_classes(power):
-    """The same draws as those of the ELBO; a label counts as a Multinomial of one trial."""
-    logits, _ = classes(1.0, 3, points=2)
-    noise = np.random.default_rng(1).normal(size=(7, 2, 3))
-    label, counts = np.array([2, 0]), np.array([[0.0, 0.0, 1.0], [1.0, 0.0, 0.0]])
-    root = np.linalg.cholesky(logits.covariance)
-    drawn = logits.mean + np.einsum("nij,snj->sni", root, noise)
-    logs = (drawn - logsumexp(drawn, axis=-1, keepdims=True))[:, [0, 1], label]
-    exact = logs.mean(0) if power < 1e-3 else (logsumexp(power * logs, 0) - np.log(7)) / power
-    actual = likelihoods.tempered_categorical_sampled(power, label, logits, noise)
-    np.testing.assert_allclose(actual, exact, rtol=1e-5)
-    counted = likelihoods.tempered_multinomial_sampled(power, counts, logits, noise)
-    np.testing.assert_allclose(counted, actual, rtol=1e-12)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("power", [1e-6, 0.5, 1.0])
-def test_gradients_of_classes_are_finite(power, dtype):
-    """Also of certain logits, of far ones, and of very random ones."""
-    mean = torch.tensor([[0.0, 0.0, 0.0], [50.0, -50.0, 0.0], [1.0, 2.0, 3.0]], dtype=dtype)
-    scale = torch.tensor([[0.0], [1e-3], [30.0]], dtype=dtype)
-    mean, scale = mean.requires_grad_(), scale.requires_grad_()
-    covariance = scale[..., None] ** 2 * torch.eye(3, dtype=dtype)
-    logits = as_value(Moments(mean, covariance=covariance), "f", Propagation())
-    found = likelihoods.tempered_categorical(power, torch.tensor([0, 1, 2]), logits)
-    assert found.isfinite().all()
-    assert all(g.isfinite().all() for g in torch.autograd.grad(found.sum(), [mean, scale]))

@@ -10,7 +10,8 @@ import numpy as np
 
 from moment_calculus import likelihoods
 from moment_calculus.likelihoods import divergences
-from moment_calculus.likelihoods.categorical import chosen as chosen_logit
+from moment_calculus.likelihoods.classes import RULES
+from moment_calculus.likelihoods.classes.logits import chosen as chosen_logit
 from moment_calculus.numerics.special import logsumexp
 from moment_calculus.operations.elementwise.unary import scale_shift
 from moment_calculus.operations.shapes.indexing import index
@@ -66,7 +67,7 @@ def chosen_minus_logsumexp(scores, f):
 def curvature_scaled(by):
     def wrong(scores, f):
         plain = chosen_minus_logsumexp(scores, f)
-        return plain + by * (likelihoods.categorical(scores.argmax(-1), f) - plain)
+        return plain + by * (RULES["delta"].log_prob(scores.argmax(-1), f) - plain)
 
     return wrong
 
@@ -77,11 +78,11 @@ def student_t(norm, count, alpha, beta):
 
 def diagonal_curvature(scores, f):
     alone = Gaussian(f.mean, Spread(f.variance), support=f.support, propagation=f.propagation)
-    return likelihoods.categorical(scores.argmax(-1), alone)
+    return RULES["delta"].log_prob(scores.argmax(-1), alone)
 
 
 def bound(kind):
-    return lambda scores, f: likelihoods.categorical(scores.argmax(-1), f, bound=kind)
+    return lambda scores, f: RULES[kind].log_prob(scores.argmax(-1), f)
 
 
 def changed(change):

@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from moment_calculus.functions.table import activation
 from moment_calculus.operations.elementwise.arithmetic import (
     add,
+    apply,
     leaf,
     multiply,
     scale_shift,
@@ -73,11 +75,17 @@ def test_different_keys_meet_where_they_choose_one_element():
         total(difference)
 
 
-def test_different_keys_of_dependent_elements_are_refused():
+def test_different_keys_of_dependent_elements():
+    """What the elements share cancels, in z + t and in exp(z + t) alike."""
     z, t = effects()
     shifted = add(z, t).gaussian()
-    with pytest.raises(UnsupportedMoments, match="their joint moments are not known"):
-        subtract(index(shifted, (FIRST,)), index(shifted, (SECOND,)))
+    difference = subtract(index(shifted, (FIRST,)), index(shifted, (SECOND,))).gaussian()
+    plain = subtract(index(z, (FIRST,)), index(z, (SECOND,))).gaussian()
+    np.testing.assert_allclose(difference.variance, plain.variance, rtol=1e-9, atol=1e-12)
+    both = [apply(activation("exp"), index(shifted, (key,))).gaussian() for key in (FIRST, SECOND)]
+    shared = np.exp(V) - 1 + (np.exp(V + VARIANCE[FIRST, 0]) - np.exp(V)) * (FIRST == SECOND)
+    expected = both[0].mean * both[1].mean * shared
+    np.testing.assert_allclose(elementwise_covariance(*both), expected, rtol=1e-9)
 
 
 def test_a_sum_of_differences_of_neighbours_telescopes():

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 
+import numpyro_moments
+import pyro_moments
 from moment_calculus.functions.base import Delegating
 from moment_calculus.functions.families.logistic import Sigmoid
 from moment_calculus.functions.table import activation
 from moment_calculus.hosts.moments import as_value
 from moment_calculus.numerics.rulebook import RuleBook
+from moment_calculus.numerics.special import expit
 from moment_calculus.operations.elementwise.unary import apply
+from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.rulebooks import RULEBOOKS, propagation_of
 from moment_calculus.values import cross_covariance
 from pyro_moments import Moments, propagate
@@ -124,6 +130,41 @@ def test_a_book_of_the_users_own_serves_everywhere():
     plain = propagate(lambda x: x + F.relu(x) / 2, inputs, covariance="full")
     torch.testing.assert_close(halved.mean, plain.mean)
     torch.testing.assert_close(halved.covariance, plain.covariance, rtol=1e-6, atol=1e-9)
+
+
+class Mistaken(Delegating):
+    """Moments of a gate at the mean, and all else of the function."""
+
+    def moments(self, mean, variance):
+        gate = expit(10 * mean)
+        return gate * mean, gate * variance + gate * (1 - gate) * mean**2
+
+
+class Mistakes(RuleBook):
+    def ruled(self, function):
+        return Mistaken(function) if function.name == "relu" else function
+
+
+@pytest.mark.parametrize(
+    ("package", "program"),
+    [
+        (pyro_moments, "covariance"),
+        (pyro_moments, "cross-covariance"),
+        (numpyro_moments, "covariance"),  # JAX's x + relu(x) is one function, and no relu
+    ],
+)
+def test_moments_without_their_pairs_are_refused_in_full_covariance(package, program):
+    host = package is pyro_moments
+    relu = F.relu if host else jax.nn.relu
+    array = torch.tensor if host else jnp.array
+    inputs = package.Moments(array([-0.05, -0.05]), covariance=array([[1.0, 0.95], [0.95, 1.0]]))
+    function = {"covariance": relu, "cross-covariance": lambda x: x + relu(x)}[program]
+    book = Mistakes("mistakes")
+    with pytest.raises(UnsupportedMoments, match="define gain, hermite, pair_covariance in Mist"):
+        package.propagate(function, inputs, rules=book, covariance="full").covariance  # noqa: B018
+    found = package.propagate(relu, inputs, rules=book, covariance="diagonal")
+    expected = Mistaken(activation("relu")).moments(inputs.mean, inputs.variance)[1]
+    np.testing.assert_allclose(found.variance, expected, rtol=1e-6)
 
 
 def test_a_product_of_functions_takes_them_from_the_book():

@@ -43,12 +43,14 @@ class Silent(Step):
     inputs: tuple = ()
 
 
-def site():
-    return leaf("z", MEAN, VARIANCE, FLOW)
+def site(flow=FLOW):
+    return leaf("z", MEAN, VARIANCE, flow)
 
 
 def silent(source, axis=-1):
-    return Gaussian(MEAN, Spread(VARIANCE), Silent((source,)), axis=axis, propagation=FLOW)
+    return Gaussian(
+        MEAN, Spread(VARIANCE), Silent((source,)), axis=axis, propagation=source.propagation
+    )
 
 
 def test_what_a_silent_step_made_is_tied_in_every_way():
@@ -72,8 +74,11 @@ def test_nothing_is_known_of_a_pair_with_what_a_silent_step_made():
         multiply(value, z)
     with pytest.raises(UnsupportedMoments, match="difference"):
         subtract(value, z)
-    with pytest.warns(DependenceWarning, match="taken as zero"):
+    with pytest.raises(UnsupportedMoments, match="sum"):
         add(value, z)
+    z = site(propagation_of("diagonal", "exact"))
+    with pytest.warns(DependenceWarning, match="taken as zero"):
+        add(silent(z), z)
 
 
 def test_nothing_is_known_within_what_a_silent_step_made():

@@ -23,6 +23,7 @@ from moment_calculus.criticism.containers.draws import Arrays, Draws
 from moment_calculus.criticism.containers.groups import Wanted, converted
 from moment_calculus.hosts.predictions import PredictedSite
 from moment_calculus.hosts.predictions.sampled import SampledSite
+from moment_calculus.optimisation.outcome import ByDraws
 from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.response.latents import Latent
 from moment_calculus.response.response import Response
@@ -43,6 +44,8 @@ class Subject(ABC):
         guide: the guide.
         test: arguments of the model for predictions; None for the data.
     """
+
+    by_draws: ByDraws | None = None  # the loss of what ``fit`` returned
 
     def __init__(self, host: str, guide: Any, test: tuple | None) -> None:
         if test is not None and not isinstance(test, tuple):

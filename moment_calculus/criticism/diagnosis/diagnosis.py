@@ -8,6 +8,7 @@ from typing import Any
 from moment_calculus.criticism.calibration.outcomes import calibration
 from moment_calculus.criticism.comparison.subject import REFUSALS, Subject
 from moment_calculus.criticism.diagnosis import checks
+from moment_calculus.criticism.diagnosis.by_draws import loss_by_draws
 from moment_calculus.criticism.diagnosis.conflict import conflict
 from moment_calculus.criticism.diagnosis.deviations import scales
 from moment_calculus.criticism.diagnosis.evidence import Evidence
@@ -31,6 +32,8 @@ def diagnosed(subject: Subject, num_samples: int) -> Diagnosis:
 def _findings(evidence: Evidence) -> Iterator[Finding]:
     subject = evidence.subject
     yield checks.optimum(evidence)
+    if subject.by_draws is not None:
+        yield loss_by_draws(subject.by_draws)
     for source in subject.sources:
         yield checks.weights(evidence, source)
     for source in subject.sources:

@@ -68,8 +68,10 @@ def _appell_series(
     sides: tuple = (..., ...)
     if meet is outer:
         sides = (..., slice(None), None), (..., None, slice(None))
+    # a moment with less of a batch than the covariance has all of its axes for the series
+    lead = (None,) * covariance.ndim
     moments = [
-        moment[place]
+        moment[place][lead[moment[place].ndim :]]
         for operand, place in zip((first, second), sides, strict=True)
         for moment in operand.moments()
     ]

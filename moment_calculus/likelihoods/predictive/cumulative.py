@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from moment_calculus.hosts.predictions.marginals import ContinuousMarginal, Marginal, NormalMarginal
+from moment_calculus.likelihoods.drivers import is_function
 from moment_calculus.likelihoods.expectations import check_certain, expected_probability
 from moment_calculus.likelihoods.location_scale import student_t_log_predictive
 from moment_calculus.likelihoods.normal import normal_log_predictive
@@ -18,7 +19,6 @@ from moment_calculus.likelihoods.residual import scaled_expectation
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.special import constants, double, namespace, ndtr
 from moment_calculus.operations.elementwise.arithmetic import is_value
-from moment_calculus.values import Deferred
 
 PRECISIONS, DEPTH = 256, 28.0  # nodes of the trapezoidal rule of _student, log of what it omits
 
@@ -29,7 +29,7 @@ def _cumulative(expected: Callable, value: Array, loc: Any, scale: Any) -> Array
     def plain(x: Array) -> Array:
         return expected(x, 0 * x)
 
-    if isinstance(loc, Deferred):
+    if is_function(loc):
         knots = (0.0, value)
         return expected_probability(
             lambda y, m, s: plain((y - m) / s), value, loc, scale, knots=knots
@@ -101,7 +101,7 @@ def normal_marginal(name: str, loc: Any, scale: Any) -> Marginal:
         loc: location, array or value.
         scale: array, number or value.
     """
-    if not isinstance(loc, Deferred) and not is_value(scale):
+    if not is_function(loc) and not is_value(scale):
         return NormalMarginal(name, "Normal")
     return ContinuousMarginal(
         name,

@@ -10,8 +10,8 @@ from typing import Any
 
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.special import namespace
-from moment_calculus.operations.elementwise.alignment import aligned, ties_of
 from moment_calculus.operations.elementwise.composite import Composite
+from moment_calculus.operations.elementwise.sums import aligned, ties_of
 from moment_calculus.operations.shapes.flattened import flattened
 from moment_calculus.operations.shapes.moves import permute
 from moment_calculus.operations.shapes.reshaping import broadcast, reshape

@@ -6,18 +6,12 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from moment_calculus.likelihoods.categorical import drawer
 from moment_calculus.likelihoods.expectations import check_certain, expectation, expected_value
 from moment_calculus.likelihoods.links import log
 from moment_calculus.likelihoods.trials import class_shares
 from moment_calculus.numerics.arrays import Array
-from moment_calculus.numerics.entropies import class_entropy, surprisal, surprisal_of_log
-from moment_calculus.numerics.execution import accumulated
-from moment_calculus.numerics.quadrature import low_discrepancy
-from moment_calculus.numerics.special import constants, digamma, gammaln, log_softmax, namespace
-from moment_calculus.values.gaussian import Gaussian
-
-POINTS, AT_ONCE = 2048, 2**20  # of the logits, and numbers that are computed together
+from moment_calculus.numerics.entropies import surprisal, surprisal_of_log
+from moment_calculus.numerics.special import constants, digamma, gammaln, namespace
 
 
 def normal_entropy(scale: Any) -> Array:
@@ -86,33 +80,3 @@ def ordered_entropy(predictor: Any, cutpoints: Array) -> Array:
     return expectation(
         lambda f: sum(surprisal(share(f)) for share in shares), predictor, knots=knots
     )
-
-
-def class_information(logits: Gaussian) -> Array:
-    """Mutual information of a class and its logits, by points of equal weight of these.
-
-    Both terms are means over the same points, so that the result is never negative but for
-    rounding. For the measured error see ``Prediction.mutual_information``.
-
-    Args:
-        logits: Gaussian [..., classes].
-
-    Returns:
-        Array [...], in nats.
-
-    Source: quasi-Monte Carlo, see :func:`moment_calculus.numerics.quadrature.low_discrepancy`.
-    """
-    xp, at = namespace(logits.mean), drawer(logits)
-    classes, count = logits.mean.shape[-1], max(math.prod(logits.mean.shape), 1)
-    size = min(POINTS, 2 ** max(math.floor(math.log2(max(AT_ONCE // count, 1))), 0))
-    axes = (1,) * (len(logits.mean.shape) - 1)
-    noise = low_discrepancy(POINTS, classes).reshape((-1, size, *axes, classes))
-
-    def further(total: Array, item: tuple[Array]) -> Array:
-        log_p = log_softmax(at(item[0]))
-        entropy = xp.sum(surprisal_of_log(log_p), axis=-1, keepdims=True)
-        return total + xp.sum(xp.concat([xp.exp(log_p), entropy], axis=-1), axis=0)
-
-    start = xp.concat([0 * logits.mean, 0 * logits.mean[..., :1]], axis=-1)
-    means = accumulated(further, (constants(noise, logits.mean),), start) / POINTS
-    return class_entropy(means[..., :-1]) - means[..., -1]

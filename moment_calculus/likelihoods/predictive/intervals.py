@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from moment_calculus.likelihoods.categorical import draws
 from moment_calculus.likelihoods.drivers import Drivers, drawn, drivers_of
 from moment_calculus.likelihoods.trials import class_shares
 from moment_calculus.numerics.arrays import Array
@@ -17,11 +16,9 @@ from moment_calculus.numerics.special import (
     constants,
     double,
     in_precision_of,
-    log_softmax,
     namespace,
     ndtri,
 )
-from moment_calculus.values.gaussian import Gaussian
 
 POINTS = 2048
 
@@ -80,22 +77,6 @@ def _exact(
     falling = xp.where(xp.all(rises <= 0, axis=0), downward, found)
     exact = xp.where(xp.all(rises >= 0, axis=0), upward, falling)
     return in_precision_of(exact, driver.mean)
-
-
-def quantile_of_classes(logits: Gaussian, levels: np.ndarray) -> Array:
-    """Quantiles of the probability of every class, of 2048 points of the logits.
-
-    Args:
-        logits: Gaussian [..., classes].
-        levels: numbers between 0 and 1, [levels].
-
-    Returns:
-        Array [levels, ..., classes].
-    """
-    axes, classes = len(logits.mean.shape) - 1, logits.mean.shape[-1]
-    noise = low_discrepancy(POINTS, classes).reshape((-1, *(1,) * axes, classes))
-    log_p = log_softmax(draws(logits, constants(noise, logits.mean)))
-    return empirical_quantile(namespace(log_p).exp(log_p), levels)
 
 
 def quantile_of_ordered(predictor: Any, cutpoints: Array, levels: np.ndarray) -> Array:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from moment_calculus.likelihoods.drivers import is_function
 from moment_calculus.likelihoods.expectations import check_certain
 from moment_calculus.likelihoods.multivariate import moments_of_features
 from moment_calculus.likelihoods.normal import LOG_2PI
@@ -11,7 +12,6 @@ from moment_calculus.numerics.arrays import Array, diagonal, identity_like
 from moment_calculus.numerics.special import double, in_precision_of, namespace, stop_gradient
 from moment_calculus.operations.elementwise.arithmetic import subtract
 from moment_calculus.refusals.errors import UnsupportedMoments
-from moment_calculus.values import Deferred
 
 
 def log_mean_power(residual: Array, covariance: Array, scale: Any, weights: Any) -> Array:
@@ -104,7 +104,7 @@ def check_gaussian(location: Any, family: str) -> None:
     Raises:
         UnsupportedMoments: if it is none.
     """
-    if isinstance(location, Deferred):
+    if is_function(location):
         raise UnsupportedMoments(
             f"the location of {family} is a function of a Gaussian: the mean of a power of the "
             "density of dependent components is known of Gaussian ones",

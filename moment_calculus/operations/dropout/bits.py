@@ -12,13 +12,8 @@ from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.numerics.special import namespace
 from moment_calculus.operations.dropout.noise import noise
-from moment_calculus.operations.elementwise.arithmetic import (
-    add,
-    is_value,
-    multiply,
-    scale_shift,
-    subtract,
-)
+from moment_calculus.operations.dropout.switches import mask, select
+from moment_calculus.operations.elementwise.arithmetic import scale_shift
 from moment_calculus.operations.elementwise.composite import Composite
 from moment_calculus.operations.shapes.moves import permute
 from moment_calculus.refusals.errors import UnsupportedMoments
@@ -86,7 +81,7 @@ class Uniform(Composite):
         xp = namespace(self.source.mean)
         chance = xp.clip(0 * self.source.mean + threshold, min=0.0, max=1.0)
         name = self.name_of_noise
-        return Bits(noise(name, chance, chance * (1 - chance), flow, axis=axis))
+        return Bits(mask(name, chance, flow, axis=axis))
 
 
 def _is_same(one: Any, other: Any) -> bool:
@@ -100,14 +95,16 @@ class Bits(Composite):
     """Random booleans, drawn once: one with a probability for each component.
 
     Args:
-        source: the numbers 0 and 1 that they stand for.
+        source: the numbers 0 and 1 that they stand for, or their opposites.
+        opposite: whether they are the opposites.
     """
 
-    __slots__ = ()
+    __slots__ = ("opposite",)
     name = "bits"
 
-    def __init__(self, source: Any) -> None:
+    def __init__(self, source: Any, opposite: bool = False) -> None:
         super().__init__(source)
+        self.opposite = opposite
 
     @property
     def at_mean(self) -> Array:
@@ -117,7 +114,7 @@ class Bits(Composite):
     @property
     def number(self) -> Gaussian:
         """The numbers 0 and 1 that they stand for."""
-        return self.source
+        return scale_shift(self.source, -1.0, 1.0).gaussian() if self.opposite else self.source
 
     def gaussian(self) -> NoReturn:
         """Refuse: booleans have no moments before they are numbers.
@@ -129,7 +126,7 @@ class Bits(Composite):
 
     def negated(self) -> Bits:
         """The opposite."""
-        return Bits(scale_shift(self.number, -1.0, 1.0))
+        return Bits(self.source, not self.opposite)
 
     def moved(self, move: Callable[[Any], Any]) -> Bits:
         """The same with its elements elsewhere.
@@ -137,7 +134,7 @@ class Bits(Composite):
         Args:
             move: shape operation on values.
         """
-        return Bits(move(self.number))
+        return Bits(move(self.source), self.opposite)
 
     def permuted(self, order: Sequence[int]) -> Bits:
         """The same with its axes in another order.
@@ -148,17 +145,13 @@ class Bits(Composite):
         return self.moved(lambda value: permute(value, order))
 
     def select(self, chosen: Any, other: Any) -> Value:
-        """``other + mask ∘ (chosen − other)``, exact where the operands are independent of it.
+        """``chosen`` where they are true and ``other`` elsewhere, exactly.
 
         Args:
-            chosen: value, array or number, where they are true.
-            other: likewise, where not.
+            chosen: value, array or number.
+            other: value, array or number.
         """
-        if isinstance(other, int | float) and other == 0:
-            return multiply(self.number, chosen)
-        if not is_value(chosen) and not is_value(other):
-            return scale_shift(self.number, chosen - other, other)
-        return add(multiply(self.number, subtract(chosen, other)), other)
+        return select(self.source, *((other, chosen) if self.opposite else (chosen, other)))
 
 
 def compare(kind: str, left: Any, right: Any) -> Bits:

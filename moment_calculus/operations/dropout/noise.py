@@ -13,7 +13,6 @@ Source: Shekhovtsov et al. 2018, eq. 8; Srivastava et al. 2014, section 10 (othe
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,11 +20,9 @@ from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.matrices import squared
 from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.numerics.special import namespace
-from moment_calculus.operations.elementwise.arithmetic import multiply
-from moment_calculus.operations.elementwise.sums_and_products import sum_of
+from moment_calculus.operations.elementwise.sums import sum_of
 from moment_calculus.operations.elementwise.unary import is_value
-from moment_calculus.operations.shapes.reshaping import broadcast
-from moment_calculus.values import Gaussian, Root, Spread, Value
+from moment_calculus.values import Gaussian, Root, Spread
 from moment_calculus.values.entries import entries_of
 from moment_calculus.values.support import whole
 
@@ -107,28 +104,3 @@ def dropped(
     xp = namespace(x.mean)
     variance = ratio * (x.variance + squared(x.mean))
     return sum_of(x, noise(name, xp.zeros_like(x.mean), variance, propagation, axis=x.axis))
-
-
-def dropped_together(
-    x: Any,
-    ratio: float,
-    name: str,
-    propagation: Propagation,
-    *,
-    shape: Sequence[int],
-    axis: int | None,
-) -> Value:
-    """x∘z with noise of mean one that components share, as the elements of a channel do.
-
-    Args:
-        x: value or array.
-        ratio: variance of the noise.
-        name: of the noise.
-        propagation: how randomness flows.
-        shape: of the noise, which broadcasts to that of x.
-        axis: feature axis of the noise.
-    """
-    like = x.gaussian().mean if is_value(x) else x
-    ones = namespace(like).ones_like(like[tuple(slice(n) for n in shape)])
-    z = noise(name, ones, ratio * ones, propagation, axis=axis)
-    return multiply(x, broadcast(z, tuple(like.shape)))

@@ -11,11 +11,11 @@ from typing import Any
 
 from moment_calculus.functions.table import activation
 from moment_calculus.operations.elementwise.fusion import fused, is_chain, of_one_gaussian
+from moment_calculus.operations.elementwise.multiplication import product_by_branches, product_of
 from moment_calculus.operations.elementwise.positive import exponential_parts, is_positive, power
-from moment_calculus.operations.elementwise.sums_and_products import (
+from moment_calculus.operations.elementwise.sums import (
     DEPENDENCE_REMEDY,
     added,
-    product_of,
     refuse_dependence,
     sum_of,
 )
@@ -54,9 +54,13 @@ def add(left: Any, right: Any) -> Value:
         left: value, array or number.
         right: likewise.
 
+    Raises:
+        UnsupportedMoments: if the operands share a latent site and their joint moments are not
+            known, with full covariances; as those of rows of one batch that share weights.
+
     Warns:
-        DependenceWarning: once per line, if the operands share a latent site and their joint
-            moments are not known.
+        DependenceWarning: once per line, in diagonal mode in their place: the covariance is taken
+            as zero.
     """
     if not is_value(left):
         left, right = right, left
@@ -106,6 +110,12 @@ def multiply(left: Any, right: Any) -> Value:
     with a dependent value has the exact mean and variance too; its covariances are approximate,
     see :func:`moment_calculus.operations.elementwise.products.matched_product`.
 
+    The product of Gaussians is not Gaussian, and a function of it is approximate: behind noise of
+    mean 1 and variance 0.25 or 1 on x, of variance 0.1, the mean of relu is off by at most 0.32 and
+    0.23 of its standard deviation and that of tanh by 0.03 and 0.02; the standard deviations are
+    0.90 to 1.94 and 1.02 to 1.16 times the exact ones, for |E x| ≤ 2. Masks of zeros and ones are
+    exact instead, see :func:`moment_calculus.operations.dropout.switches.select`.
+
     A product that is multiplied again by what it depends on, as in x ← a x, is not Gaussian, which
     is neglected: for k steps with E[a] = 0.8 and a standard deviation of 0.1 the variance is 0.99,
     0.90 and 0.51 times the exact one at k = 2, 4 and 8, the mean 1.00, 1.00 and 0.98 times; with
@@ -138,7 +148,7 @@ def _product(left: Value, right: Value) -> Gaussian:
     if overlap(left, right):
         shape = broadcast_shape(left.shape, right.shape)
         left, right = (_repeated(factor, shape) for factor in (left, right))
-    return product_of(left.gaussian(), right.gaussian())
+    return product_by_branches(left, right)
 
 
 def _repeated(value: Value, shape: tuple[int, ...]) -> Value:

@@ -21,6 +21,7 @@ from moment_calculus.operations.shapes.concatenation import on_features
 from moment_calculus.operations.shapes.indexing import unstack
 from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.values import Deferred, Gaussian, Spread, Step, Value
+from moment_calculus.values.ancestry import Branches, together
 from moment_calculus.values.spread import none_or_all
 
 FEW = 4
@@ -37,8 +38,11 @@ def where(mask: Array, chosen: Any, other: Any) -> Value:
     Raises:
         UnsupportedMoments: if the mask is random.
 
+        UnsupportedMoments: with full covariances, if both share a latent site and their joint
+            moments are not known.
+
     Warns:
-        DependenceWarning: if both share a latent site and their joint moments are not known.
+        DependenceWarning: in diagonal mode in its place.
     """
     if hasattr(mask, "sites"):
         raise UnsupportedMoments(
@@ -94,10 +98,19 @@ class Chosen(Step):
 
     inputs: tuple[Gaussian, ...] = field()
     select: Callable[..., Array]
+    elementwise = True
 
     def covariance(self) -> Array:
         """Of each component that of the alternative that is chosen."""
         return self.select(*(part.joint_covariance() for part in self.inputs))
+
+    def branches(self, value: Gaussian, parts: Any) -> Branches | None:
+        """The same choice of those of the alternatives."""
+        return together(self.inputs, parts, self._again)
+
+    def _again(self, *alternatives: Any) -> Any:
+        random = any(is_value(part) for part in alternatives)
+        return choose(self.select, alternatives) if random else self.select(*alternatives)
 
     def follows(self, place: int) -> bool:
         """Always."""

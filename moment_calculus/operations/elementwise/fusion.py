@@ -6,6 +6,7 @@ and not as if 1.7 h were another variable.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,7 +17,7 @@ from moment_calculus.numerics.special import is_traced_once
 from moment_calculus.operations.elementwise.unary import scale_shift
 from moment_calculus.values import Deferred, Gaussian, Value
 from moment_calculus.values.ancestry import affine_line
-from moment_calculus.values.deferred import base_of, fuse, unscaled
+from moment_calculus.values.deferred import as_function, base_of, fuse, unscaled
 
 
 def fused(
@@ -132,3 +133,18 @@ def _image(value: Gaussian, variable: Gaussian) -> Any:
         raise AssertionError("a base that is not on the line of the variable")
     source, scale, shift = value.step.affine
     return scale_shift(_image(source, variable), scale, shift)
+
+
+def one_function(combine: Callable, left: Value, right: Value) -> Gaussian | None:
+    """The sum or product of two functions of one Gaussian as one of it, matched; None of others.
+
+    Args:
+        combine: adds or multiplies arrays.
+        left: a value; a function that was matched before is that function again.
+        right: another one.
+    """
+    left, right = as_function(left), as_function(right)
+    plain = isinstance(left, Gaussian) and isinstance(right, Gaussian)
+    if (plain and combine is operator.add) or not of_one_gaussian(left, right, product=True):
+        return None
+    return fused(combine, left, right).gaussian()

@@ -18,7 +18,8 @@ from moment_calculus.numerics.arrays import Array, device, diagonal_matrix, posi
 from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.numerics.special import namespace
 from moment_calculus.operations.elementwise.unary import leaf
-from moment_calculus.operations.shapes.moves import Converted, Permuted
+from moment_calculus.operations.shapes.conversion import Converted
+from moment_calculus.operations.shapes.moves import Permuted
 from moment_calculus.operations.shapes.reshaped import Reshaped
 from moment_calculus.values import Gaussian, Spread, Ties
 from moment_calculus.values.gaussian import Root
@@ -81,8 +82,9 @@ def chain(
 ) -> Gaussian:
     """The value of a latent vector with a tridiagonal covariance, which is formed if needed.
 
-    It is exact in diagonal mode too, as that of a softmax; only a linear map of random inputs
-    leaves some of it out there.
+    It is exact in diagonal mode too, as that of a softmax, and so are its linear maps by certain
+    matrices; a layer with weights along it leaves some of it out there, see
+    :func:`moment_calculus.operations.linear.maps.linear`.
 
     Args:
         name: the site.

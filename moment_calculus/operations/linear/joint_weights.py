@@ -12,7 +12,7 @@ import numpy as np
 
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.special import constants, namespace
-from moment_calculus.operations.elementwise.sums_and_products import product_of
+from moment_calculus.operations.elementwise.multiplication import product_of
 from moment_calculus.operations.shapes.features import index_features
 from moment_calculus.operations.shapes.flattened import flattened
 from moment_calculus.values import Gaussian

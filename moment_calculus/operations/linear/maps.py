@@ -9,31 +9,33 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
-from moment_calculus.numerics.arrays import Array
-from moment_calculus.numerics.matrices import affine, affine_squared, pairs_of_rows, squared
+from moment_calculus.numerics.arrays import Array, diagonal_matrix
+from moment_calculus.numerics.matrices import affine, affine_squared, squared
 from moment_calculus.numerics.special import namespace
 from moment_calculus.operations.dropout.masked import MaskedWeight
-from moment_calculus.operations.elementwise.arithmetic import add, is_value
+from moment_calculus.operations.elementwise.arithmetic import add, is_value, multiply
 from moment_calculus.operations.linear.chains import Noise, links_of
+from moment_calculus.operations.linear.inputs import features_of, mapped_covariance
 from moment_calculus.operations.linear.joint_weights import as_plain_map, is_joint
 from moment_calculus.operations.linear.weights import check_dependence, check_shapes
 from moment_calculus.operations.shapes.flattened import flattened
+from moment_calculus.operations.shapes.indexing import index
 from moment_calculus.operations.shapes.moves import (
+    Permuted,
     move_axis,
-    warn_dropped,
-    with_trailing_features,
 )
-from moment_calculus.operations.shapes.reshaping import reshape
+from moment_calculus.operations.shapes.reshaping import broadcast, reshape
 from moment_calculus.values import Gaussian, Spread, Step, Ties, Value
-from moment_calculus.values.ancestry import ancestors
-from moment_calculus.values.vectors import as_vector
+from moment_calculus.values.ancestry import branches_of
+from moment_calculus.values.support import overlap
 
 
 def linear(inputs: Any, weight: Any, bias: Any = None) -> Value:
     """weight · x + bias over the trailing axis of x, exact in mean and covariance.
 
     E[y] = M μ + c and Cov[y] = M C Mᵀ + diag(S (diag C + μ∘μ) + t) for independent weights
-    N(M, S) and biases N(c, t). In diagonal mode only diag C enters.
+    N(M, S) and biases N(c, t). In diagonal mode only diag C enters, unless x carries its
+    covariance, as a chain does: certain weights and biases then keep that of y.
 
     Weights along a chain (:mod:`moment_calculus.operations.linear.chains`) add
     2 Σ k (C_{j,j+1} + μ_j μ_{j+1}) to the variance, for the covariances k of neighbours, and where
@@ -67,6 +69,9 @@ def linear(inputs: Any, weight: Any, bias: Any = None) -> Value:
     check_dependence(x, w, b, linked=links is not None)
     if isinstance(b, Gaussian) and not _is_plain_bias(b, w):
         return add(linear(x, w), b)
+    if links is None and _is_one_switched(x, w):
+        product = multiply(broadcast(x, (*x.shape[:-1], w.shape[0]), -1), index(w, (..., 0)))
+        return product if b is None else add(product, b)
     if isinstance(x, Gaussian) and isinstance(w, Gaussian):
         rule = x.propagation.replacement("linear")
         if rule is not None:
@@ -88,6 +93,8 @@ class LinearMap(Step):
         matrix: the expected M.
         mixes: as of :class:`Step`.
         rows_apart: whether nothing but the input ties outputs to each other.
+        rows: the inputs of the map, if they are certain and it has independent random weights.
+        shared: these weights.
     """
 
     inputs: tuple[Gaussian, ...] = field()
@@ -96,6 +103,8 @@ class LinearMap(Step):
     matrix: Array = None
     mixes: bool = False
     rows_apart: bool = False
+    rows: Array | None = None
+    shared: Any = None
 
     @property
     def identity(self) -> bool:  # type: ignore[override]
@@ -112,17 +121,62 @@ class LinearMap(Step):
             return self.matrix @ cross
         return cross if self.inputs[place] is self.bias else None
 
+    def meet(self, value: Gaussian, other: Gaussian, query: Any) -> Array | None:
+        """Two maps of certain inputs by the same weights: Σ_k S_ok x_k x′_k for each output o."""
+        step = other.step
+        if not isinstance(step, LinearMap) or self.rows is None or step.rows is None:
+            return NotImplemented
+        biases = [bias for bias in (self.bias, step.bias) if isinstance(bias, Gaussian)]
+        tied = any(overlap(self.shared, bias) for bias in biases)
+        if tied or not _is_same(self.shared, step.shared):
+            return NotImplemented
+        common = diagonal_matrix(affine(self.rows * step.rows, self.shared.variance))
+        crossed = query.cross(*biases) if len(biases) == 2 else 0.0
+        return None if crossed is None else common + crossed
+
+    def under(self, move: Any, like: Gaussian) -> Gaussian | None:
+        """The map of moved rows."""
+        rows = None if self.rows is None else move.rows(self.rows)
+        return None if rows is None else linear(rows, self.shared, self.bias)  # type: ignore[return-value]
+
     def between_features(self, value: Gaussian, rows: slice, columns: slice) -> Array | None:
         """By the rows of the matrix, where every output has random weights of its own."""
         if self.mapped is None or not self.rows_apart:
             return None
         return mapped_covariance(self.mapped, self.matrix, (rows, columns))
 
+    def image_of_vector(self, value: Gaussian) -> tuple[Gaussian, Array] | None:
+        """The input that is mapped, where every output has random weights of its own."""
+        known = self.mapped is not None and self.rows_apart
+        return (self.mapped, self.matrix) if known else None  # type: ignore[return-value]
+
     def as_vector(self, value: Gaussian) -> Gaussian | None:
         """Scalar products of certain rows with one vector, as its map by these rows."""
         vector, *others = self.inputs
         scalars = value.axis is None and vector is self.mapped and len(vector.shape) == 1
         return None if others or not scalars else linear(vector, self.matrix[..., 0, :])  # type: ignore[return-value]
+
+
+def _is_one_switched(x: Any, w: Any) -> bool:
+    """Whether a mask switches the only input of a map: its outputs are functions of one mask."""
+    one = isinstance(x, Gaussian) and x.shape[-1] == 1 and len(w.shape) == 2
+    return one and x.axis in (-1, None) and branches_of(x) is not None
+
+
+def _shared_by_rows(x: Array, w: Any) -> dict[str, Any]:
+    """What rows of certain inputs have in common: independent weights."""
+    plain = isinstance(w, Gaussian) and len(w.shape) == 2 and links_of(w) is None
+    return {"rows": x, "shared": w} if plain else {}
+
+
+def _is_same(weight: Gaussian, other: Gaussian) -> bool:
+    """Whether two weights are one site in one order of its axes."""
+    if weight is other:
+        return True
+    first, second = weight.step, other.step
+    if not isinstance(first, Permuted) or not isinstance(second, Permuted):
+        return False
+    return first.order == second.order and _is_same(first.source, second.source)
 
 
 def _is_plain_bias(bias: Gaussian, weight: Any) -> bool:
@@ -170,7 +224,7 @@ def _certain_input(x: Array, w: Any, b: Any, mean: Array) -> Gaussian:
             joint if flow.full else None,
             joint,
         ),
-        LinearMap(weights, b),
+        LinearMap(weights, b, **_shared_by_rows(x, w)),
         ties=alone if one_row else Ties.ALL,
         propagation=flow,
     )
@@ -191,18 +245,19 @@ def _random(*operands: Any) -> tuple[Gaussian, ...]:
 
 def _random_input(x: Gaussian, w: Any, b: Any, mean: Array) -> Gaussian:
     x = features_of(x)
-    mean_w, full = _mean(w), x.propagation.full
+    mean_w, noisy = _mean(w), bool(_random(w, b))
+    kept = x.propagation.full or (x.has_covariance and not noisy)
     noise = _noise(x, x.variance + squared(x.mean), w, b)
     each = mean_w[..., None, :, :] if len(mean_w.shape) > 2 and len(x.shape) > 1 else mean_w
 
     def joint() -> Array:
         return noise.added_to(mapped_covariance(x, each))
 
-    variance = None if full and x.has_covariance else _variance(x, mean_w, each, noise.variance)
+    variance = None if kept and x.has_covariance else _variance(x, mean_w, each, noise.variance)
     return Gaussian(
         mean,
-        Spread(variance, joint if full else None, joint),
-        LinearMap((x, *_random(w, b)), b, x, each, not full, not noise.beside),
+        Spread(variance, joint if kept else None, joint),
+        LinearMap((x, *_random(w, b)), b, x, each, not x.enters_jointly, not noise.beside),
         ties=Ties.FEATURES if _keeps_apart(x, each, w, b) else Ties.ALL,
         propagation=x.propagation,
     )
@@ -212,51 +267,6 @@ def _keeps_apart(x: Gaussian, matrix: Array, w: Any, b: Any) -> bool:
     """Whether elements of the batch stay independent: not the maps of one x by several matrices."""
     maps = math.prod(matrix.shape[:-2]) if len(x.shape) == 1 else 1
     return x.apart and maps == 1 and not _random(w, b)
-
-
-def features_of(x: Gaussian) -> Gaussian:
-    """The value with its features on the trailing axis, to be contracted.
-
-    Contracting another axis than the features' mixes elements of the batch. Where these are
-    independent of each other, as the units of a layer that maps columns, they are features without
-    a covariance, and what were features is a batch.
-
-    Args:
-        x: a value of at least one axis.
-    """
-    if x.axis == -1:
-        return x
-    kept = x.independent or (x.apart and _has_independent_sites(x))
-    if not kept and x.shape[-1] > 1:
-        if x.propagation.full and (vector := as_vector(x)) is not None:
-            return vector
-        warn_dropped(x, "a linear map over an axis of the batch")
-    return with_trailing_features(x)
-
-
-def _has_independent_sites(value: Gaussian) -> bool:
-    """Whether every covariance of a value comes from a map, and none from the user."""
-    return all(part.step.inputs or part.independent for part in ancestors(value))
-
-
-def mapped_covariance(
-    x: Gaussian, matrix: Array, between: tuple[slice, slice] = (slice(None), slice(None))
-) -> Array:
-    """M C Mᵀ, without forming C where the components of x are independent.
-
-    These are products of the variances with products of rows of M, where it has fewer rows than x.
-
-    Args:
-        x: a value with features d on its trailing axis, of covariance C.
-        matrix: M, [..., e, d].
-        between: which rows of the result, and which of its columns.
-    """
-    left, right = (matrix[..., rows, :] for rows in between)
-    if x.has_covariance:
-        return left @ x.covariance @ right.mT
-    if len(matrix.shape) == 2 and right.shape[0] <= math.prod(x.shape[:-1]):
-        return pairs_of_rows(x.variance, left, right)
-    return (left * x.variance[..., None, :]) @ right.mT
 
 
 def _variance(x: Gaussian, matrix: Array, each: Array, noise: Array | None) -> Array:

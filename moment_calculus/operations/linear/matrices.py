@@ -11,13 +11,9 @@ from moment_calculus.operations.dropout.masked import MaskedWeight
 from moment_calculus.operations.dropout.noise import is_data
 from moment_calculus.operations.elementwise.arithmetic import multiply
 from moment_calculus.operations.linear.chains import Link, Noise, links_of
+from moment_calculus.operations.linear.inputs import features_of, mapped_covariance
 from moment_calculus.operations.linear.joint_weights import is_joint
-from moment_calculus.operations.linear.maps import (
-    LinearMap,
-    features_of,
-    linear,
-    mapped_covariance,
-)
+from moment_calculus.operations.linear.maps import LinearMap, linear
 from moment_calculus.operations.linear.weights import check_dependence, check_shapes
 from moment_calculus.operations.shapes.moves import swap_last
 from moment_calculus.operations.shapes.reshaping import reshape
@@ -142,7 +138,7 @@ def _scalar_products(x: Any, vector: Gaussian) -> Gaussian:
     vector = features_of(vector)
     mean_x = x.mean if isinstance(x, Gaussian) else x
     variance = _of_products(mean_x, x, vector)
-    mixes = not (vector.propagation.full or vector.has_covariance)
+    mixes = not vector.enters_jointly
     step = LinearMap((vector,), None, vector, mean_x[..., None, :], mixes)
     if isinstance(x, Gaussian):  # products that share x and the vector are dependent in both
         row = vector.mean[None, :]

@@ -1,6 +1,7 @@
 """Operations that put elements elsewhere."""
 
-from moment_calculus.operations.shapes.moves import converted, move_axis, permute, swap_last
+from moment_calculus.operations.shapes.conversion import converted
+from moment_calculus.operations.shapes.moves import move_axis, permute, swap_last
 from moment_calculus.operations.shapes.reshaping import broadcast, reshape
 from moment_calculus.values.layout import broadcast_shape
 

@@ -14,6 +14,7 @@ from moment_calculus.operations.shapes.indexing import take
 from moment_calculus.operations.shapes.reshaping import broadcast, reshape
 from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.values import Gaussian, Spread, Step, Ties, share_sites
+from moment_calculus.values.ancestry import Branches
 from moment_calculus.values.covariances import cross_covariances, elementwise_covariance
 from moment_calculus.values.layout import batch_shape
 from moment_calculus.values.spread import most
@@ -24,6 +25,7 @@ class _Parts(Step):
 
     parts: tuple[Gaussian, ...]
     axis: int
+    elementwise = True
 
     @cached_property
     def _places(self) -> tuple[int, ...]:
@@ -34,6 +36,20 @@ class _Parts(Step):
     def inputs(self) -> tuple[Gaussian, ...]:  # type: ignore[override]
         """The random parts."""
         return tuple(self.parts[i] for i in self._places)
+
+    def branches(self, value: Gaussian, parts: Any) -> Branches | None:
+        """Side by side, with their masks; what has none is the same under both outcomes."""
+        known: dict[int, Any] = dict(zip(self._places, parts, strict=True))
+        masked = [part for part in parts if part is not None]
+        if not masked:
+            return None
+        ones = [namespace(part.mean).ones_like(part.mean) for part in self.parts]
+        beside = lambda choice, others: _beside(  # noqa: E731
+            [choice(known[i]) if known.get(i) else other for i, other in enumerate(others)],
+            self.axis,
+        )
+        mask = beside(lambda branches: branches.mask, ones)
+        return Branches(mask, masked[0].join, lambda choice: beside(choice, self.parts))
 
     def each(self, value: Gaussian, other: Gaussian, query: Any) -> Array | float | None:
         """Part by part."""
@@ -88,6 +104,31 @@ class Stacked(_Parts):
     axis: int
     features: int | None
 
+    def meet(self, value: Gaussian, other: Gaussian, query: Any) -> Array | None:
+        """Part by part, with parts of the same sizes."""
+        step = other.step
+        if not isinstance(step, Stacked) or not self._is_beside(step):
+            return NotImplemented
+        pairs = list(zip(self.parts, step.parts, strict=True))
+        crosses = [query.cross(*pair) for pair in pairs]
+        if any(cross is None for cross in crosses):
+            return None
+        wide = [_wide(cross, *pair) for cross, pair in zip(crosses, pairs, strict=True)]
+        return _concat(wide, self._place)
+
+    def _is_beside(self, step: Stacked) -> bool:
+        same = (self.axis, self.features) == (step.axis, step.features)
+        return same and [p.shape for p in self.parts] == [p.shape for p in step.parts]
+
+    @property
+    def _place(self) -> int:
+        """The axis of the parts in a covariance."""
+        return self._place_in_batch - 2
+
+    @property
+    def _place_in_batch(self) -> int:
+        return self.axis + (self.features is not None and self.axis < self.features)
+
     def follows(self, place: int) -> bool:
         """Parts of one element each keep their covariance with what has all of the elements."""
         return all(part.shape[self.axis] == 1 for part in self.parts)
@@ -96,8 +137,7 @@ class Stacked(_Parts):
         """Zeros for the elements of the other parts."""
         if not self.follows(place):
             return None
-        axis = self.axis + (self.features is not None and self.axis < self.features)
-        return _only(cross, self._places[place], len(self.parts), axis)
+        return _only(cross, self._places[place], len(self.parts), self._place_in_batch)
 
 
 def concatenate(values: Sequence[Any], axis: int) -> Gaussian:
@@ -131,6 +171,11 @@ def concatenate(values: Sequence[Any], axis: int) -> Gaussian:
         ties=Ties.ALL if shared else most(parts),
         propagation=live[0].propagation,
     )
+
+
+def _beside(parts: Sequence[Any], axis: int) -> Any:
+    random = any(hasattr(part, "sites") for part in parts)
+    return concatenate(parts, axis) if random else _concat(parts, axis)
 
 
 def stack(values: Sequence[Any], axis: int) -> Gaussian:
@@ -195,6 +240,11 @@ def _block(left: Gaussian, right: Gaussian, known: Callable) -> Array:
             sites=left.sites & right.sites,
             remedy=(full if left.propagation.full else diagonal) + OR_DRAW,
         )
+    return _wide(cross, left, right)
+
+
+def _wide(cross: Array, left: Gaussian, right: Gaussian) -> Array:
+    """A covariance with the whole batch."""
     batch = batch_shape(left.shape, left.axis)
     return namespace(cross).broadcast_to(cross, (*batch, _size(left), _size(right)))
 

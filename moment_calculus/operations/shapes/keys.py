@@ -30,6 +30,10 @@ class Indexed(Moved):
         """At the keys."""
         return array[self.keys]
 
+    def rows(self, array: Array) -> Array | None:
+        """At the keys."""
+        return array[self.keys] if self.source.axis == -1 else None
+
     def covariance(self) -> Array:
         """At the keys."""
         return self.source.joint_covariance()[self.keys]

@@ -6,9 +6,9 @@ a likelihood, say).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import Any
 
 from moment_calculus.numerics.arrays import Array
@@ -38,6 +38,11 @@ class Moved(Step):
     computes = False
 
     @property
+    def elementwise(self) -> bool:  # type: ignore[override]
+        """Unless it computes something."""
+        return not self.computes
+
+    @property
     def inputs(self) -> tuple[Gaussian, ...]:  # type: ignore[override]
         """The value alone."""
         return (self.source,)
@@ -53,6 +58,46 @@ class Moved(Step):
     def covariance(self) -> Array:
         """Covariance of the result over its feature axis, where it is known."""
         raise NotImplementedError
+
+    def branches(self, value: Gaussian, parts: Any) -> Any:
+        """Moved with their mask."""
+        if not parts or parts[0] is None:
+            return None
+        again = partial(self.again, like=value)
+        return parts[0].mapped(again, again(parts[0].mask))
+
+    def again(self, operand: Any, like: Gaussian) -> Any:
+        """Move another value or array as the source.
+
+        Args:
+            operand: value or array of the source's shape.
+            like: what became of the source.
+        """
+        if isinstance(operand, Deferred):
+            return operand.moved(lambda part: self.again(part, like))
+        if not isinstance(operand, Gaussian):
+            return self.move(operand)
+        dense, joint = like.has_covariance, like.spread.joint is not None
+        ties = max(like.ties, operand.ties)
+        step = replace(self, source=operand)
+        return moved(step, like.axis, dense=dense, joint=dense or joint, ties=ties)
+
+    def inward(self, value: Gaussian) -> Gaussian | None:
+        """By the step of the source."""
+        return self.source.step.under(self, value)
+
+    def under(self, move: Any, like: Gaussian) -> Gaussian | None:
+        """The same moves, both before the step of the source."""
+        inner = self.inward(move.source)
+        return None if inner is None else move.again(inner, like)
+
+    def rows(self, array: Array) -> Array | None:
+        """Other features of the same elements of the batch, moved with them; None if they are not.
+
+        Args:
+            array: the batch of the source, with features on the trailing axis.
+        """
+        return None
 
     @cached_property
     def kept(self) -> Entries | None:
@@ -193,55 +238,6 @@ def move_axis(value: Any, source: int, target: int) -> Any:
     order = [axis for axis in range(len(value.shape)) if axis != source]
     order.insert(target, source)
     return permute(value, order)
-
-
-@dataclass(frozen=True, eq=False)
-class Converted(Moved):
-    """Another precision, or another device.
-
-    Args:
-        convert: converts an array.
-    """
-
-    convert: Callable[[Array], Array]
-
-    def move(self, array: Array) -> Array:
-        """Converted."""
-        return self.convert(array)
-
-    def covariance(self) -> Array:
-        """Converted."""
-        return self.convert(self.source.joint_covariance())
-
-    @property
-    def kept(self) -> Entries | None:
-        """Those of the source: their numbers are no numbers of the program."""
-        return entries_of(self.source)
-
-    def follows(self, place: int) -> bool:
-        """Always."""
-        return True
-
-    def through(self, place: int, cross: Array) -> Array:
-        """Converted."""
-        return self.convert(cross)
-
-
-def converted(value: Any, convert: Callable[[Array], Array]) -> Any:
-    """The same value in another precision or on another device.
-
-    Args:
-        value: value or array.
-        convert: converts an array.
-    """
-    if isinstance(value, Deferred):
-        return value.moved(lambda v: converted(v, convert))
-    if isinstance(value, Composite):
-        return value.converted(convert)
-    if not isinstance(value, Gaussian):
-        return convert(value)
-    step, dense = Converted(value, convert), value.has_covariance
-    return moved(step, value.axis, dense=dense, joint=True, ties=value.ties)
 
 
 @dataclass(frozen=True, eq=False)

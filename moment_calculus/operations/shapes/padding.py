@@ -25,15 +25,24 @@ class Padded(Moved):
     Args:
         kernel: pads an array.
         config: how many, as of :func:`pad`.
+        fill: the entries.
     """
 
     kernel: PadKernel
     config: Config
+    fill: Any = 0.0
     computes = True
+    elementwise = True
 
     def move(self, array: Array) -> Array:
         """With zeros."""
         return self.kernel(array, self.config, 0.0)
+
+    def again(self, operand: Any, like: Gaussian) -> Any:
+        """Padded with the same entries."""
+        if isinstance(operand, Gaussian):
+            return pad(operand, self.kernel, self.config, self.fill)
+        return self.kernel(operand, self.config, self.fill)
 
     @property
     def _layout(self) -> tuple[Config, tuple[int, int, int]]:
@@ -92,7 +101,7 @@ def pad(value: Value, kernel: PadKernel, config: Config, fill: Any = 0.0) -> Gau
         )
     value = value.gaussian()
     config = tuple((int(low), int(high), int(between)) for low, high, between in config)
-    step, known = Padded(value, kernel, config), value.axis is not None
+    step, known = Padded(value, kernel, config, fill), value.axis is not None
     ties = none_or_all(value.independent)
     result = moved(step, value.axis, dense=value.has_covariance, joint=known, ties=ties)
     result.mean = kernel(value.mean, config, fill)

@@ -61,6 +61,12 @@ class Expanded(Moved):
         """Repeated."""
         return namespace(array).broadcast_to(array, self.shape)
 
+    def rows(self, array: Array) -> Array | None:
+        """Repeated along the batch."""
+        if self.source.axis != -1 or self.axis != -1 or self.source.shape[-1] != self.shape[-1]:
+            return None
+        return namespace(array).broadcast_to(array, (*self.shape[:-1], array.shape[-1]))
+
     def covariance(self) -> Array:
         """Repeated."""
         covariance, batch = self.source.joint_covariance(), batch_shape(self.shape, self.axis)
@@ -102,6 +108,12 @@ class Regrouped(Reshaped):
     """
 
     axis: int | None
+
+    def rows(self, array: Array) -> Array | None:
+        """The batch reshaped."""
+        if self.source.axis != -1 or self.axis != -1:
+            return None
+        return namespace(array).reshape(array, (*self.shape[:-1], array.shape[-1]))
 
     @property
     def identity(self) -> bool:  # type: ignore[override]

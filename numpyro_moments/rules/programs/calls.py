@@ -7,7 +7,7 @@ from typing import Any
 from jax.lax import with_sharding_constraint
 from jax.sharding import reshard
 
-from moment_calculus.operations.shapes.moves import converted
+from moment_calculus.operations.shapes.conversion import converted
 from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.refusals.notices import warn_user
 from numpyro_moments.rules.programs.recognised_calls import recognised

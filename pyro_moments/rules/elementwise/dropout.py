@@ -8,12 +8,8 @@ from typing import Any
 import torch
 
 from moment_calculus.numerics.rulebook import Propagation
-from moment_calculus.operations.dropout.noise import (
-    dropped,
-    dropped_together,
-    noise_name,
-    variance_ratio,
-)
+from moment_calculus.operations.dropout.noise import noise_name
+from moment_calculus.operations.dropout.switches import drop
 from moment_calculus.operations.elementwise.arithmetic import scale_shift
 from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments
 from pyro_moments.rules.table import moment_rule, named
@@ -52,8 +48,7 @@ def _dropout(name: str) -> None:
         if p == 1:
             return scale_shift(input, 0.0) if hasattr(input, "sites") else torch.zeros_like(input)
         if name not in _CHANNELS:
-            axis = -1 if len(input.shape) else None
-            return dropped(input, variance_ratio(p), noise_name(), propagation, axis=axis)
+            return drop(input, p, noise_name(), propagation, axis=_axis_of(input))
         return _of_channels(input, p, propagation, _CHANNELS[name])
 
     def rule(input: Any, *args: Any, **options: Any) -> Any:
@@ -77,10 +72,13 @@ def _of_channels(input: Any, p: float, propagation: Propagation, single: int | N
         )
     kept = 1 if rank == single else 2
     shape = (*input.shape[:kept], *[1] * (rank - kept))
-    axis = getattr(input.gaussian(), "axis", None) if hasattr(input, "sites") else kept - 1 - rank
-    return dropped_together(
-        input, variance_ratio(p), noise_name(), propagation, shape=shape, axis=axis
-    )
+    axis = _axis_of(input, kept - 1 - rank)
+    return drop(input, p, noise_name(), propagation, shape=shape, axis=axis)
+
+
+def _axis_of(input: Any, otherwise: int = -1) -> int | None:
+    """The feature axis of the input, if it is random."""
+    return input.gaussian().axis if hasattr(input, "sites") else otherwise
 
 
 for _name in ("dropout", *_CHANNELS, *_ALPHA):

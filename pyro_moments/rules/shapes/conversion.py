@@ -8,7 +8,7 @@ import torch
 
 from moment_calculus.operations.dropout.masked import MaskedWeight
 from moment_calculus.operations.elementwise.composite import Composite
-from moment_calculus.operations.shapes.moves import converted
+from moment_calculus.operations.shapes.conversion import converted
 from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.values import Deferred, Value
 from pyro_moments.rules.table import moment_rule, named

@@ -118,9 +118,6 @@ def test_sampled_logits_take_their_key_from_the_seed_handler():
     assert abs(actual - exact.mean()) < 5 * exact.std() / np.sqrt(20_000)
     with handlers.trace(), pytest.raises(UnsupportedMoments, match="no random key"):
         evaluate("obs", fn, 1)
-    multinomial = distribution(lambda f: dist.MultinomialLogits(f, 3), vector(COVARIANCE, sampled))
-    with pytest.raises(UnsupportedMoments, match="no draws"):
-        evaluate("obs", multinomial, np.ones(3))
 
 
 def test_other_probabilities_of_classes_are_refused():

@@ -247,9 +247,6 @@ def test_drawn_classes_are_those_of_the_expected_log_density():
 
 def test_vectors_without_a_rule_are_refused():
     logits = leaf("f", jnp.zeros((2, 3)), jnp.ones((2, 3)), Propagation())
-    fn = distribution(lambda f: dist.Multinomial(3, logits=f), logits)
-    with pytest.raises(UnsupportedMoments, match=r"Multinomial[\s\S]*categorical='sample'"):
-        tempered("y", fn, np.ones((2, 3)), 0.5)
     fn = distribution(lambda f: dist.Dirichlet(jnp.exp(f)), logits)
     with pytest.raises(UnsupportedMoments, match="Dirichlet"):
         tempered("y", fn, np.full((2, 3), 1 / 3), 0.5)

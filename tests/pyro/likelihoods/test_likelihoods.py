@@ -205,7 +205,8 @@ def test_a_multinomial_is_a_sum_of_categorical_terms():
 
 def of_logits(make):
     """The moments of a distribution of two points with three classes."""
-    return make(MomentTensor(leaf("f", MEAN.expand(2, 3), VARIANCE.expand(2, 3), Propagation())))
+    flow = Propagation(categorical="pairs")  # the same for equal logits, whatever their row
+    return make(MomentTensor(leaf("f", MEAN.expand(2, 3), VARIANCE.expand(2, 3), flow)))
 
 
 @pytest.mark.parametrize(
@@ -262,8 +263,10 @@ def test_a_multinomial_of_logits_from_two_plates():
     assert abs(loss - sampled.loss(model, guide, counts)) < 0.3
 
 
-def test_sampled_logits_of_a_multinomial_are_refused():
-    sampled = Propagation(categorical="sample")
-    logits = MomentTensor(leaf("f", MEAN.expand(2, 3), VARIANCE.expand(2, 3), sampled))
-    with pytest.raises(UnsupportedMoments, match="no draws"):
-        evaluate("obs", dist.Multinomial(3, logits=logits), torch.ones(2, 3))
+def test_a_class_may_be_one_hot():
+    """It is the class of a Categorical, and a Multinomial of one trial."""
+    classes = torch.tensor([2, 0])
+    counts = torch.nn.functional.one_hot(classes, 3).float()
+    expected = evaluate("obs", of_logits(lambda f: dist.Categorical(logits=f)), classes)
+    for kind in (dist.OneHotCategorical, partial(dist.Multinomial, 1)):
+        close(evaluate("obs", of_logits(lambda f, k=kind: k(logits=f)), counts), expected)

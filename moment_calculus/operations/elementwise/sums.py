@@ -1,20 +1,16 @@
-"""Sums and products of two Gaussians, with their dependence."""
+"""Two Gaussians side by side, with their dependence, and their sums."""
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NoReturn
 
-from moment_calculus.numerics.arrays import Array, diagonal_matrix, outer, positive_part, transpose
-from moment_calculus.numerics.special import namespace
-from moment_calculus.operations.elementwise.alignment import (
-    aligned,
-    is_dense,
-    is_of_one,
-    ties_of,
-)
-from moment_calculus.operations.elementwise.products import matched_product, multiplies_again
+from moment_calculus.numerics.arrays import Array, positive_part, transpose
+from moment_calculus.operations.elementwise.fusion import one_function
+from moment_calculus.operations.elementwise.unary import is_value, scale_shift
+from moment_calculus.operations.shapes.reshaping import Expanded, broadcast
 from moment_calculus.refusals.errors import DependenceWarning, UnsupportedMoments
 from moment_calculus.refusals.notices import warn_user
 from moment_calculus.values import (
@@ -25,9 +21,9 @@ from moment_calculus.values import (
     Value,
     cross_covariance,
     elementwise_covariance,
-    features_last,
 )
-from moment_calculus.values.layout import rows_scaled
+from moment_calculus.values.ancestry import is_rearranged, together
+from moment_calculus.values.layout import broadcast_shape
 from moment_calculus.values.support import overlap
 from moment_calculus.values.vectors import of_parts
 
@@ -49,6 +45,7 @@ class Sum(Step):
     inputs: tuple[Gaussian, Gaussian]
     in_place: bool
     identity = True
+    elementwise = True
 
     def between_features(self, value: Gaussian, rows: slice, columns: slice) -> Array | None:
         """The sum of both, of independent terms."""
@@ -56,6 +53,23 @@ class Sum(Step):
             return None
         first, second = (part.covariance_between(rows, columns) for part in self.inputs)
         return first + second
+
+    def image_of_vector(self, value: Gaussian) -> tuple[Gaussian, Array] | None:
+        """That of one term, if the other is noise."""
+        if overlap(*self.inputs):
+            return None
+        for term, other in (self.inputs, self.inputs[::-1]):
+            if other.spread.plain and term.shape == value.shape:
+                return term.step.image_of_vector(term)
+        return None
+
+    def under(self, move: Any, like: Gaussian) -> Gaussian | None:
+        """The sum of both, moved."""
+        return sum_of(*(move.again(part, like) for part in self.inputs))
+
+    def branches(self, value: Gaussian, parts: Any) -> Any:
+        """The sum of those of both."""
+        return together(self.inputs, parts, sum_of_any)
 
     def as_vector(self, value: Gaussian) -> Gaussian | None:
         """The sum of both as vectors."""
@@ -66,80 +80,38 @@ def _sum_of_vectors(left: Gaussian, right: Gaussian) -> Value | None:
     return None if cross_covariance(left, right) is None else added(left, right)
 
 
-@dataclass(frozen=True, eq=False)
-class Product(Step):
-    """x · y.
+def sum_of_any(left: Any, right: Any) -> Any:
+    """The sum of values or arrays; of functions of one Gaussian it is such a function.
 
     Args:
-        inputs: x and y.
-        in_place: as of :class:`Step`.
+        left: value or array.
+        right: value or array.
     """
-
-    inputs: tuple[Gaussian, Gaussian]
-    in_place: bool
-    curved = True
-
-    @property
-    def factors(self) -> tuple[Gaussian, Gaussian]:  # type: ignore[override]
-        """Both."""
-        return self.inputs
-
-    @property
-    def quadratic(self) -> tuple[Gaussian, Gaussian, None]:  # type: ignore[override]
-        """The product of the deviations."""
-        return *self.inputs, None
-
-    def covariance(self) -> Array:
-        """Covariance over the feature axis, of jointly Gaussian factors (Isserlis' theorem)."""
-        first, second = self.inputs
-        mean_x = features_last(first.mean, first.axis)
-        mean_y = features_last(second.mean, second.axis)
-        if second.independent and not overlap(first, second):
-            noise = features_last(second.variance, second.axis)
-            square = features_last(first.variance, first.axis) + mean_x * mean_x
-            joint = first.joint_covariance() * outer(mean_y, mean_y)
-            return joint + diagonal_matrix(noise * square)
-        cov_x, cov_y = first.joint_covariance(), second.joint_covariance()
-        covariance = cov_x * cov_y + cov_x * outer(mean_y, mean_y) + cov_y * outer(mean_x, mean_x)
-        if overlap(first, second):
-            cross = cross_covariance(first, second)
-            if cross is None:  # that of each component with itself was known
-                refuse_dependence("covariance of a product", first, second)
-            linear = outer(mean_y, mean_x) * cross
-            covariance = covariance + cross * transpose(cross) + linear + transpose(linear)
-        return covariance
-
-    def follows(self, place: int) -> bool:
-        """Always."""
-        return True
-
-    def through(self, place: int, cross: Array) -> Array:
-        """Times the mean of the other factor."""
-        other = self.inputs[1 - place]
-        return rows_scaled(cross, other.mean, other.axis)
-
-    def beyond(self, value: Gaussian, other: Gaussian, query: Any) -> Array | float | None:
-        """The second-order term."""
-        return query.second_order(value, other)
-
-    def as_vector(self, value: Gaussian) -> Gaussian | None:
-        """The product of both as vectors."""
-        return of_parts(product_of, *self.inputs)
+    if not is_value(left):
+        left, right = right, left
+    if not is_value(right):
+        return scale_shift(left, 1.0, right).gaussian() if is_value(left) else left + right
+    return one_function(operator.add, left, right) or added(left, right)
 
 
 def added(left: Value, right: Value) -> Gaussian:
-    """The sum of two operands; as if they were independent, if nothing else is known.
+    """The sum of two operands; in diagonal mode as if independent, if nothing else is known.
 
     Args:
         left: a value.
         right: another one.
 
+    Raises:
+        UnsupportedMoments: if they depend on each other in an unknown way, with full covariances.
+
     Warns:
-        DependenceWarning: if they are dependent in an unknown way.
+        DependenceWarning: if they do so in diagonal mode.
     """
     total = sum_of(left.gaussian(), right.gaussian())
     if total is not None:
         return total
+    if left.propagation.full:
+        return refuse_dependence("sum", left, right)
     shared = ", ".join(sorted(overlap(left, right)))
     warn_user(
         f"the terms of a sum both depend on latent site(s) {shared} and their covariance is not "
@@ -205,56 +177,6 @@ def _known_cross(left: Gaussian, right: Gaussian) -> Array | None:
     return cross_covariance(left, right) if left.axis == right.axis else None
 
 
-def product_of(left: Gaussian, right: Gaussian) -> Gaussian:
-    """The product of two Gaussians.
-
-    Args:
-        left: a value.
-        right: another one.
-
-    Raises:
-        UnsupportedMoments: if they depend on each other in an unknown way.
-
-    Warns:
-        DependenceWarning: if one is multiplied again by what it is a product of.
-    """
-    first, second, axis = aligned(left, right)
-    if (rule := first.propagation.replacement("product")) is not None:
-        return rule(first, second).gaussian()
-    cross = elementwise_covariance(first, second)
-    if cross is None:
-        return refuse_dependence("product", left, right)
-    if multiplies_again(first, second):
-        warn_user(
-            "a value is multiplied again by what it is a product of: its moments are those of "
-            f"jointly Gaussian factors, an approximation; {DEPENDENCE_REMEDY}",
-            DependenceWarning,
-        )
-    step = Product((first, second), is_of_one(first, second))
-    shared = bool(overlap(first, second))
-    product = Gaussian(
-        first.mean * second.mean + cross,
-        Spread(
-            _product_variance(first, second, cross),
-            step.covariance if is_dense(first, second, shared) else None,
-            step.covariance,
-        ),
-        step,
-        axis=axis,
-        ties=ties_of(first, second),
-        propagation=first.propagation,
-    )
-    return matched_product(product, first, second)
-
-
-def _product_variance(first: Gaussian, second: Gaussian, cross: Array | float) -> Array:
-    """Written as squares, so that rounding cannot make it negative: |C_xy| ≤ σ_x σ_y."""
-    xp = namespace(first.mean)
-    spread = first.variance * second.mean**2 + second.variance * first.mean**2
-    mixed = spread + 2 * cross * first.mean * second.mean
-    return first.variance * second.variance + cross**2 + xp.clip(mixed, min=0.0)
-
-
 def refuse_dependence(what: str, left: Value, right: Value) -> NoReturn:
     """Refuse an operation on two values whose joint moments are not known.
 
@@ -273,3 +195,72 @@ def refuse_dependence(what: str, left: Value, right: Value) -> NoReturn:
         sites=left.sites | right.sites,
         remedy=DEPENDENCE_REMEDY,
     )
+
+
+def aligned(left: Gaussian, right: Gaussian) -> tuple[Gaussian, Gaussian, int | None]:
+    """Broadcast two values to one shape and one feature axis.
+
+    Args:
+        left: a value.
+        right: another one.
+
+    Returns:
+        Both on that axis, and the axis: that of the value with all axes, of two such values the
+        one whose components are dependent.
+    """
+    shape = broadcast_shape(left.shape, right.shape)
+    wide, narrow = (left, right) if len(left.shape) == len(shape) else (right, left)
+    if len(narrow.shape) == len(shape) and wide.independent and not narrow.independent:
+        wide, narrow = narrow, wide
+    axis = narrow.axis if wide.axis is None else wide.axis
+    return broadcast(left, shape, axis), broadcast(right, shape, axis), axis
+
+
+def is_dense(left: Gaussian, right: Gaussian, shared: bool) -> bool:
+    """Whether a sum or product has dependent components whose covariance is to be carried.
+
+    In diagonal mode some values carry one (a softmax, a chain), unless what they meet has left its
+    own out already.
+
+    Args:
+        left: a value.
+        right: a value aligned with it.
+        shared: whether they depend on each other.
+    """
+    if left.has_covariance or right.has_covariance:
+        return left.propagation.full or not (_has_dropped(left) or _has_dropped(right))
+    if left.axis is None:
+        return False  # scalars: their variance is all there is
+    return shared and left.propagation.full and left.origin is not right.origin
+
+
+def _has_dropped(value: Gaussian) -> bool:
+    repeated = isinstance(value.step, Expanded) and not value.step.identity  # one, with itself
+    return not (value.has_covariance or value.independent or repeated)
+
+
+def is_of_one(left: Gaussian, right: Gaussian) -> bool:
+    """Whether two aligned values are functions of one value, component by component.
+
+    Args:
+        left: a value.
+        right: another one.
+    """
+    return left.origin is right.origin
+
+
+def ties_of(left: Gaussian, right: Gaussian) -> Ties:
+    """What is tied to what in a sum or product.
+
+    The elements of the batch are apart if the dependent ones are aligned, element by element: not
+    in the difference of neighbours.
+
+    Args:
+        left: a value.
+        right: a value aligned with it.
+    """
+    unrelated = is_of_one(left, right) or not overlap(left, right)
+    if left.independent and right.independent and unrelated:
+        return Ties.NONE
+    apart = left.apart and right.apart and not is_rearranged(left, right)
+    return Ties.FEATURES if apart else Ties.ALL

@@ -1,0 +1,27 @@
+"""The check of the loss by draws, which a fit has made at its end."""
+
+from __future__ import annotations
+
+import math
+
+from moment_calculus.criticism.diagnosis.findings import Finding, Verdict
+from moment_calculus.optimisation.outcome import ByDraws
+
+
+def loss_by_draws(found: ByDraws) -> Finding:
+    """Whether draws of the guide give the loss that moments give.
+
+    Args:
+        found: by the fit.
+    """
+    check = "loss by draws"
+    if math.isnan(found.loss):
+        return Finding(check, "not known", Verdict.UNKNOWN, found.note)
+    value = f"{found.value:.5g} ± {found.standard_error:.2g}, by moments {found.loss:.5g}"
+    if not found.is_off:
+        return Finding(check, value, Verdict.GOOD, "moments give the loss that draws give")
+    meaning = (
+        "moments on the way are approximated too coarsely: the loss is another one by draws of "
+        "the same guide, and so may be the optimum"
+    )
+    return Finding(check, value, Verdict.BAD, meaning, f"train with {found.note}")

@@ -1,0 +1,131 @@
+"""Predictions of a LogNormal likelihood, whose logarithm is predicted as a Normal."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from moment_calculus.hosts.predictions.marginals import (
+    ContinuousMarginal,
+    Marginal,
+    PredictiveMoments,
+)
+from moment_calculus.likelihoods.expectations import moments_of_observation
+from moment_calculus.likelihoods.normal import normal_log_predictive, normal_predictive
+from moment_calculus.likelihoods.predictive.cumulative import normal_cumulative, normal_marginal
+from moment_calculus.likelihoods.predictive.intervals import quantile_of_mean
+from moment_calculus.likelihoods.residual import check_positive
+from moment_calculus.numerics.arrays import Array
+from moment_calculus.numerics.special import double, namespace, safe_scale
+from moment_calculus.operations.elementwise.arithmetic import is_value
+
+FAR = 1e8  # standard deviations, where the scale is compared with a multiple of its Gaussian
+MEAN, EPISTEMIC, ALEATORIC = 1.0, 0.5**0.5, 0.5  # slopes from which on these are infinite
+
+
+@dataclass(frozen=True)
+class LogNormalMarginal(ContinuousMarginal):
+    """The exponential of a value whose predictive distribution is known.
+
+    Args:
+        logs: what is known of the logarithm.
+        log_moments: gives the predictive moments of the logarithm, in double precision.
+    """
+
+    logs: Marginal = None  # type: ignore[assignment]
+    log_moments: Callable[[], PredictiveMoments] = None  # type: ignore[assignment]
+
+    def quantile(self, levels: Array, moments: PredictiveMoments) -> Array:
+        """The exponential of the logarithm's."""
+        found = self.logs.quantile(levels, self._of_log(moments))
+        return namespace(found).exp(found)
+
+    def entropy(self, moments: PredictiveMoments) -> Array:
+        """H[log y] + E[log y]."""
+        logs = self._of_log(moments)
+        return self.logs.entropy(logs) + logs.mean
+
+    def mutual_information(self, moments: PredictiveMoments) -> Array:
+        """That of the logarithm."""
+        return self.logs.mutual_information(self._of_log(moments))
+
+    def _of_log(self, moments: PredictiveMoments) -> PredictiveMoments:
+        """Moments of the logarithm, arrays of the host where the location is certain, too."""
+        zero = namespace(moments.mean).zeros_like(moments.mean)
+        return PredictiveMoments(*(part + zero for part in self.log_moments()))
+
+
+def log_normal_marginal(name: str, loc: Any, scale: Any) -> Marginal:
+    """What is known of the predictive distribution of a LogNormal likelihood.
+
+    Args:
+        name: the site.
+        loc: mean of the logarithm, array or value.
+        scale: standard deviation of the logarithm, array, number or positive value.
+    """
+    return LogNormalMarginal(
+        name,
+        "LogNormal",
+        partial(_cumulative, loc=loc, scale=scale),
+        partial(_log_density, loc=loc, scale=scale),
+        (0.0, math.inf),
+        logs=normal_marginal(name, loc, scale),
+        log_moments=lambda: PredictiveMoments(*map(double, normal_predictive(loc, scale))),
+        mean_quantile=partial(quantile_of_mean, _mean, [loc, scale]),
+    )
+
+
+def log_normal_predictive(loc: Any, scale: Any) -> tuple:
+    """Predictive mean, epistemic and aleatoric variance, and log predictive density.
+
+    The mean of exp(s²/2) does not exist if the scale s is an exponential of a Gaussian, however
+    narrow: mean and variances are infinite then. If s grows in proportion to its Gaussian, k for
+    each of its standard deviations (softplus), the mean is from k = 1 on, the epistemic variance
+    from 0.71 on and the aleatoric one from 0.5 on.
+
+    Args:
+        loc: mean of the logarithm, array or value.
+        scale: standard deviation of the logarithm, array, number or positive value.
+    """
+    if is_value(scale):
+        check_positive(scale)
+    moments = moments_of_observation(_mean, _variance, loc, scale)
+    limits = zip(moments, (MEAN, EPISTEMIC, ALEATORIC), strict=True)
+    found = (_infinite(part, scale, limit) for part, limit in limits)
+    return *found, partial(_log_density, loc=loc, scale=scale)
+
+
+def _mean(loc: Array, scale: Any) -> Array:
+    total = loc + scale * scale / 2
+    return namespace(total).exp(total)
+
+
+def _variance(loc: Array, scale: Any) -> Array:
+    mean = _mean(loc, scale)
+    square = scale * scale + 0 * mean
+    return namespace(mean).expm1(square) * mean * mean
+
+
+def _infinite(part: Array, scale: Any, limit: float) -> Array:
+    if not is_value(scale):
+        return part
+    xp, base = namespace(part), scale.base
+    mean, deviation = double(base.mean), safe_scale(double(base.variance))
+    slopes = [scale.function(mean + sign * FAR * deviation) / FAR for sign in (-1, 1)]
+    diverges = (base.variance > 0) & (xp.maximum(*slopes) >= limit)
+    return xp.where(diverges, math.inf, part)
+
+
+def _log_density(value: Array, *, loc: Any, scale: Any) -> Array:
+    logs = namespace(value).log(value)
+    return normal_log_predictive(logs, loc, scale) - logs
+
+
+def _cumulative(value: Array, *, loc: Any, scale: Any) -> Array:
+    xp = namespace(value)
+    inside = value > 0
+    found = normal_cumulative(xp.log(xp.where(inside, value, 1.0)), loc, scale)
+    return xp.where(inside, found, 0.0)

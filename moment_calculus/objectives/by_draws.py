@@ -1,0 +1,168 @@
+"""What a trained loss is by draws: the check of the approximations on the way, after every fit."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from moment_calculus.objectives.powers import energy
+from moment_calculus.optimisation.batches import Arguments, Loaded, Shuffled, Whole, rows_of
+from moment_calculus.optimisation.outcome import INVALID, ByDraws, Fit
+from moment_calculus.refusals.errors import LossByDrawsWarning, UnsupportedMoments
+
+PARTICLES = 32
+LEAST = 8  # particles, however long they take
+TOGETHER = 16_000  # rows of particles that are run at once
+ROWS = 2000  # of mini-batches
+SHARE = 0.1  # of the time of the fit
+SECONDS = 1.0  # which may always be used
+SEED = 0
+
+
+@dataclass(frozen=True)
+class Evaluations:
+    """How a front end evaluates a trained objective.
+
+    Args:
+        particles: draws: of arguments, a number of particles and the number of calls before, it
+            makes the arguments of ``energy``, with particles on the first axis.
+        loss: the loss of arguments in closed form.
+    """
+
+    particles: Callable[[Arguments, int, int], tuple[np.ndarray, ...]]
+    loss: Callable[[Arguments], float]
+
+
+def checked(fit: Fit, objective: Any, source: Whole, evaluations: Evaluations) -> ByDraws:
+    """The loss by draws, within a tenth of the time of the fit, or one second.
+
+    The first eight particles are drawn in any case. All data are taken at once if the training did
+    so; otherwise as many of its mini-batches as have 2000 rows together.
+
+    Args:
+        fit: the trained guide.
+        objective: that it was trained by.
+        source: of the data.
+        evaluations: of the trained objective.
+    """
+    seconds = max(SECONDS, SHARE * sum(fit.seconds.values()))
+    end, turns = time.perf_counter() + seconds, itertools.count()
+    found: list[tuple[float, float, float]] = []
+    try:
+        for data in _batches(source):
+            if found and time.perf_counter() > end:
+                break
+            drawn = _drawn(evaluations, data, turns, end)
+            loss = fit.loss if _is_known(fit, source) else evaluations.loss(data)
+            found.append((*jackknife(*drawn, alpha=objective.alpha), loss))
+    except UnsupportedMoments as refusal:
+        return ByDraws(note=f"not run: {refusal.cause}")
+    values, errors, losses = np.transpose(found)
+    error = float(np.sqrt(np.sum(errors**2)) / len(errors))
+    result = ByDraws(float(values.mean()), error, float(losses.mean()), "")
+    return result._replace(note=remedies(objective.propagation)) if result.is_off else result
+
+
+def reason_against(fit: Fit, objective: Any, source: Whole) -> str:
+    """Why a trained loss is not drawn; empty if it is.
+
+    Args:
+        fit: the trained guide.
+        objective: that it was trained by.
+        source: of the data.
+    """
+    if not getattr(objective, "in_closed_form", False):
+        return f"not run: {type(objective).__name__} was not evaluated by moments alone"
+    if not fit.losses or not math.isfinite(fit.loss) or INVALID in fit.reason:
+        return "not run: the training left no finite loss"
+    if isinstance(source, Loaded) and source.last is None:
+        return "not run: no mini-batch was loaded"
+    return ""
+
+
+def _batches(source: Whole) -> Iterator[Arguments]:
+    """All data, mini-batches of an epoch up to 2000 rows, or the last one that was loaded."""
+    if isinstance(source, Loaded):
+        assert source.last is not None
+        yield source.last
+    elif isinstance(source, Shuffled):
+        for step in range(min(source.per_epoch, max(1, ROWS // source.size))):
+            yield source.arguments(step)
+    else:
+        yield source.arguments(0)
+
+
+def _is_known(fit: Fit, source: Whole) -> bool:
+    """Whether the last loss is that of all data with the parameters of the fit."""
+    return type(source) is Whole and fit.best is None
+
+
+def _drawn(
+    evaluations: Evaluations, data: Arguments, turns: Iterator[int], end: float
+) -> tuple[np.ndarray, ...]:
+    """Particles as arguments of ``energy``, as many as there is time for."""
+    rows = rows_of([*data[0], *data[1].values()], whole=False) or 1
+    together = min(LEAST, max(1, TOGETHER // max(1, rows)))
+    parts: list[tuple[np.ndarray, ...]] = []
+    count = 0
+    while count < LEAST or (count < PARTICLES and time.perf_counter() < end):
+        parts.append(evaluations.particles(data, together, next(turns)))
+        count += together
+    return tuple(np.concatenate(part) for part in zip(*parts, strict=True))
+
+
+def jackknife(
+    data: np.ndarray, latent: np.ndarray, scale: np.ndarray, *, alpha: float
+) -> tuple[float, float]:
+    """An energy without its bias of O(1/K), and its standard error.
+
+    Args:
+        data: log-densities of K particles, [K, ...].
+        latent: what the latent sites contribute, [K].
+        scale: how many data each stands for, [K].
+        alpha: the power; the mean of α = 0 has no bias.
+
+    Source: Efron 1982, chapters 2 and 3.
+    """
+    whole, count = float(energy(data, latent, scale, alpha)), len(data)
+    if not np.isfinite(whole):
+        return whole, np.nan
+    others = ~np.eye(count, dtype=bool)
+    without = np.array([energy(data[k], latent[k], scale[k], alpha) for k in others])
+    value = count * whole - (count - 1) * without.mean()
+    return float(value), float(np.sqrt((count - 1) * without.var()))
+
+
+def remedies(propagation: Any) -> str:
+    """What may bring moments and draws together.
+
+    Args:
+        propagation: settings of the objective.
+    """
+    full = ['covariance="full"'] if propagation.covariance == "diagonal" else []
+    coarse = propagation.categorical in ("delta", "jensen")
+    classes = ['for classes categorical="points"'] if coarse else []
+    return " or ".join([*full, *classes, 'propagation="sampled"'])
+
+
+def warn_if_off(found: ByDraws) -> None:
+    """Warn of a loss that draws do not confirm, at the line that called the caller.
+
+    Args:
+        found: by draws.
+    """
+    if found.is_off:
+        warnings.warn(
+            f"the loss is {found.loss:.5g} by moments, but {found}: an approximation on the way is "
+            f"off, and the optimum may be too; use {found.note}; moment_accuracy shows which layer "
+            "is off, by_draws=False leaves this check out",
+            LossByDrawsWarning,
+            stacklevel=3,
+        )

@@ -1,0 +1,202 @@
+"""Random masks, and what they switch component by component: exact before any function of it.
+
+    y = m∘a + (1 − m)∘b,    E[m] = k:    E[y] = k E[a] + (1 − k) E[b],
+    Cov[y_i, y_j] = Cov of k∘a + (1 − k)∘b,    Var[y] takes k (1 − k) E[(a − b)²] beside it
+
+Functions of y are taken branch by branch, see :mod:`moment_calculus.values.ancestry`. Dropout is
+a = x/k and b = 0: E f(y) = k E f(x/k) + (1 − k) f(0).
+
+Source: Srivastava et al. 2014; the law of total covariance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from moment_calculus.numerics.arrays import Array
+from moment_calculus.numerics.rulebook import Propagation
+from moment_calculus.numerics.special import namespace
+from moment_calculus.operations.dropout.noise import noise
+from moment_calculus.operations.elementwise.arithmetic import subtract
+from moment_calculus.operations.elementwise.multiplication import exact_product
+from moment_calculus.operations.elementwise.sums import sum_of_any
+from moment_calculus.operations.elementwise.unary import is_value, scale_shift
+from moment_calculus.operations.shapes.reshaping import broadcast
+from moment_calculus.refusals.errors import OR_DRAW_ALL, UnsupportedMoments
+from moment_calculus.values import Deferred, Gaussian
+from moment_calculus.values.affine import Affine
+from moment_calculus.values.ancestry import Branches, branches_of
+from moment_calculus.values.entries import Entries
+from moment_calculus.values.support import overlap
+from moment_calculus.values.vectors import as_vector, of_parts
+
+
+class _Both(NamedTuple):
+    """What a value is under either outcome."""
+
+    on: Any
+    off: Any
+
+
+@dataclass(frozen=True, eq=False)
+class Switch(Affine):
+    """A mask, or the certain numbers between which it chooses: scale · mask + shift."""
+
+    data = True
+    elementwise = False
+
+    def branches(self, value: Gaussian, parts: Any) -> Branches:
+        """Both numbers."""
+        like = namespace(value.mean).zeros_like(value.mean)
+        both = _Both(like + self.scale + self.shift, like + self.shift)
+        return Branches(self.source, switched, lambda choice: choice(both))
+
+    def entries(self, value: Gaussian) -> Entries | None:
+        """Its own, if they are independent."""
+        return Entries.of(value) if value.independent else None
+
+    def as_vector(self, value: Gaussian) -> Gaussian | None:
+        """Of the mask as a vector."""
+        return of_parts(lambda source: _switch(source, self.scale, self.shift), self.source)
+
+
+@dataclass(frozen=True, eq=False)
+class Switched(Affine):
+    """One of two values, by a mask.
+
+    Args:
+        known: the branches.
+    """
+
+    known: Branches = None  # type: ignore[assignment]
+    affine = None  # type: ignore[assignment]
+    elementwise = False
+
+    def branches(self, value: Gaussian, parts: Any) -> Branches:
+        """Those that it was made of."""
+        return self.known
+
+    def as_vector(self, value: Gaussian) -> Gaussian | None:
+        """Of the mask and both values as vectors."""
+        mask = as_vector(self.known.mask)
+        parts = self.known.on, self.known.off
+        on, off = (as_vector(part) if isinstance(part, Gaussian) else part for part in parts)
+        return None if mask is None or on is None or off is None else switched(mask, on, off)
+
+
+def mask(name: str, chance: Array, propagation: Propagation, *, axis: int | None = -1) -> Gaussian:
+    """Zeros and ones, drawn for every component by itself.
+
+    Args:
+        name: of the noise; that of the same name is the same.
+        chance: array of the probabilities of a one.
+        propagation: how randomness flows.
+        axis: its feature axis.
+    """
+    return _switch(noise(name, chance, chance * (1 - chance), propagation, axis=axis), 1.0, 0.0)
+
+
+def _switch(source: Gaussian, scale: Any, shift: Any) -> Gaussian:
+    return _with_step(scale_shift(source, scale, shift).gaussian(), Switch(source, scale, shift))
+
+
+def _with_step(value: Gaussian, step: Affine) -> Gaussian:
+    return Gaussian(
+        value.mean,
+        value.spread,
+        step,
+        axis=value.axis,
+        ties=value.ties,
+        propagation=value.propagation,
+    )
+
+
+def select(mask: Gaussian, on: Any, off: Any) -> Gaussian:
+    """``on`` where a mask is one and ``off`` where it is zero, exactly.
+
+    Args:
+        mask: of :func:`mask`, its elements elsewhere at most.
+        on: value, array or number.
+        off: value, array or number.
+
+    Raises:
+        UnsupportedMoments: if one of both depends on the mask in an unknown way, or both on each
+            other.
+    """
+    known = branches_of(mask)
+    assert known is not None
+    return switched(known.mask, on, off)
+
+
+def switched(source: Gaussian, on: Any, off: Any) -> Gaussian:
+    """The same for zeros and ones that are the mask of :class:`Branches`."""
+    on, off = _under(source, on, "on"), _under(source, off, "off")
+    if not is_value(on) and not is_value(off):
+        return _switch(source, on - off, off)
+    plain = exact_product(source, subtract(on, off).gaussian())
+    plain = sum_of_any(plain, off)
+    arranged = [_arranged(part, plain) for part in (source, on, off)]
+    both = Branches(arranged[0], switched, lambda choice: choice(_Both(*arranged[1:])))
+    return _with_step(plain, Switched(plain, 1.0, 0.0, both))
+
+
+def _arranged(part: Any, like: Gaussian) -> Any:
+    """A branch in the shape and on the feature axis of the value."""
+    if isinstance(part, Gaussian):
+        return broadcast(part, like.shape, like.axis)
+    if isinstance(part, Deferred):
+        same = part.shape == like.shape and part.base.axis == like.axis
+        return part if same else part.moved(lambda inner: _arranged(inner, like))
+    return namespace(like.mean).zeros_like(like.mean) + part
+
+
+def _under(source: Gaussian, branch: Any, outcome: str) -> Any:
+    """A branch where the mask has the outcome that chooses it."""
+    if not is_value(branch) or not overlap(source, branch):
+        return branch
+    known = branches_of(branch.gaussian())
+    if known is not None and known.mask is source:
+        return getattr(known, outcome)
+    raise UnsupportedMoments(
+        "a function or product of a value that dropout switched and of what was computed with "
+        "its mask, or with other elements of it",
+        sites=branch.sites,
+        remedy="put a linear map between dropout and the operation, or draw a mask of its own for "
+        "each use" + OR_DRAW_ALL,
+    )
+
+
+def drop(
+    x: Any,
+    rate: float,
+    name: str,
+    propagation: Propagation,
+    *,
+    shape: Sequence[int] | None = None,
+    axis: int | None = -1,
+) -> Gaussian:
+    """x m/k with a mask of probability k = 1 − rate: inverted dropout.
+
+    Exact in every function of single components, and in a map of one component. A map of several
+    sees many masks and is taken as Gaussian, as any: a function behind it is approximate. Measured
+    of relu and tanh behind random maps of 2, 8 and 32 inputs, x of mean 0.3 and deviation 0.9: at a
+    rate of 0.2 the means are off by at most 0.32, 0.17 and 0.07 of their standard deviations (rms
+    0.08, 0.03, 0.01); at 0.5 by 1.5, 0.45 and 0.24 (rms 0.32, 0.10, 0.03), most where relu is
+    nearly always zero.
+
+    Args:
+        x: value or array.
+        rate: the probability to drop, below one.
+        name: of the noise.
+        propagation: how randomness flows.
+        shape: of the mask, which broadcasts to that of x; by default the same.
+        axis: feature axis of the mask.
+    """
+    like = x.at_mean if is_value(x) else x
+    wide = tuple(like.shape)
+    part = like[tuple(slice(n) for n in (wide if shape is None else shape))]
+    chance = namespace(like).ones_like(part) * (1 - rate)
+    drawn = broadcast(mask(name, chance, propagation, axis=axis if wide else None), wide)
+    return select(drawn, scale_shift(x, 1 / (1 - rate)) if is_value(x) else x / (1 - rate), 0.0)

@@ -1,0 +1,210 @@
+"""Products of two Gaussians, with their dependence."""
+
+from __future__ import annotations
+
+import math
+import operator
+from dataclasses import dataclass
+from typing import Any
+
+from moment_calculus.numerics.arrays import Array, diagonal_matrix, outer, transpose
+from moment_calculus.numerics.special import namespace
+from moment_calculus.operations.elementwise.fusion import one_function
+from moment_calculus.operations.elementwise.products import matched_product, multiplies_again
+from moment_calculus.operations.elementwise.sums import (
+    DEPENDENCE_REMEDY,
+    aligned,
+    is_dense,
+    is_of_one,
+    refuse_dependence,
+    ties_of,
+)
+from moment_calculus.operations.elementwise.unary import is_value, scale_shift
+from moment_calculus.refusals.errors import DependenceWarning
+from moment_calculus.refusals.notices import warn_user
+from moment_calculus.values import (
+    Gaussian,
+    Spread,
+    Step,
+    Value,
+    cross_covariance,
+    elementwise_covariance,
+    features_last,
+)
+from moment_calculus.values.ancestry import branches_of, together
+from moment_calculus.values.lags import along_features, lag_covariance, shifted
+from moment_calculus.values.layout import rows_scaled
+from moment_calculus.values.support import overlap
+from moment_calculus.values.vectors import of_parts
+
+
+@dataclass(frozen=True, eq=False)
+class Product(Step):
+    """x · y.
+
+    Args:
+        inputs: x and y.
+        in_place: as of :class:`Step`.
+    """
+
+    inputs: tuple[Gaussian, Gaussian]
+    in_place: bool
+    curved = True
+    elementwise = True
+
+    @property
+    def factors(self) -> tuple[Gaussian, Gaussian]:  # type: ignore[override]
+        """Both."""
+        return self.inputs
+
+    @property
+    def quadratic(self) -> tuple[Gaussian, Gaussian, None]:  # type: ignore[override]
+        """The product of the deviations."""
+        return *self.inputs, None
+
+    def covariance(self) -> Array:
+        """Covariance over the feature axis, of jointly Gaussian factors (Isserlis' theorem)."""
+        first, second = self.inputs
+        mean_x = features_last(first.mean, first.axis)
+        mean_y = features_last(second.mean, second.axis)
+        if second.independent and not overlap(first, second):
+            noise = features_last(second.variance, second.axis)
+            square = features_last(first.variance, first.axis) + mean_x * mean_x
+            joint = first.joint_covariance() * outer(mean_y, mean_y)
+            return joint + diagonal_matrix(noise * square)
+        cov_x, cov_y = first.joint_covariance(), second.joint_covariance()
+        covariance = cov_x * cov_y + cov_x * outer(mean_y, mean_y) + cov_y * outer(mean_x, mean_x)
+        if overlap(first, second):
+            cross = cross_covariance(first, second)
+            if cross is None:  # that of each component with itself was known
+                refuse_dependence("covariance of a product", first, second)
+            linear = outer(mean_y, mean_x) * cross
+            covariance = covariance + cross * transpose(cross) + linear + transpose(linear)
+        return covariance
+
+    def follows(self, place: int) -> bool:
+        """Always."""
+        return True
+
+    def through(self, place: int, cross: Array) -> Array:
+        """Times the mean of the other factor."""
+        other = self.inputs[1 - place]
+        return rows_scaled(cross, other.mean, other.axis)
+
+    def beyond(self, value: Gaussian, other: Gaussian, query: Any) -> Array | float | None:
+        """The second-order term."""
+        return query.second_order(value, other)
+
+    def branches(self, value: Gaussian, parts: Any) -> Any:
+        """The product of those of both."""
+        return together(self.inputs, parts, product_of_any)
+
+    def lag(self, value: Gaussian, offset: tuple[int, ...]) -> Array | None:
+        """Of independent factors, by their own lags."""
+        if along_features(value, offset):
+            return NotImplemented
+        if overlap(*self.inputs):
+            return None
+        first, second = (lag_covariance(factor, offset) for factor in self.inputs)
+        if first is None or second is None:
+            return None
+        means = [math.prod(shifted(factor.mean, offset)) for factor in self.inputs]
+        return first * second + first * means[1] + second * means[0]
+
+    def as_vector(self, value: Gaussian) -> Gaussian | None:
+        """The product of both as vectors."""
+        return of_parts(product_of, *self.inputs)
+
+
+def product_of_any(left: Any, right: Any) -> Any:
+    """The product of values or arrays; of functions of one Gaussian it is such a function.
+
+    Args:
+        left: value or array.
+        right: value or array.
+    """
+    if not is_value(left):
+        left, right = right, left
+    if not is_value(right):
+        return scale_shift(left, right).gaussian() if is_value(left) else left * right
+    return one_function(operator.mul, left, right) or product_by_branches(left, right)
+
+
+def product_by_branches(left: Value, right: Value) -> Gaussian:
+    """The product of two values; of dependent ones branch by branch, where a mask switches one.
+
+    Args:
+        left: a value.
+        right: another one.
+
+    Raises:
+        UnsupportedMoments: if they depend on each other in an unknown way.
+    """
+    left, right = left.gaussian(), right.gaussian()
+    if overlap(left, right):
+        left, right, _ = aligned(left, right)
+        parts = branches_of(left), branches_of(right)
+        if (known := together((left, right), parts, product_of_any)) is not None:
+            return known.joined(lambda branch: branch)
+    return product_of(left, right)
+
+
+def product_of(left: Gaussian, right: Gaussian) -> Gaussian:
+    """The product of two Gaussians.
+
+    Args:
+        left: a value.
+        right: another one.
+
+    Raises:
+        UnsupportedMoments: if they depend on each other in an unknown way.
+
+    Warns:
+        DependenceWarning: if one is multiplied again by what it is a product of.
+    """
+    if (rule := left.propagation.replacement("product")) is not None:
+        first, second, _ = aligned(left, right)
+        return rule(first, second).gaussian()
+    return exact_product(left, right)
+
+
+def exact_product(left: Gaussian, right: Gaussian) -> Gaussian:
+    """The product by its own rule, whatever the rule book says; see :func:`product_of`.
+
+    Args:
+        left: a value.
+        right: another one.
+    """
+    first, second, axis = aligned(left, right)
+    cross = elementwise_covariance(first, second)
+    if cross is None:
+        return refuse_dependence("product", left, right)
+    if multiplies_again(first, second):
+        warn_user(
+            "a value is multiplied again by what it is a product of: its moments are those of "
+            f"jointly Gaussian factors, an approximation; {DEPENDENCE_REMEDY}",
+            DependenceWarning,
+        )
+    step = Product((first, second), is_of_one(first, second))
+    shared = bool(overlap(first, second))
+    product = Gaussian(
+        first.mean * second.mean + cross,
+        Spread(
+            _product_variance(first, second, cross),
+            step.covariance if is_dense(first, second, shared) else None,
+            step.covariance,
+        ),
+        step,
+        axis=axis,
+        ties=ties_of(first, second),
+        propagation=first.propagation,
+    )
+    return matched_product(product, first, second)
+
+
+def _product_variance(first: Gaussian, second: Gaussian, cross: Array | float) -> Array:
+    """Written as squares, so that rounding cannot make it negative: |C_xy| ≤ σ_x σ_y."""
+    xp = namespace(first.mean)
+    spread = first.variance * second.mean**2 + second.variance * first.mean**2
+    mixed = spread + 2 * cross * first.mean * second.mean
+    return first.variance * second.variance + cross**2 + xp.clip(mixed, min=0.0)

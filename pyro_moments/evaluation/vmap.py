@@ -1,0 +1,63 @@
+"""Refuse ``torch.vmap`` of functions of random values, by name.
+
+Its tensors hide the axis that they are mapped over from every moment rule.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from types import FrameType
+
+from torch._C._functorch import (
+    CVmapInterpreterPtr,
+    RandomnessType,
+    TransformType,
+    peek_interpreter_stack,
+)
+
+from moment_calculus.refusals.errors import UnsupportedMoments
+from pyro_moments.evaluation.user_line import user_line
+
+_MODULE, _MAPPING = "torch._functorch.vmap", "_flat_vmap"
+
+
+def refuses_draws() -> bool:
+    """Whether the innermost transform is a ``torch.vmap`` that lets its function draw nothing."""
+    inner = peek_interpreter_stack()
+    if inner is None or inner.key() != TransformType.Vmap:
+        return False
+    return CVmapInterpreterPtr(inner).randomness() == RandomnessType.Error
+
+
+def maps_now() -> bool:
+    """Whether ``torch.vmap`` asks two frames above: it looks at the tensors that it maps over."""
+    return _is_of_vmap(sys._getframe(2))
+
+
+def is_around() -> bool:
+    """Whether ``torch.vmap`` is among the callers; for failures, since frames are walked."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and not (_is_of_vmap(frame) and frame.f_code.co_name == _MAPPING):
+        frame = frame.f_back
+    return frame is not None
+
+
+def _is_of_vmap(frame: FrameType) -> bool:
+    return frame.f_globals.get("__name__") == _MODULE
+
+
+def refusal(sites: Iterable[str]) -> UnsupportedMoments:
+    """The refusal, with its remedy.
+
+    Args:
+        sites: the latent sites that the values depend on.
+    """
+    return UnsupportedMoments(
+        "a function of random values is mapped over an axis, which the moment rules cannot see",
+        sites=sites,
+        remedy="call it on the whole batch: x @ w and functions of torch map all rows at once; or "
+        "on each row in a loop, torch.stack([f(row) for row in x])",
+        operation="torch.vmap",
+        location=user_line(),
+    )

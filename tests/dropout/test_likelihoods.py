@@ -1,0 +1,122 @@
+"""Likelihoods whose parameters come straight from dropout, in both hosts."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import pyro
+import pytest
+import torch
+import torch.nn.functional as F
+
+import numpyro_moments
+import pyro_moments
+from moment_calculus.refusals.errors import UnsupportedMoments
+from numpyro_moments.objectives.elbo import elbo_terms
+from numpyro_moments.sites.traces import moment_traces
+from tests.cases.hosts import models
+
+P, K, DRAWS = 0.3, 0.7, 200_000
+X, Y = np.linspace(-1.0, 1.0, 4), np.array([1.0, 0.0, 2.0, 1.0])
+MEAN, SCALE = np.array([0.7, -0.3]), np.array([0.4, 0.3])
+
+FAMILIES = {
+    "Bernoulli": lambda host, h: host.dist.Bernoulli(logits=h),
+    "Poisson": lambda host, h: host.dist.Poisson(host.np.exp(h)),
+    "Normal, location": lambda host, h: host.dist.Normal(h, 0.5),
+    "Normal, function": lambda host, h: host.dist.Normal(host.np.tanh(h), 0.5),
+    "Normal, scale": lambda host, h: host.dist.Normal(0.3, host.np.exp(h)),
+    "Normal, both": lambda host, h: host.dist.Normal(host.np.tanh(h), host.np.exp(h)),
+    "Laplace": lambda host, h: host.dist.Laplace(h, 0.5),
+    "Gamma": lambda host, h: host.dist.Gamma(2.0, host.np.exp(h)),
+    "Binomial": lambda host, h: host.dist.Binomial(4, logits=h),
+}
+
+
+def dropout(host, h):
+    if host is models.PYRO:
+        return F.dropout(h, P)
+    kept = jax.random.bernoulli(numpyro.prng_key(), K, h.shape)
+    return jnp.where(kept, h / K, 0)
+
+
+def observed(name):
+    return np.minimum(Y, 1) if name == "Bernoulli" else Y + (name == "Gamma")
+
+
+def model(host, name, family=None):
+    """A regression of which the predictor is dropped; another family takes the predictor, too."""
+    w = host.sample("w", host.dist.Normal(host.np.zeros(2), 1.0).to_event(1))
+    h = w[0] + w[1] * host.np.asarray(X)
+    with host.plate("data", len(X)):
+        dropped = dropout(host, h)
+        fn = family(host, dropped, h) if family else FAMILIES[name](host, dropped)
+        host.sample("obs", fn, obs=host.np.asarray(observed(name)))
+
+
+def in_pyro(program):
+    pyro.clear_param_store()
+
+    def guide():
+        pyro.sample("w", pyro.distributions.Normal(*map(torch.tensor, (MEAN, SCALE))).to_event(1))
+
+    terms = pyro_moments.DeterministicELBO().site_terms(program, guide)
+    found = pyro_moments.predict(program, guide)["obs"]
+    return float(terms["obs"]), found.mean.numpy()
+
+
+def in_numpyro(program):
+    normal = numpyro.distributions.Normal(*map(jnp.asarray, (MEAN, SCALE)))
+
+    def guide():
+        numpyro.sample("w", normal.to_event(1))
+
+    flow = numpyro_moments.DeterministicELBO().propagation
+    traces = moment_traces(program, guide, (), {}, {}, jax.random.key(0), flow)
+    with numpyro.handlers.seed(rng_seed=0):
+        terms = elbo_terms(traces)
+    found = numpyro_moments.predict(program, guide, {})["obs"]
+    return float(terms["obs"]), np.asarray(found.mean)
+
+
+RUNS = {"pyro": (models.PYRO, in_pyro), "numpyro": (models.NUMPYRO, in_numpyro)}
+
+
+@pytest.fixture(autouse=True)
+def _doubles(double_precision):
+    with jax.enable_x64(True):
+        yield
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("host", RUNS)
+def test_expected_log_likelihood(host, name):
+    """Within 4.5 standard errors of draws, of weights and masks."""
+    own, run = RUNS[host]
+    term, mean = run(partial(model, own, name))
+    generator = torch.Generator().manual_seed(0)
+    z = torch.randn((DRAWS, 2), generator=generator, dtype=torch.float64)
+    w = torch.as_tensor(MEAN) + torch.as_tensor(SCALE) * z
+    kept = torch.rand((DRAWS, len(X)), generator=generator, dtype=torch.float64) < K
+    h = kept * (w[:, :1] + w[:, 1:] * torch.as_tensor(X)) / K
+    fn = FAMILIES[name](models.PYRO, h)
+    terms = fn.log_prob(torch.as_tensor(observed(name))).sum(-1)
+    assert abs(term - float(terms.mean())) < 4.5 * float(terms.std()) / DRAWS**0.5
+    error = fn.mean.expand(h.shape).std(0).numpy() / DRAWS**0.5
+    assert (abs(mean - fn.mean.expand(h.shape).mean(0).numpy()) <= 4.5 * error + 1e-9).all()
+
+
+def beside_another(host, dropped, h):
+    return host.dist.Laplace(h, host.np.exp(dropped))
+
+
+@pytest.mark.parametrize("host", RUNS)
+def test_another_random_parameter_is_refused(host):
+    own, run = RUNS[host]
+    with pytest.raises(UnsupportedMoments, match="straight from dropout") as raised:
+        run(partial(model, own, "Laplace", beside_another))
+    assert "linear map between dropout" in raised.value.remedy
