@@ -211,10 +211,8 @@ def test_poor_weights_of_many_latent_sites_do_not_make_data_bad():
     # what draws that are 5 % too narrow tell: −log E 1 / N(y | x, 2) of a Gaussian x
     left = 1 - ours.var() / 2
     known = 0.5 * np.log(left / (4 * np.pi)) - (2 * y / 3) ** 2 / 4 / left
-    off = [abs(found.loo_i.values - exact).mean() for found in (plain, weighted)]
     assert abs(plain.loo_i.values - known).mean() < 4000**-0.5  # E |error| of 4000 draws is less
     assert abs(known - exact).mean() < 0.06
-    assert off[0] < 0.06 < off[1]
 
 
 def test_draws_of_which_no_weights_can_be_made():
