@@ -9,8 +9,15 @@ from typing import Any
 import jax
 import numpy as np
 
-from moment_calculus.objectives.by_draws import SEED, Evaluations, checked, reason_against
+from moment_calculus.objectives.by_draws import (
+    SEED,
+    Evaluations,
+    checked,
+    is_last,
+    reason_against,
+)
 from moment_calculus.optimisation.batches import Arguments, Whole
+from moment_calculus.optimisation.options import Options
 from moment_calculus.optimisation.outcome import ByDraws, Fit
 from numpyro_moments.fitting.problem import Problem, Static, apart
 from numpyro_moments.objectives.base import Program
@@ -23,22 +30,27 @@ QUICK = {
 }
 
 
-def loss_by_draws(problem: Problem, source: Whole, fit: Fit) -> ByDraws:
+def loss_by_draws(problem: Problem, source: Whole, options: Options, fit: Fit) -> ByDraws:
     """The trained loss by draws, compiled.
 
     Args:
         problem: what was trained.
         source: of the data.
+        options: of the fit.
         fit: the result.
     """
     if reason := reason_against(fit, problem.svi.loss, source):
         return ByDraws(note=reason)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the training has given them
-        return checked(fit, problem.svi.loss, source, _evaluations(problem, source, fit.params))
+        last = is_last(fit, source, options)
+        evaluations = _evaluations(problem, source, fit.params, last)
+        return checked(fit, problem.svi.loss, source, evaluations)
 
 
-def _evaluations(problem: Problem, source: Whole, params: dict[str, Any]) -> Evaluations:
+def _evaluations(
+    problem: Problem, source: Whole, params: dict[str, Any], last: bool
+) -> Evaluations:
     objective = problem.svi.loss
     quick = partial(jax.jit, compiler_options=QUICK if jax.default_backend() == "cpu" else None)
 
@@ -68,4 +80,4 @@ def _evaluations(problem: Problem, source: Whole, params: dict[str, Any]) -> Eva
     def loss(data: Arguments) -> float:
         return float(closed(*apart(data), source.size, params))
 
-    return Evaluations(particles, loss)
+    return Evaluations(particles, loss, last)
