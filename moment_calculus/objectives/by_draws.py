@@ -158,11 +158,11 @@ def jackknife(
 
     Source: Efron 1982, chapters 2 and 3.
     """
-    whole, count = float(energy(data, latent, scale, alpha)), len(data)
+    whole, count = float(energy(data, latent, scale, alpha=alpha)), len(data)
     if not np.isfinite(whole):
         return whole, np.nan
     others = ~np.eye(count, dtype=bool)
-    without = np.array([energy(data[k], latent[k], scale[k], alpha) for k in others])
+    without = np.array([energy(data[k], latent[k], scale[k], alpha=alpha) for k in others])
     value = count * whole - (count - 1) * without.mean()
     return float(value), float(np.sqrt((count - 1) * without.var()))
 

@@ -72,7 +72,7 @@ class BBAlphaELBO(Objective):
         """
         program = Program(model, guide, args, kwargs, param_map)
         found, mutable = self.particle_terms(rng_key, program)
-        return {"loss": energy(*found, self.alpha), "mutable_state": mutable}
+        return {"loss": energy(*found, alpha=self.alpha), "mutable_state": mutable}
 
     def particle_terms(self, key: Any, program: Program) -> tuple[tuple[Any, ...], Any]:
         """What ``energy`` takes of every particle, and the new values of the mutable sites."""
