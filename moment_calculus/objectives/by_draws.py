@@ -19,6 +19,7 @@ from moment_calculus.optimisation.outcome import INVALID, ByDraws, Fit
 from moment_calculus.refusals.errors import LossByDrawsWarning, UnsupportedMoments
 
 PARTICLES = 32
+LOOKS = 4  # times these, where they contradict the loss
 LEAST = 8  # particles, however long they take
 TOGETHER = 16_000  # rows of particles that are run at once
 ROWS = 2000  # of mini-batches
@@ -64,7 +65,8 @@ def checked(fit: Fit, objective: Any, source: Whole, evaluations: Evaluations) -
 
     Eight particles are drawn in any case; the clock starts after the first, which are compiled. All
     data are taken at once if the training did so; otherwise as many of its mini-batches as have
-    2000 rows together.
+    2000 rows together. Where draws contradict the loss, others are added, up to four times as many,
+    so that chance does not: of exact moments three standard errors are exceeded once in 400 fits.
 
     Args:
         fit: the trained guide.
@@ -72,22 +74,35 @@ def checked(fit: Fit, objective: Any, source: Whole, evaluations: Evaluations) -
         source: of the data.
         evaluations: of the trained objective.
     """
-    seconds = max(SECONDS, SHARE * sum(fit.seconds.values()))
-    clock, turns = _Clock(seconds), itertools.count()
-    found: list[tuple[float, float, float]] = []
-    try:
+    clock = _Clock(max(SECONDS, SHARE * sum(fit.seconds.values())))
+    looks: list[ByDraws] = []
+    turns = itertools.count()
+
+    def look() -> ByDraws:
+        found: list[ByDraws] = []
         for data in _batches(source):
             if found and clock.is_over:
                 break
             drawn = _drawn(evaluations, data, turns, clock)
+            value, error = jackknife(*drawn, alpha=objective.alpha)
             loss = fit.loss if evaluations.is_last else evaluations.loss(data)
-            found.append((*jackknife(*drawn, alpha=objective.alpha), loss))
+            found.append(ByDraws(value, error, loss, ""))
+        return _mean(found)
+
+    try:
+        looks.append(look())
+        while (result := _mean(looks)).is_off and len(looks) < LOOKS and not clock.is_over:
+            looks.append(look())
     except UnsupportedMoments as refusal:
         return ByDraws(note=f"not run: {refusal.cause}")
-    values, errors, losses = np.transpose(found)
-    error = float(np.sqrt(np.sum(errors**2)) / len(errors))
-    result = ByDraws(float(values.mean()), error, float(losses.mean()), "")
     return result._replace(note=remedies(objective.propagation)) if result.is_off else result
+
+
+def _mean(found: list[ByDraws]) -> ByDraws:
+    """The mean of independent values."""
+    values, errors, losses = np.transpose([part[:3] for part in found])
+    error = float(np.sqrt(np.sum(errors**2)) / len(errors))
+    return ByDraws(float(values.mean()), error, float(losses.mean()), "")
 
 
 def reason_against(fit: Fit, objective: Any, source: Whole) -> str:
