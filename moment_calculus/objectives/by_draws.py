@@ -51,12 +51,12 @@ class Evaluations:
     Args:
         particles: draws: of arguments, a number of particles and the number of calls before, it
             makes the arguments of ``energy``, with particles on the first axis.
-        loss: the loss of arguments in closed form.
+        loss: the loss of arguments in closed form; it takes the number of calls before as well.
         is_last: whether that is the last loss of the fit.
     """
 
     particles: Callable[[Arguments, int, int], tuple[np.ndarray, ...]]
-    loss: Callable[[Arguments], float]
+    loss: Callable[[Arguments, int], float]
     is_last: bool
 
 
@@ -85,7 +85,7 @@ def checked(fit: Fit, objective: Any, source: Whole, evaluations: Evaluations) -
                 break
             drawn = _drawn(evaluations, data, turns, clock)
             value, error = jackknife(*drawn, alpha=objective.alpha)
-            loss = fit.loss if evaluations.is_last else evaluations.loss(data)
+            loss = fit.loss if evaluations.is_last else evaluations.loss(data, next(turns))
             found.append(ByDraws(value, error, loss, ""))
         return _mean(found)
 
@@ -95,7 +95,12 @@ def checked(fit: Fit, objective: Any, source: Whole, evaluations: Evaluations) -
             looks.append(look())
     except UnsupportedMoments as refusal:
         return ByDraws(note=f"not run: {refusal.cause}")
-    return result._replace(note=remedies(objective.propagation)) if result.is_off else result
+    if not result.is_off:
+        return result
+    again = [evaluations.loss(next(_batches(source)), next(turns)) for _ in range(2)]
+    if not math.isclose(*again, rel_tol=1e-5):
+        return ByDraws(note="not run: the model draws subsamples, of which every loss has its own")
+    return result._replace(note=remedies(objective.propagation))
 
 
 def _mean(found: list[ByDraws]) -> ByDraws:
@@ -173,11 +178,11 @@ def jackknife(
 
     Source: Efron 1982, chapters 2 and 3.
     """
-    whole, count = float(energy(data, latent, scale, alpha=alpha)), len(data)
+    whole, count = float(energy(data, latent, scale, alpha)), len(data)
     if not np.isfinite(whole):
         return whole, np.nan
     others = ~np.eye(count, dtype=bool)
-    without = np.array([energy(data[k], latent[k], scale[k], alpha=alpha) for k in others])
+    without = np.array([energy(data[k], latent[k], scale[k], alpha) for k in others])
     value = count * whole - (count - 1) * without.mean()
     return float(value), float(np.sqrt((count - 1) * without.var()))
 

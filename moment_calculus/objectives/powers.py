@@ -30,7 +30,7 @@ def log_mean_power(values: Array, alpha: float, axis: int = 0) -> Array:
     return xp.squeeze(centre + xp.where(near, small, large) / alpha, axis)
 
 
-def energy(data: Array, latent: Array, scale: Array, *, alpha: float) -> Array:
+def energy(data: Array, latent: Array, scale: Array, alpha: float) -> Array:
     """The black-box α energy of particles; for α = 0 the negative ELBO.
 
     Args:

@@ -115,6 +115,28 @@ class Problem(Protocol):
             named: likewise, by name.
         """
 
+    def log_joint(self, values: Mapping[str, Any]) -> np.ndarray:
+        """Log density of draws of the latent sites and the observations together, [draws].
+
+        Args:
+            values: by site, on the supports, arrays of the host [draws, ...].
+        """
+
+    def of_draws(
+        self, of: Quantity, values: Mapping[str, Any], args: tuple, named: Mapping[str, Any]
+    ) -> tuple[list[np.ndarray], Callable[[list[Any]], Any]]:
+        """What a site is, or what a function of sites makes, of each draw.
+
+        Args:
+            of: a site of the model, or the function.
+            values: by site, as of ``log_joint``.
+            args: of the model; with ``named`` empty those of the data.
+            named: likewise, by name.
+
+        Returns:
+            Arrays [draws, ...], and what makes of something for each what the function returns.
+        """
+
     def weights_of_data(self, datum: str | None) -> Perturbation:
         """The weights of the data, under the key None.
 

@@ -9,13 +9,18 @@ from typing import Any
 import numpy as np
 
 from moment_calculus.hosts.moments import Moments
+from moment_calculus.hosts.predictions.site import checked_count
+from moment_calculus.numerics.pareto import Weights, checked_ratios, smoothed
 from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.response.corrected import CorrectedMoments
 from moment_calculus.response.functional import Functional
 from moment_calculus.response.problem import Perturbation, Quantities, Quantity
 from moment_calculus.response.solved import ENTRIES, MOST
+from moment_calculus.response.wording import check_reliable
 
 FEWER_ROWS = "predict fewer rows at once"
+DRAWS = 10_000  # of which weighted moments are made
+TWICE, FEWEST = 2, 4000  # proposals for each draw that is resampled, and all together at least
 
 
 class Response(CorrectedMoments):
@@ -29,15 +34,30 @@ class Response(CorrectedMoments):
         NotAnOptimum: if it is none; the message names the sites and the remedy.
     """
 
-    def moments(self, of: Quantity, *args: Any, **named: Any) -> Any:
+    def moments(
+        self,
+        of: Quantity,
+        *args: Any,
+        importance_weights: bool = False,
+        num_samples: int = DRAWS,
+        **named: Any,
+    ) -> Any:
         """Expectations under the guide with their corrected covariances G H⁻¹ Gᵀ.
+
+        Or, with importance weights, moments of the posterior itself by Pareto-smoothed weights
+        p / q of draws of the corrected Gaussian q, always the same draws. Measured on the eight
+        schools: standard deviations of the schools' effects and of τ are 0.96 to 1.02 of the
+        reference's by 10⁴ draws, and 0.78 to 0.89 without weights.
 
         Args:
             of: a site of the model, latent, deterministic or observed (of these it is the mean of
                 what is observed that counts), or a function of a dictionary of the values of latent
                 and deterministic sites, of operations that moments propagate through.
             *args: of the model, where not its data count but others, such as new inputs.
-            **named: likewise, by name.
+            importance_weights: whether the moments are those of weighted draws; the function may
+                then have any operations.
+            num_samples: how many weighted draws.
+            **named: arguments of the model by name.
 
         Returns:
             :class:`Moments`, with the covariance over the trailing axis unless that were more than
@@ -45,10 +65,12 @@ class Response(CorrectedMoments):
 
         Raises:
             UnsupportedMoments: if moments do not propagate through the function: it may be taken of
-                draws.
+                draws. If importance weights cannot be trusted: the message tells k̂.
 
-        Source: Giordano, Broderick and Jordan 2018, section 3.
+        Source: Giordano, Broderick and Jordan 2018, section 3; Vehtari et al. 2024 (weights).
         """
+        if importance_weights:
+            return self._weighted(of, args, named, checked_count(num_samples))
         asked = self._asked(of, args, named)
         return asked.rebuilt(self._moments(asked, [len(shape) > 0 for shape in asked.shapes]))
 
@@ -188,6 +210,37 @@ class Response(CorrectedMoments):
             return self._made(mean, variance=self._array(variance.reshape(shape)))
         blocks = self._solved.blocks(functional, part, shape[-1])
         return self._made(mean, covariance=self._array(blocks.reshape(*shape, shape[-1])))
+
+    def resampled_draws(self, generator: np.random.Generator, count: int) -> dict[str, Any]:
+        """Draws of the posterior itself, as far as importance weights make them so.
+
+        Args:
+            generator: of NumPy.
+            count: how many; drawn with replacement from twice as many proposals, 4000 at least.
+        """
+        values, weights = self._proposals(generator, max(TWICE * count, FEWEST))
+        places = weights.places(generator, count)
+        return {site: value[places] for site, value in values.items()}
+
+    def _proposals(
+        self, generator: np.random.Generator, count: int
+    ) -> tuple[dict[str, Any], Weights]:
+        """Draws of the corrected Gaussian, with weights that can be trusted."""
+        values, density = self.weighted_draws(generator, count)
+        weights = smoothed(checked_ratios(self.problem.log_joint(values) - density))
+        check_reliable(weights, "linear response", self.sites)
+        return values, weights
+
+    def _weighted(self, of: Quantity, args: tuple, named: dict[str, Any], count: int) -> Any:
+        values, weights = self._proposals(np.random.default_rng(0), count)
+        parts, rebuilt = self.problem.of_draws(of, values, args, named)
+        return rebuilt([self._weighted_moments(weights, part) for part in parts])
+
+    def _weighted_moments(self, weights: Weights, values: np.ndarray) -> Moments:
+        mean, values = self._array(weights.mean(values)), values.astype(np.float64)
+        if values.ndim == 1 or values[0].size * values.shape[-1] > ENTRIES:
+            return self._made(mean, variance=self._array(weights.standard_deviation(values) ** 2))
+        return self._made(mean, covariance=self._array(weights.covariance(values)))
 
     def _made(self, mean: Any, **second: Any) -> Moments:
         with self.problem.precision():

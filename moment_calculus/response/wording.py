@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from moment_calculus.numerics.pareto import EVEN, FEW, Weights, good_shape
 from moment_calculus.refusals.errors import UnsupportedMoments
 
 ABOUT = """
@@ -14,7 +15,8 @@ sites. ``interval``, ``sample`` and ``moments`` are on the sites' supports.
 
 Where a scale is hardly known, its logarithm is skewed, and draws have the long tail of a
 log-normal. Measured on the eight schools: deviations of μ and log τ are 0.98 and 0.97 of the
-reference's, those of the schools' effects μ + τ z 1.5 by draws and 0.8 to 0.9 by ``moments``.
+reference's, those of the schools' effects μ + τ z 1.5 by draws and 0.8 to 0.9 by ``moments``; with
+``importance_weights=True`` 0.96 to 1.02 by both.
 """
 
 ARGUMENTS = """
@@ -121,6 +123,30 @@ def not_gaussian(site: str) -> UnsupportedMoments:
         "unconstrained coordinates",
         sites=[site],
         remedy="use DVIGuide, or another guide whose sites are Gaussian on the unconstrained space",
+    )
+
+
+def check_reliable(weights: Weights, source: str, sites: Iterable[str]) -> None:
+    """Refuse weights that cannot be trusted.
+
+    Args:
+        weights: of draws.
+        source: the approximation that the draws are of.
+        sites: that are drawn.
+
+    Raises:
+        UnsupportedMoments: with k̂, the effective share and the remedy.
+    """
+    if weights.is_reliable:
+        return
+    limit = good_shape(weights.log.shape[-1])
+    raise UnsupportedMoments(
+        f"the importance weights of draws of {source} cannot be trusted: their k̂ is {weights}; "
+        f"they can with k̂ up to {limit:.2f} and {FEW:.0%} effective, or more than {EVEN:.0%} "
+        "effective",
+        sites=sites,
+        remedy="leave importance_weights out for what the approximation itself says, or use other "
+        "coordinates (non-centred hierarchies), a guide with covariances, or NUTS",
     )
 
 

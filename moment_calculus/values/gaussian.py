@@ -166,6 +166,11 @@ class Gaussian:
         return self.spread.covariance is not None
 
     @property
+    def enters_jointly(self) -> bool:
+        """Whether its components enter sums and maps with their covariance."""
+        return self.propagation.full or self.has_covariance
+
+    @property
     def covariance(self) -> Array | None:
         """Covariance over the feature axis, ``batch + [d, d]``; None: independent components."""
         return self.spread.computed("covariance", lambda: check_memory(self))

@@ -17,9 +17,9 @@ from moment_calculus.criticism.comparison.wording import ARGUMENTS, OPTIONS, RES
 from moment_calculus.criticism.containers.arviz_line import is_inference_data
 from moment_calculus.criticism.containers.draws import Draws
 from moment_calculus.hosts.docstrings import documented
-from numpyro_moments.criticism.plates import Whole
 from numpyro_moments.criticism.posteriors import ChainPosterior
 from numpyro_moments.criticism.subject import NumPyroSubject
+from numpyro_moments.draws.plates import Whole
 from numpyro_moments.evaluation.keys import checked_key
 from numpyro_moments.objectives.base import Program
 

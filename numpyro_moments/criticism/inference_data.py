@@ -7,14 +7,17 @@ from dataclasses import replace
 from typing import Any
 
 import jax
+import numpy as np
 
 from moment_calculus.criticism.containers.arguments import other_arguments
+from moment_calculus.criticism.containers.corrected import proposals, resampled
 from moment_calculus.criticism.containers.groups import Wanted, converted
 from moment_calculus.criticism.containers.leave_one_out import as_inference_data, leave_one_out
 from moment_calculus.criticism.containers.wording import ARGUMENTS, LOO, LOO_RESULT, OPTIONS, RESULT
 from moment_calculus.hosts.docstrings import documented
-from numpyro_moments.criticism.model import NumPyroModel
+from moment_calculus.hosts.predictions.site import checked_count
 from numpyro_moments.criticism.posteriors import posterior_of
+from numpyro_moments.draws.model import NumPyroModel
 from numpyro_moments.evaluation.keys import checked_key
 
 
@@ -25,6 +28,7 @@ def to_inference_data(
     *data: Any,
     params: dict[str, Any] | None = None,
     num_samples: int = 1000,
+    importance_weights: bool = False,
     num_prior_samples: int = 500,
     predictions: tuple | Mapping[str, Any] | None = None,
     dims: Mapping[str, Sequence[str]] | None = None,
@@ -51,10 +55,14 @@ def to_inference_data(
     of_draws, of_model = jax.random.split(key)
     source = posterior_of(posterior, model, data, named, params)
     with source.precision():
-        draws = source.draws(num_samples, of_draws)
+        count = checked_count(num_samples)
+        draws = source.draws(proposals(count) if importance_weights else count, of_draws)
         program = NumPyroModel(
             model, data, named, source.params, draws.first, source.precision, of_model, batch_size
         )
+        if importance_weights:
+            seed = np.asarray(jax.random.bits(jax.random.fold_in(of_draws, 0), [4]))
+            draws = resampled(draws, program.log_joint, np.random.default_rng(seed), count)
         predicted = None if predictions is None else _with(program, predictions)
         wanted = Wanted(num_prior_samples, predicted, dims or {}, coords or {})
         return converted(program, draws, wanted)
@@ -72,6 +80,7 @@ def loo(
     *data: Any,
     site: str | None = None,
     scale: str | None = None,
+    importance_weights: bool = True,
     **options: Any,
 ) -> Any:
     """Leave-one-out expected log predictive density, corrected for the approximation.
@@ -85,4 +94,4 @@ def loo(
         >>> az.compare({"line": loo(fit_of_line, line, x, y), ...})  # doctest: +SKIP
     """
     found = as_inference_data(posterior, model, data, options, to_inference_data)
-    return leave_one_out(found, site, scale)
+    return leave_one_out(found, site, scale, importance_weights)

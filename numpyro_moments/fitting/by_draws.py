@@ -67,17 +67,18 @@ def _evaluations(
         return objective.by_draws(count).particle_terms(key, inputs)[0]
 
     @partial(quick, static_argnums=(1, 2))
-    def closed(arrays: list, rest: Static, batch: int | None, params: Any) -> jax.Array:
+    def closed(arrays: list, rest: Static, batch: int | None, params: Any, key: Any) -> jax.Array:
         inputs = program(params, arrays, rest, batch)
         call = inputs.model, inputs.guide, *inputs.args
-        return objective.loss(jax.random.key(SEED), params, *call, **inputs.kwargs)
+        return objective.loss(key, params, *call, **inputs.kwargs)
+
+    key_of = partial(jax.random.fold_in, jax.random.key(SEED))
 
     def particles(data: Arguments, count: int, turn: int) -> tuple[np.ndarray, ...]:
-        key = jax.random.fold_in(jax.random.key(SEED), turn)
-        parts = drawn(*apart(data), source.size, params, key, count)
+        parts = drawn(*apart(data), source.size, params, key_of(turn), count)
         return tuple(np.asarray(part, np.float64) for part in parts)
 
-    def loss(data: Arguments) -> float:
-        return float(closed(*apart(data), source.size, params))
+    def loss(data: Arguments, turn: int) -> float:
+        return float(closed(*apart(data), source.size, params, key_of(turn)))
 
     return Evaluations(particles, loss, last)

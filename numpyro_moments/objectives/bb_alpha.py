@@ -71,8 +71,8 @@ class BBAlphaELBO(Objective):
             Dictionary with ``"loss"``, and ``"mutable_state"`` (None if there is none).
         """
         program = Program(model, guide, args, kwargs, param_map)
-        found, mutable = self.particle_terms(rng_key, program)
-        return {"loss": energy(*found, alpha=self.alpha), "mutable_state": mutable}
+        (data, latent, scale), mutable = self.particle_terms(rng_key, program)
+        return {"loss": energy(data, latent, scale, self.alpha), "mutable_state": mutable}
 
     def particle_terms(self, key: Any, program: Program) -> tuple[tuple[Any, ...], Any]:
         """What ``energy`` takes of every particle, and the new values of the mutable sites."""

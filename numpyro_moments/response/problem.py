@@ -22,17 +22,17 @@ from moment_calculus.response.latents import Latent, Leaf
 from moment_calculus.response.problem import Perturbation, Quantities, Quantity
 from moment_calculus.response.wording import (
     WITHOUT_NOISE,
-    not_gaussian,
     other_parameters,
     other_shape,
 )
 from moment_calculus.rulebooks import propagation_of
-from moment_calculus.values import Deferred, Gaussian
+from numpyro_moments.draws.model import NumPyroModel
 from numpyro_moments.evaluation.precision import Precision
 from numpyro_moments.fitting.objective import FlatLoss, scales
 from numpyro_moments.fitting.problem import in_jax
 from numpyro_moments.fitting.storing import parameters_of, sampled_sites
 from numpyro_moments.response.functional import FlatFunctional
+from numpyro_moments.response.locations import location
 from numpyro_moments.response.perturbations import Perturbed, data_weights, prior_shifts
 from numpyro_moments.response.predictive import Predictive
 from numpyro_moments.response.quantities import expectations
@@ -137,7 +137,7 @@ class NumPyroProblem:
             return [self._latent(site, values[name]) for name, site in sites.items()]
 
     def _latent(self, site: dict, value: Any) -> Latent:
-        loc, scale, to_support, log_slope = _location(site, value)
+        loc, scale, to_support, log_slope = location(site, value)
 
         def within(function: Callable) -> Callable:
             def computed(points: jax.Array) -> jax.Array:
@@ -164,7 +164,7 @@ class NumPyroProblem:
 
         def at(flat: jax.Array) -> jax.Array:
             values = self._values(flat)
-            locs = [_location(self._sites[name], value)[0] for name, value in values.items()]
+            locs = [location(self._sites[name], value)[0] for name, value in values.items()]
             return jnp.concatenate([jnp.ravel(loc) for loc in locs])
 
         return FlatFunctional(at, self._flat, self.precision)
@@ -228,6 +228,30 @@ class NumPyroProblem:
     def _arguments(self, args: tuple, named: Mapping[str, Any]) -> tuple:
         return in_jax((args, named)) if args or named else (self.data, self.named)
 
+    def _program(
+        self, values: Mapping[str, Any], args: tuple, named: Mapping[str, Any]
+    ) -> tuple[NumPyroModel, dict[str, np.ndarray]]:
+        """The model with arguments, and draws of NumPy."""
+        arrays = {name: np.asarray(value) for name, value in values.items()}
+        first = {name: value[0] for name, value in arrays.items()}
+        model, key = self.svi.model, jax.random.key(0)
+        args, named = self._arguments(args, named)
+        program = NumPyroModel(model, args, named, self.params, first, self.precision, key)
+        return program, arrays
+
+    def log_joint(self, values: Mapping[str, Any]) -> np.ndarray:
+        """Log density of draws of the latent sites and the observations together."""
+        program, arrays = self._program(values, (), {})
+        return program.log_joint(arrays)
+
+    def of_draws(
+        self, of: Quantity, values: Mapping[str, Any], args: tuple, named: Mapping[str, Any]
+    ) -> tuple[list[np.ndarray], Callable[[list[Any]], Any]]:
+        """What a site is, or what a function of sites makes, of each draw."""
+        program, arrays = self._program(values, args, named)
+        parts, tree = program.quantity(of, arrays)
+        return parts, lambda found: jax.tree.unflatten(tree, found)
+
     def weights_of_data(self, datum: str | None) -> Perturbation:
         """The weights of the data."""
         if datum not in self._weights:  # compiled once, for influence and jackknife
@@ -263,28 +287,3 @@ def _is_function(site: dict) -> bool:
     """Whether a site of the guide is a function of others."""
     is_delta = isinstance(without_wrappers(site["fn"]), dist.Delta)
     return is_delta and is_random(site["value"])
-
-
-def _location(site: dict, value: Any) -> tuple[jax.Array, jax.Array, Callable, Callable]:
-    """Mean and standard deviation of a site's coordinates, what takes them to its support.
-
-    And the log of the absolute determinant of the last one's Jacobian, by element where there are
-    elements.
-    """
-    if not is_random(value):
-        transform = biject_to(site["fn"].support)
-        loc = transform.inv(value)
-
-        def log_determinant(points: jax.Array) -> jax.Array:
-            return transform.log_abs_det_jacobian(points, transform(points))
-
-        return loc, jnp.zeros_like(loc), transform, log_determinant
-    base = value.base if isinstance(value, Deferred) else value
-    if not isinstance(base, Gaussian):
-        raise not_gaussian(site["name"])
-    to_support = value.function if isinstance(value, Deferred) else lambda points: points
-
-    def log_slope(points: jax.Array) -> jax.Array:
-        return jnp.log(jnp.abs(jax.jvp(to_support, (points,), (jnp.ones_like(points),))[1]))
-
-    return base.mean, jnp.sqrt(base.variance), to_support, log_slope

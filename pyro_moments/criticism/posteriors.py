@@ -25,15 +25,15 @@ from moment_calculus.criticism.containers.wording import chains_not_run, no_post
 from moment_calculus.hosts.predictions.site import checked_count
 from moment_calculus.optimisation.outcome import Fit
 from moment_calculus.refusals.errors import UnsupportedMoments
-from pyro_moments.criticism.each import each
-from pyro_moments.criticism.plates import whole_plates
-from pyro_moments.criticism.sites import log_density
-from pyro_moments.criticism.surroundings import SEEDS, Surroundings
+from pyro_moments.draws.each import each
+from pyro_moments.draws.plates import whole_plates
+from pyro_moments.draws.sites import log_density
 from pyro_moments.fitting.precision import doubled, has_doubles
 from pyro_moments.objectives.densities import check_density
 from pyro_moments.objectives.particles import Program
 from pyro_moments.response.linear_response import LinearResponse
 from pyro_moments.response.problem import PyroProblem
+from pyro_moments.response.surroundings import SEEDS, Surroundings
 from pyro_moments.sites.binding import bind
 from pyro_moments.sites.observed import is_latent, is_sample
 
@@ -123,8 +123,7 @@ class ResponsePosterior:
         """The parameters that it is about."""
         problem = self.response.problem
         assert isinstance(problem, PyroProblem)
-        held = problem.held
-        return Surroundings(held, held.double, (problem.model, problem.guide))
+        return problem.surroundings
 
     @property
     def device(self) -> torch.device:

@@ -16,13 +16,13 @@ from moment_calculus.hosts.predictions import PredictedSite
 from moment_calculus.optimisation.outcome import Fit
 from moment_calculus.response.latents import Latent
 from moment_calculus.response.optimum import TOLERANCE
-from pyro_moments.criticism.model import PyroModel
 from pyro_moments.criticism.posteriors import GuidePosterior, ResponsePosterior, posterior_of
-from pyro_moments.criticism.surroundings import Surroundings
+from pyro_moments.draws.model import PyroModel
 from pyro_moments.objectives.particles import Program
 from pyro_moments.prediction.predict import predict
 from pyro_moments.response.linear_response import LinearResponse, problem_of
 from pyro_moments.response.problem import PyroProblem
+from pyro_moments.response.surroundings import Surroundings
 
 
 class PyroSubject(Subject):

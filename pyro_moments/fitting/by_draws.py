@@ -55,7 +55,7 @@ def _evaluations(problem: Problem, source: Whole, last: bool) -> Evaluations:
         program = Program(problem.weighted_model, problem.weighted_guide, *data)
         return tuple(part.double().cpu().numpy() for part in drawn.particle_terms(program))
 
-    def loss(data: Arguments) -> float:
+    def loss(data: Arguments, turn: int) -> float:
         problem.weighting.batch = source.size
         return problem.loss(data)
 

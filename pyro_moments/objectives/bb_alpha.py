@@ -53,7 +53,8 @@ class BBAlphaELBO(Objective):
             self.vectorised = AtDraws()
 
     def _eager(self, model: Any, guide: Any, *args: Any, **kwargs: Any) -> Any:
-        value = energy(*self.particle_terms(Program(model, guide, args, kwargs)), alpha=self.alpha)
+        data, latent, scale = self.particle_terms(Program(model, guide, args, kwargs))
+        value = energy(data, latent, scale, self.alpha)
         if is_validation_enabled() and not is_finite(value):
             validate_posteriors(guide)
         return value

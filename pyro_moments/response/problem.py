@@ -22,6 +22,7 @@ from moment_calculus.response.problem import Perturbation, Quantities, Quantity
 from moment_calculus.response.wording import WITHOUT_NOISE, not_gaussian
 from moment_calculus.rulebooks import propagation_of
 from moment_calculus.values import Deferred, Gaussian
+from pyro_moments.draws.model import PyroModel
 from pyro_moments.evaluation.tensor import MomentTensor, unwrap
 from pyro_moments.fitting.objective import FlatLoss
 from pyro_moments.fitting.parameters import as_array
@@ -33,7 +34,8 @@ from pyro_moments.response.held import Held
 from pyro_moments.response.perturbations import Change, Perturbed, data_weights, prior_shifts
 from pyro_moments.response.predictive import Predictive
 from pyro_moments.response.priors import prior_parameters
-from pyro_moments.response.quantities import Told, expectations
+from pyro_moments.response.quantities import Told, expectations, rebuilt
+from pyro_moments.response.surroundings import Surroundings
 from pyro_moments.sites.messenger import MomentMessenger, model_site
 from pyro_moments.sites.posteriors import without_wrappers
 from pyro_moments.sites.transformed import mixes
@@ -176,6 +178,34 @@ class PyroProblem:
         """
         with self.held():
             return Predictive(self._told(args, named), self.held)
+
+    @cached_property
+    def surroundings(self) -> Surroundings:
+        """The context in which the model runs with draws."""
+        return Surroundings(self.held, self.held.double, (self.model, self.guide))
+
+    def _program(self, values: Mapping[str, Any], args: tuple, named: Mapping[str, Any]) -> Any:
+        """The model with arguments, and draws of NumPy."""
+        arrays = {name: value.detach().cpu().numpy() for name, value in values.items()}
+        first = {name: value[0] for name, value in arrays.items()}
+        given = (args, named) if args or named else (self.data, self.named)
+        program = (self.model, *self.surroundings.arguments(*given))
+        return PyroModel(*program, first, self.surroundings.device), arrays
+
+    def log_joint(self, values: Mapping[str, Any]) -> np.ndarray:
+        """Log density of draws of the latent sites and the observations together."""
+        with self.surroundings():
+            program, arrays = self._program(values, (), {})
+            return program.log_joint(arrays)
+
+    def of_draws(
+        self, of: Quantity, values: Mapping[str, Any], args: tuple, named: Mapping[str, Any]
+    ) -> tuple[list[np.ndarray], Callable[[list[Any]], Any]]:
+        """What a site is, or what a function of sites makes, of each draw."""
+        with self.surroundings():
+            program, arrays = self._program(values, args, named)
+            parts, tree = program.quantity(of, arrays)
+        return parts, lambda found: rebuilt(found, tree)
 
     def weights_of_data(self, datum: str | None) -> Perturbation:
         """The weights of the data."""

@@ -41,10 +41,16 @@ def expectations(of: Quantity, told: Told, held: Held) -> Quantities:
     with torch.no_grad():
         leaves, tree = expected()
     shapes = [tuple(leaf.shape) for leaf in leaves]
-    return Quantities(FlatFunctional(at, held), shapes, lambda parts: _rebuilt(parts, tree))
+    return Quantities(FlatFunctional(at, held), shapes, lambda parts: rebuilt(parts, tree))
 
 
-def _rebuilt(parts: list[Any], tree: Any) -> Any:
+def rebuilt(parts: list[Any], tree: Any) -> Any:
+    """What the user's function returns, of something for each of its arrays.
+
+    Args:
+        parts: what there is for each.
+        tree: of pytorch; None where there is one array.
+    """
     return parts[0] if tree is None else pytree.tree_unflatten(parts, tree)
 
 

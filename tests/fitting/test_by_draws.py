@@ -239,6 +239,21 @@ def test_a_resumed_and_a_streaming_fit(host, tmp_path):
         assert abs(fit.by_draws.value - fit.loss) < 4 * fit.by_draws.standard_error
 
 
+def test_subsamples_that_the_model_draws_contradict_nothing(host):
+    """Every loss is of other rows, far apart where nothing is trained yet."""
+
+    def model(x, y):
+        weight = host.weight()
+        with host.language.plate("data", len(y), subsample_size=4) as rows:
+            mean = x[rows] @ weight
+            host.language.sample("obs", host.dist.Normal(mean, 0.3), obs=y[rows])
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", LossByDrawsWarning)
+        found = host.fit(model, host.x, host.y, steps=3, progress_bar=False).by_draws
+    assert "subsamples" in found.note
+
+
 def test_the_last_mini_batch_of_a_loader_is_taken_and_none_more(host):
     """An iterator stays where the training has left it."""
     source = iter([host.rows(k, k + 16) for k in (0, 16, 32, 48)])

@@ -97,6 +97,36 @@ def test_the_bound_of_a_tridiagonal_posterior_is_the_evidence(host, scales, flow
     assert -loss == pytest.approx(evidence, abs=1e-8)
 
 
+@pytest.mark.parametrize("flow", ["full", "diagonal"])
+def test_predictions_of_linear_maps_of_a_matrix_keep_its_chain(host, flow):
+    """In the words of each host."""
+    language, einsum = host.language, torch.einsum if host.name == "pyro" else jax.numpy.einsum
+    keep = "keepdim" if host.name == "pyro" else "keepdims"
+    rows = np.random.default_rng(0).normal(size=(2, 4))
+    programs = {
+        "sum": lambda w, x: w.sum(),
+        "centred": lambda w, x: (w - w.mean(1, **{keep: True}))[0, 1],
+        "halves": lambda w, x: (x[:, :2] @ w[:, :2].T + x[:, 2:] @ w[:, 2:].T)[0, 1],
+        "einsum": lambda w, x: einsum("ni,oi->n", x, w)[0],
+    }
+
+    def model(x):
+        w = language.sample("w", host.dist.Normal(0.0, 1.0).expand([3, 4]).to_event(2))
+        for name, program in programs.items():
+            language.deterministic(name, program(w, x))
+
+    guide = host.package.TridiagonalGuide(scales="free", correlation=0.4, init_scale=0.3)
+    exact, units = covariance(np.full(12, 0.3), 0.4), np.eye(12).reshape(12, 3, 4)
+    with doubles(host):
+        data = host.array(rows)
+        params = started(host, model, guide, data)
+        found = host.package.predict(model, guide, *params, data, covariance=flow)
+        for name, program in programs.items():
+            jacobian = np.array([float(program(unit, data)) for unit in host.array(units)])
+            expected = jacobian @ exact @ jacobian
+            assert float(found[name].variance) == pytest.approx(expected, rel=1e-6), name
+
+
 @pytest.mark.parametrize("scales", ["proportional", "free"])
 def test_draws_quantiles_and_summary_are_those_of_the_chain(host, scales):
     guide = host.package.TridiagonalGuide(scales=scales, correlation=0.4, init_scale=0.2)

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-CONSTANT = 1e-3  # log weights that differ by less are one another's equals
 SCALES = {"log": 1, "negative_log": -1, "deviance": -2}
 
 
@@ -77,35 +76,6 @@ def is_inference_data(found: Any) -> bool:
         found: anything.
     """
     return type(found).__name__ == "InferenceData"
-
-
-def smoothed(log_weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Pareto-smoothed importance weights, normalised, and the shapes k̂ of their tails.
-
-    Args:
-        log_weights: of independent draws, [..., draws].
-
-    Returns:
-        Log weights of the same shape, and k̂ of the leading axes: zero where weights are constant,
-        infinite where all but a few are nothing.
-
-    Source: Vehtari et al. 2024, Pareto smoothed importance sampling.
-    """
-    log_weights = np.asarray(log_weights, np.float64)
-    found, shapes = arviz().psislw(log_weights)
-    constant = np.ptp(log_weights, axis=-1) < CONSTANT
-    return np.asarray(found), np.where(constant, 0.0, np.asarray(shapes))
-
-
-def good_shape(draws: int) -> float:
-    """The largest k̂ of weights that can be trusted.
-
-    Args:
-        draws: their number.
-
-    Source: Vehtari et al. 2024, section 3.2.4.
-    """
-    return min(1 - 1 / np.log10(draws), 0.7)
 
 
 def elpd(parts: Mapping[str, Any]) -> Any:

@@ -16,6 +16,17 @@ class Posterior:
 
 
 @dataclass(frozen=True)
+class Resampled(Posterior):
+    """The draws are of an approximation, resampled by importance weights.
+
+    Args:
+        weights: k̂ and the effective share, in words.
+    """
+
+    weights: str
+
+
+@dataclass(frozen=True)
 class Approximation:
     """The draws are of an approximation whose density is known.
 

@@ -15,6 +15,7 @@ from moment_calculus.criticism.containers.draws import (
     Draws,
     Evaluation,
     PriorDraws,
+    Resampled,
     WithoutDensity,
 )
 from moment_calculus.criticism.containers.leave_one_out import REASON
@@ -124,6 +125,8 @@ class _Groups:
         """Those that have an axis of draws."""
         law, wide = self.draws.law, self._by_chain
         reason = {REASON: law.reason} if isinstance(law, WithoutDensity) else {}
+        if isinstance(law, Resampled):
+            reason = {"importance_weights": law.weights}
         densities = {"lp": wide(found.log_joint)}
         if isinstance(law, Approximation):
             densities["log_q"] = law.log_density

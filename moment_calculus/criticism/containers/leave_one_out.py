@@ -14,14 +14,12 @@ from moment_calculus.criticism.containers.arviz_line import (
     default_scale,
     elpd,
     elpd_of_chains,
-    good_shape,
     is_inference_data,
-    smoothed,
 )
+from moment_calculus.numerics.pareto import Weights, checked_ratios, good_shape, smoothed
 
 REASON = "without_density"  # the attribute of a group "posterior" that says why there is no log q
 SAMPLES = "__sample__"
-FEWEST = 11  # draws of which a tail has a shape
 ROWS = 4096  # data whose weights are held at once, in doubles
 
 
@@ -47,13 +45,17 @@ def as_inference_data(
     return convert(posterior, model, *data, **{"num_prior_samples": 0, **options})
 
 
-def leave_one_out(data: Any, site: str | None = None, scale: str | None = None) -> Any:
+def leave_one_out(
+    data: Any, site: str | None = None, scale: str | None = None, importance_weights: bool = True
+) -> Any:
     """Expected log predictive density by leaving each datum out, corrected for the approximation.
 
     Args:
         data: an ``InferenceData`` with the groups ``log_likelihood`` and ``sample_stats``.
         site: the observed site; by default the only one.
         scale: as of ``arviz.loo``.
+        importance_weights: whether to correct for the approximation; otherwise its draws count as
+            those of the posterior.
 
     Returns:
         ArviZ's ``ELPDData``, pointwise.
@@ -64,13 +66,35 @@ def leave_one_out(data: Any, site: str | None = None, scale: str | None = None) 
     Source: Magnusson et al. 2019, Bayesian leave-one-out cross-validation for large data.
     """
     likelihood = _log_likelihood(data, site)
-    log_ratios = posterior_log_ratios(data)
+    log_ratios = _log_ratios(data, importance_weights)
     if log_ratios is None:
         return elpd_of_chains(data, likelihood.name, scale)
     scale = (scale or default_scale()).lower()
     if scale not in SCALES:
         raise ValueError(f"scale is one of {', '.join(SCALES)}, not {scale!r}")
-    return _of_draws(likelihood, log_ratios, scale)
+    found = _of_draws(likelihood, log_ratios, scale)
+    found["importance_weights"] = importance_weights
+    return found
+
+
+def _log_ratios(data: Any, importance_weights: bool) -> np.ndarray | None:
+    """Zeros where an approximation is not corrected for; None for draws of the posterior."""
+    if importance_weights:
+        return posterior_log_ratios(data)
+    is_approximate = REASON in data.posterior.attrs or "log_q" in getattr(data, "sample_stats", {})
+    count = data.posterior.sizes["chain"] * data.posterior.sizes["draw"]
+    return checked_ratios(np.zeros(count)) if is_approximate else None
+
+
+def without_density(reason: str) -> ValueError:
+    """Draws of which no importance weights can be made.
+
+    Args:
+        reason: why.
+    """
+    return ValueError(
+        f"these draws have no density that importance weights could be made of: {reason}"
+    )
 
 
 def posterior_log_ratios(data: Any) -> np.ndarray | None:
@@ -83,28 +107,20 @@ def posterior_log_ratios(data: Any) -> np.ndarray | None:
         ValueError: if the draws have no density, with the reason, or are too few.
     """
     if reason := data.posterior.attrs.get(REASON):
-        raise ValueError(
-            f"these draws have no density that importance weights could be made of: {reason}"
-        )
+        raise without_density(reason)
     statistics = getattr(data, "sample_stats", {})
     if "log_q" not in statistics:
         return None
-    found = (statistics["lp"] - statistics["log_q"]).values.ravel()
-    if len(found) < FEWEST:
-        raise ValueError(f"{len(found)} draws have no weights: leave-one-out takes {FEWEST}")
-    if np.isnan(found).any() or not np.isfinite(found).any():
-        raise ValueError(
-            "log densities of draws are not finite: the guide draws what the model gives no density"
-        )
-    return found
+    return checked_ratios((statistics["lp"] - statistics["log_q"]).values.ravel())
 
 
-def loo_weights(data: Any, site: str | None = None) -> Any:
+def loo_weights(data: Any, site: str | None = None, importance_weights: bool = True) -> Any:
     """Logarithms of the weights that draws have with each datum left out.
 
     Args:
         data: an ``InferenceData``.
         site: the observed site; by default the only one.
+        importance_weights: as of ``loo``.
 
     Returns:
         ``DataArray`` of the data's axes, then ``"__sample__"``, as ``arviz.loo_pit`` and
@@ -114,61 +130,79 @@ def loo_weights(data: Any, site: str | None = None) -> Any:
         ValueError: as :func:`leave_one_out`.
     """
     likelihood = _log_likelihood(data, site).stack({SAMPLES: ("chain", "draw")})
-    log_ratios = posterior_log_ratios(data)
+    log_ratios = _log_ratios(data, importance_weights)
     ratios = 0.0 if log_ratios is None else log_ratios
-    return likelihood.copy(data=smoothed(ratios - likelihood.values)[0])
+    return likelihood.copy(data=smoothed(ratios - likelihood.values).log)
 
 
 def _of_draws(likelihood: Any, log_ratios: np.ndarray, scale: str) -> Any:
     stacked = likelihood.stack({SAMPLES: ("chain", "draw")})
-    each, within, shapes = _pointwise(stacked.values, log_ratios)
-    count, joint = len(log_ratios), smoothed(log_ratios)[1]
-    is_bad, factor = bool((shapes > good_shape(count)).any()), SCALES[scale]
+    joint = smoothed(log_ratios)
+    each, within, shapes, is_heavy = _pointwise(stacked.values, log_ratios, joint)
+    factor, pointwise = SCALES[scale], stacked.isel({SAMPLES: 0}, drop=True)
+    is_bad = bool(is_heavy.any() or not joint.is_reliable)
     if is_bad:
-        _warn(good_shape(count), float(joint))
-    pointwise = stacked.isel({SAMPLES: 0}, drop=True)
+        _warn(joint, shapes, is_heavy)
     return elpd(
         {
             "elpd_loo": factor * each.sum(),
             "se": abs(factor) * (each.size * each.var()) ** 0.5,
             "p_loo": within.sum() - each.sum(),
-            "n_samples": count,
+            "n_samples": len(log_ratios),
             "n_data_points": each.size,
             "warning": is_bad,
             "loo_i": pointwise.copy(data=factor * each).rename("loo_i"),
             "pareto_k": pointwise.copy(data=shapes).rename("pareto_shape"),
+            "is_bad": pointwise.copy(data=is_heavy).rename("is_bad"),
             "scale": scale,
-            "good_k": good_shape(count),
-            "pareto_k_joint": float(joint),
+            "good_k": good_shape(len(log_ratios)),
+            "pareto_k_joint": float(joint.shape),
+            "effective_joint": float(joint.share),
         }
     )
 
 
-def _pointwise(values: np.ndarray, log_ratios: np.ndarray) -> list[np.ndarray]:
-    """Of each datum log p(y | other data) and log p(y | all data), and k̂ of its weights.
+def _pointwise(values: np.ndarray, log_ratios: np.ndarray, joint: Weights) -> list[np.ndarray]:
+    """Of each datum log p(y | other data), log p(y | all data), k̂ and whether that is too large.
 
     Args:
         values: log-likelihoods, [..., draws].
         log_ratios: log p − log q, [draws].
+        joint: their weights.
     """
-    rows, shape = values.reshape(-1, values.shape[-1]), values.shape[:-1]
-    whole, found = smoothed(log_ratios)[0], []
+    rows, shape, found = values.reshape(-1, values.shape[-1]), values.shape[:-1], []
     for start in range(0, len(rows), ROWS):
         part = rows[start : start + ROWS].astype(np.float64)
-        weights, shapes = smoothed(log_ratios - part)
-        means = logsumexp(weights + part, axis=-1), logsumexp(whole + part, axis=-1)
-        found.append([*means, np.atleast_1d(shapes)])
+        left_out = smoothed(log_ratios - part)
+        means = logsumexp(left_out.log + part, axis=-1), logsumexp(joint.log + part, axis=-1)
+        found.append([*means, left_out.shape, left_out.is_heavy])
     return [np.concatenate(parts).reshape(shape) for parts in zip(*found, strict=True)]
 
 
-def _warn(limit: float, joint: float) -> None:
-    warnings.warn(
-        f"leave-one-out weights of some data have Pareto shapes above {limit:.2f} (the "
-        f"approximation as a whole: {joint:.2f}): their log predictive densities are unreliable; "
-        "take draws of linear_response, a guide with covariances, or NUTS",
-        UserWarning,
-        stacklevel=4,
+def most_influential(shapes: np.ndarray, count: int = 1) -> str:
+    """Places of the data with the largest k̂, in words.
+
+    Args:
+        shapes: k̂ of each datum.
+        count: how many data.
+    """
+    order = np.argsort(-shapes.ravel())[:count]
+    return ", ".join(str(tuple(map(int, np.unravel_index(at, shapes.shape)))) for at in order)
+
+
+def _warn(joint: Weights, shapes: np.ndarray, is_heavy: np.ndarray) -> None:
+    cause = (
+        f"leave-one-out weights of {is_heavy.sum()} of {is_heavy.size} data have Pareto shapes "
+        f"that are too large, those of {most_influential(shapes, 3)} the largest (k̂ up to "
+        f"{shapes.max():.2f}): their log predictive densities are unreliable. Take draws of "
+        "linear_response, a guide with covariances, or NUTS"
+        if joint.is_reliable
+        else f"the importance weights of the approximation as a whole cannot be trusted (k̂ "
+        f"{joint}), which says nothing of single data: with many latent sites it is the rule, "
+        "also where the marginal of each is right. loo(..., importance_weights=False) takes the "
+        "draws as those of the posterior, without a correction; or take NUTS"
     )
+    warnings.warn(cause, UserWarning, stacklevel=4)
 
 
 def _log_likelihood(data: Any, site: str | None) -> Any:

@@ -18,6 +18,9 @@ Args:
 
 OPTIONS = """
 num_samples: draws of a guide or of linear response; those of chains are all taken.
+importance_weights: whether draws of a guide or of linear response are resampled by Pareto-smoothed
+    importance weights p / q, with replacement from twice as many, so that they count as draws of
+    the posterior itself; there is no ``log_q`` then. The group ``posterior`` tells k̂.
 num_prior_samples: draws of the prior; 0 for none.
 predictions: arguments of the model, a tuple or a dictionary by name, for which observations are
     predicted; usually new inputs without observations. None for none.
@@ -37,6 +40,7 @@ Returns:
 Raises:
     ImportError: if ArviZ is not there.
     ValueError: if the draws are not those of the model's latent sites, or names do not fit.
+    UnsupportedMoments: if importance weights cannot be trusted: the message tells k̂.
     TypeError: if ``posterior`` is something else.
 """
 
@@ -50,20 +54,29 @@ Args:
     *data: its arguments, with observations.
     site: the observed site; by default the only one.
     scale: as of ``arviz.loo``.
+    importance_weights: whether to weigh the draws of an approximation by p / q. Without, they count
+        as draws of the posterior: the answer where q has so many coordinates that the weights of
+        all together are poor, but each marginal is right, as linear response of a hierarchy.
+        Measured on random intercepts of 80 groups of 11 rows (Normal, Poisson, Bernoulli) against
+        NUTS, whose elpd was −543 to −1319: +0.1 to −1.3 nats without weights of linear response,
+        +0.3 to +1.2 with them; +0.8 to +11.8 with those of the mean-field guide.
 """
 
 LOO_RESULT = """
 Returns:
     ArviZ's ``ELPDData``, pointwise, as ``arviz.compare`` takes it, with ``pareto_k_joint`` besides:
-    the Pareto shape k̂ of the weights of the approximation as a whole. Above 0.7 neither it nor the
-    result can be trusted. Weights that are constant have k̂ = 0.
+    the Pareto shape k̂ of the weights of the approximation as a whole, ``effective_joint``, the
+    share of the draws that they are worth, ``is_bad``, which data's weights cannot be trusted, and
+    ``importance_weights``, whether they correct for the approximation. Weights with k̂ above 0.7
+    cannot be trusted unless they are all but constant, of more than 90 % of the draws; constant
+    ones have k̂ = 0.
 
 Raises:
     ImportError: if ArviZ is not there.
     ValueError: if the draws have no density, as of dropout, or several sites are observed.
 
 Warns:
-    UserWarning: if weights of some data cannot be trusted.
+    UserWarning: if weights of some data, or of all together, cannot be trusted.
 
 Source: Magnusson et al. 2019; Vehtari et al. 2024; Yao et al. 2018 (k̂ of approximations).
 """
@@ -113,7 +126,7 @@ def no_prior_draws(reason: str) -> str:
     Args:
         reason: what the host says.
     """
-    return f"a prior is improper, or has no draws ({reason})"
+    return "a prior is improper, or has no draws" + (f" ({reason})" if reason else "")
 
 
 def no_posterior(found: object, host: str) -> TypeError:

@@ -8,24 +8,20 @@ from typing import Any
 import numpy as np
 
 from moment_calculus.criticism.calibration.coverage import SIGNIFICANT
+from moment_calculus.criticism.comparison.subject import RESPONSE
+from moment_calculus.criticism.containers.leave_one_out import most_influential
+from moment_calculus.criticism.diagnosis.advice import OTHERS, better
+from moment_calculus.criticism.diagnosis.deviations import is_off
 from moment_calculus.criticism.diagnosis.evidence import Evidence
 from moment_calculus.criticism.diagnosis.findings import Finding, Verdict
+from moment_calculus.numerics.pareto import EVEN, good_shape
 from moment_calculus.response.errors import NotAnOptimum
 from moment_calculus.response.response import Response
 
-LIMIT = 0.7  # of k̂, above which importance weights have no use
-EVEN = 0.9  # share of effective draws, with which weights have no tail that matters
-NARROW = 0.8  # of standard deviations to corrected ones, that are called too small
 MANY = 50  # coordinates, of which k̂ is large for almost any approximation
-OWN = 0.15  # of k̂, by which that of a datum is more than that of the approximation
 SURPRISING = 0.01  # p-value below which predictions are not calibrated
-TAIL = 0.01  # of predictive p-values
-
-STRUCTURED = (
-    "use linear_response, which corrects them without a refit, or a guide with covariances "
-    "(AutoMultivariateNormal, TridiagonalGuide for weights)"
-)
-POINT = "use linear_response, which gives it one without a refit, or DVIGuide"
+OWN = 0.15  # of k̂, by which that of a datum is more than that of all draws
+TAIL, EXTREME = 0.01, 0.005  # of predictive p-values; those that round to 0.00 or 1.00
 
 
 def optimum(evidence: Evidence) -> Finding:
@@ -51,67 +47,52 @@ def optimum(evidence: Evidence) -> Finding:
 
 
 def weights(evidence: Evidence, source: str) -> Finding:
-    """Whether draws of an approximation can stand for draws of the posterior."""
-    name = f"k̂ of {source}"
-    shape = evidence.shape(source)
-    if isinstance(shape, str):
-        return Finding(name, "none", Verdict.UNKNOWN, f"there are no importance weights: {shape}")
-    value = f"{shape:.2f}"
-    if shape <= LIMIT:
+    """Whether draws of an approximation can stand for draws of the posterior.
+
+    k̂ is judged together with the effective share of the draws, as :class:`Weights` says.
+    """
+    name, found = f"k̂ of {source}", evidence.weights(source)
+    if isinstance(found, str):
+        return Finding(name, "none", Verdict.UNKNOWN, f"there are no importance weights: {found}")
+    value, limit = str(found), good_shape(found.log.size)
+    if found.share > EVEN:
+        return Finding(name, value, Verdict.GOOD, "the weights are all but constant")
+    if found.is_reliable and _is_narrow(evidence, source):
         return Finding(
-            name, value, Verdict.GOOD, "importance weights correct what is left to the posterior"
+            name,
+            value,
+            Verdict.BAD,
+            f"k̂ is low as draws of {source}, which are too narrow, do not reach what would give "
+            "their weights a tail",
+            better(evidence, is_off(evidence, RESPONSE)),
         )
-    if (share := evidence.effective(source)) > EVEN:
-        meaning = "the weights have a tail, but they are all but constant: it has no weight"
-        return Finding(name, f"{value}, {share:.0%} effective", Verdict.GOOD, meaning)
-    size = evidence.size
-    if size > MANY:
+    if found.is_reliable:
+        meaning = "importance weights correct what is left to the posterior"
+        return Finding(name, value, Verdict.GOOD, meaning)
+    if (size := evidence.size) > MANY:
         return Finding(
             name,
             value,
             Verdict.DOUBTFUL,
-            f"{value} > {LIMIT}: draws do not stand for draws of the posterior. With {size} "
-            "coordinates that is the rule, also where predictions are right",
+            f"{value}: draws do not stand for draws of the posterior. With {size} coordinates that "
+            "is the rule, also where predictions are right",
             "judge by predictions, on held-out data, or compare_with_nuts",
         )
-    others = (
-        "use a guide with covariances, other coordinates (non-centred hierarchies), or NUTS"
-        if source != evidence.subject.source
-        else STRUCTURED
-    )
+    cause = f"{value}: {float(found.shape):.2f} > {limit:.2f}" if found.is_heavy else f"{value}"
+    of_guide = source == evidence.subject.source
     return Finding(
         name,
         value,
         Verdict.BAD,
-        f"{value} > {LIMIT}: {source} is far from the posterior in some direction; its means may "
-        "still be right, its tails are not, and neither is what importance weights make of it",
-        others,
+        f"{cause}: {source} is far from the posterior in some direction; its means may still be "
+        "right, its tails are not, and neither is what importance weights make of it",
+        better(evidence, is_off(evidence, RESPONSE)) if of_guide else OTHERS,
     )
 
 
-def scales(evidence: Evidence) -> Finding:
-    """Whether the guide's standard deviations are too small."""
-    name, ratios = "standard deviations", evidence.scale_ratios
-    if isinstance(ratios, str):
-        return Finding(name, "not known", Verdict.UNKNOWN, f"nothing corrects them: {ratios}")
-    worst = min(ratios, key=lambda site: float(np.nanmin(ratios[site])))
-    least = float(np.nanmin(ratios[worst]))
-    every = np.concatenate([np.ravel(part) for part in ratios.values()])
-    value = f"{np.nanmedian(every):.2f} ({least:.2f}–{np.nanmax(every):.2f}) × corrected"
-    if least >= NARROW:
-        return Finding(name, value, Verdict.GOOD, "as those of linear response")
-    if least == 0:
-        meaning = f"{evidence.subject.source} is a point at '{worst}': it has no spread there"
-        return Finding(name, value, Verdict.BAD, meaning, POINT)
-    low = [f"'{site}'" for site, part in ratios.items() if np.nanmin(part) < NARROW]
-    return Finding(
-        name,
-        value,
-        Verdict.BAD,
-        f"variance is under-estimated: of {', '.join(low)}, at '{worst}' by a factor of "
-        f"{1 / least:.3g} in the standard deviation",
-        STRUCTURED,
-    )
+def _is_narrow(evidence: Evidence, source: str) -> bool:
+    """Whether another approximation, which can be trusted, is wider."""
+    return source != evidence.best and is_off(evidence, source, widest=np.inf)
 
 
 def narrower(evidence: Evidence) -> Finding | None:
@@ -136,28 +117,35 @@ def influential(evidence: Evidence, site: str) -> Finding:
     if isinstance(found, str):
         return Finding(name, "none", Verdict.UNKNOWN, found)
     source, elpd = found
-    shapes, joint = elpd["pareto_k"].values, elpd["pareto_k_joint"]
-    bad = shapes > elpd["good_k"]
-    value = f"{elpd['elpd_loo']:.1f} ± {elpd['se']:.1f}, {bad.sum()} of {shapes.size} k̂ bad"
-    if not bad.any():
-        return Finding(name, value, Verdict.GOOD, f"by draws of {source}")
-    if joint > elpd["good_k"] or not (bad & (shapes > joint + OWN)).any():
+    shapes, is_bad = elpd["pareto_k"].values, elpd["is_bad"].values
+    value = f"{elpd['elpd_loo']:.1f} ± {elpd['se']:.1f}, {is_bad.sum()} of {shapes.size} k̂ bad"
+    first = f"the most influential datum is {most_influential(shapes)}, k̂ {shapes.max():.2f}"
+    if not elpd["importance_weights"]:
         return Finding(
             name,
             value,
             Verdict.DOUBTFUL,
-            f"the weights of {source} as a whole, whose k̂ is {joint:.2f} with these draws, leave "
-            "no room for those of single data",
-            "an approximation that is closer, more draws, or NUTS",
+            f"no weights of all latent sites together can be trusted: draws of {source} count as "
+            f"those of the posterior here, as by loo(..., importance_weights=False); {first}",
+            "compare_with_nuts",
         )
-    order = np.argsort(-shapes.ravel())[:3]
-    worst = ", ".join(str(tuple(map(int, np.unravel_index(p, shapes.shape)))) for p in order)
+    if not is_bad.any():
+        return Finding(name, value, Verdict.GOOD, f"by weighted draws of {source}; {first}")
+    if not (is_bad & (shapes > elpd["pareto_k_joint"] + OWN)).any():
+        return Finding(
+            name,
+            value,
+            Verdict.DOUBTFUL,
+            f"the weights of {source} as a whole, with k̂ {elpd['pareto_k_joint']:.2f}, leave no "
+            f"room for those of single data; {first}",
+            "more draws, num_samples=...; or compare_with_nuts",
+        )
     return Finding(
         name,
         value,
         Verdict.DOUBTFUL,
-        f"by draws of {source}: single data move the posterior by more than importance weights "
-        f"can follow, the most at {worst}",
+        f"by weighted draws of {source}: single data move the posterior by more than importance "
+        f"weights can follow, the most at {most_influential(shapes, 3)}; {first}",
         "look at these data; a likelihood with longer tails, or a refit without them",
     )
 
@@ -204,18 +192,19 @@ def replicated(evidence: Evidence) -> list[Finding]:
 def _replicated(site: str, rows: Any) -> Finding:
     check = f"replicated {site}"
     value = ", ".join(f"{name} p = {row['p_value']:.2f}" for name, row in rows.iterrows())
+    extremity = {name: min(row["p_value"], 1 - row["p_value"]) for name, row in rows.iterrows()}
     odd = [
         f"the {name} of the data, {row['observed']:.4g}, is unlike that of replicated data, "
         f"{row['replicated_mean']:.4g} ± {row['replicated_sd']:.2g}"
         for name, row in rows.iterrows()
-        if min(row["p_value"], 1 - row["p_value"]) < TAIL
+        if extremity[name] < TAIL
     ]
     if not odd:
         return Finding(check, value, Verdict.GOOD, "data replicated by the model are like these")
     return Finding(
         check,
         value,
-        Verdict.DOUBTFUL,
+        Verdict.BAD if min(extremity.values()) < EXTREME else Verdict.DOUBTFUL,
         "; ".join(odd),
         "look at az.plot_ppc(to_inference_data(...)); another likelihood or predictor",
     )

@@ -9,6 +9,8 @@ from moment_calculus.criticism.calibration.outcomes import calibration
 from moment_calculus.criticism.comparison.subject import REFUSALS, Subject
 from moment_calculus.criticism.diagnosis import checks
 from moment_calculus.criticism.diagnosis.by_draws import loss_by_draws
+from moment_calculus.criticism.diagnosis.conflict import conflict
+from moment_calculus.criticism.diagnosis.deviations import scales
 from moment_calculus.criticism.diagnosis.evidence import Evidence
 from moment_calculus.criticism.diagnosis.findings import Diagnosis, Finding, Verdict
 from moment_calculus.hosts.predictions import PredictedSite
@@ -34,9 +36,12 @@ def _findings(evidence: Evidence) -> Iterator[Finding]:
         yield loss_by_draws(subject.by_draws)
     for source in subject.sources:
         yield checks.weights(evidence, source)
-    yield checks.scales(evidence)
+    for source in subject.sources:
+        if found := scales(evidence, source):
+            yield found
     if found := checks.narrower(evidence):
         yield found
+    yield conflict(evidence)
     for site in subject.observed:
         yield checks.influential(evidence, site)
     yield from _calibrations(evidence)

@@ -12,10 +12,10 @@ import numpy as np
 
 from moment_calculus.criticism.calibration.replications import predictive_p_values
 from moment_calculus.criticism.comparison.subject import REFUSALS, Subject
-from moment_calculus.criticism.containers.arviz_line import smoothed
-from moment_calculus.criticism.containers.draws import Approximation, WithoutDensity
-from moment_calculus.criticism.containers.leave_one_out import leave_one_out
+from moment_calculus.criticism.containers.draws import Approximation, Draws, WithoutDensity
+from moment_calculus.criticism.containers.leave_one_out import leave_one_out, posterior_log_ratios
 from moment_calculus.hosts.predictions.sampled import SampledSite
+from moment_calculus.numerics.pareto import Weights, checked_ratios, smoothed
 from moment_calculus.response.response import Response
 
 NUMBERS = 2**26  # of a matrix of log-likelihoods
@@ -33,56 +33,62 @@ class Evidence:
     def __init__(self, subject: Subject, num_samples: int, statistics: Mapping[str, Any]) -> None:
         self.subject, self._count, self._statistics = subject, num_samples, statistics
         self._containers: dict[str, Any] = {}
-        self._shapes: dict[str, float | str] = {}
-        self._effective: dict[str, float] = {}
+        self._draws: dict[str, Draws] = {}
+        self._weights: dict[str, Weights | str] = {}
 
     @property
     def size(self) -> int:
         """Number of coordinates of the latent sites."""
         return sum(part.size for part in self.subject.draws(self.subject.source).first.values())
 
-    def shape(self, source: str) -> float | str:
-        """k̂ of the weights of an approximation, or why there are none.
+    def draws(self, source: str) -> Draws:
+        """Draws of an approximation, the same ones for all that is asked.
 
         Args:
             source: the guide, or linear response.
         """
-        if source not in self._shapes:
-            self._shapes[source] = self._shape(source)
-        return self._shapes[source]
+        if source not in self._draws:
+            self._draws[source] = self.subject.draw(source, self._count)
+        return self._draws[source]
 
-    def _shape(self, source: str) -> float | str:
-        draws = self.subject.draw(source, self._count)
+    def weights(self, source: str) -> Weights | str:
+        """Importance weights of these draws, or why there are none.
+
+        Args:
+            source: the guide, or linear response.
+        """
+        if source not in self._weights:
+            self._weights[source] = self._weights_of(self.draws(source))
+        return self._weights[source]
+
+    def _weights_of(self, draws: Draws) -> Weights | str:
         if isinstance(draws.law, WithoutDensity):
             return draws.law.reason
         assert isinstance(draws.law, Approximation)  # a guide's draws are none of chains
-        log_ratios = self.subject.log_joint(draws) - draws.law.log_density.ravel()
-        weights, shape = smoothed(log_ratios)
-        self._effective[source] = float(1 / np.exp(2 * weights).sum() / weights.size)
-        return float(shape)
-
-    def effective(self, source: str) -> float:
-        """Share of the draws that weighted ones are worth, where :meth:`shape` is a number.
-
-        Args:
-            source: the guide, or linear response.
-
-        Source: Kish 1965; Vehtari et al. 2024, eq. 6, of smoothed weights.
-        """
-        self.shape(source)
-        return self._effective[source]
+        try:
+            ratios = self.subject.log_joint(draws) - draws.law.log_density.ravel()
+            return smoothed(checked_ratios(ratios))
+        except ValueError as refusal:
+            return str(refusal)
 
     @cached_property
-    def scale_ratios(self) -> dict[str, np.ndarray] | str:
-        """The guide's standard deviations over corrected ones by site, or why there are none."""
-        subject = self.subject
-        if isinstance(subject.response, str):
-            return subject.response
-        try:
-            guide, corrected = (subject.coordinates(each).scale for each in subject.sources)
-        except REFUSALS as refusal:
-            return str(refusal)
-        return {site: guide[site] / corrected[site] for site in guide}
+    def best(self) -> str:
+        """The approximation whose weights are reliable, or nearest to constant.
+
+        k̂ alone does not tell: of a guide that is far too narrow it may be the lower one.
+        """
+        sources = self.subject.sources
+        known = {
+            each: found for each in sources if isinstance(found := self.weights(each), Weights)
+        }
+        order = lambda each: (bool(known[each].is_reliable), float(known[each].share))  # noqa: E731
+        return max(known, key=order) if known else sources[-1]
+
+    @property
+    def trusted(self) -> Weights | None:
+        """The weights of the best approximation, if they can be trusted."""
+        found = self.weights(self.best)
+        return found if isinstance(found, Weights) and found.is_reliable else None
 
     @property
     def narrower(self) -> dict[str, float]:
@@ -101,32 +107,30 @@ class Evidence:
             source: the guide, or linear response.
         """
         if source not in self._containers:
-            draws = self.subject.draw(source, self._count)
+            draws = self.draws(source)
             data = sum(value.size for value in self.subject.observed.values())
             self._containers[source] = self.subject.container(
                 draws.thinned(max(2, NUMBERS // max(1, data)))
             )
         return self._containers[source]
 
-    @cached_property
-    def best(self) -> str:
-        """The approximation with the lowest k̂; linear response where none has one."""
-        sources = self.subject.sources
-        known = {each: shape for each in sources if isinstance(shape := self.shape(each), float)}
-        return min(known, key=lambda each: known[each]) if known else sources[-1]
-
     def leave_one_out(self, site: str) -> tuple[str, Any] | str:
         """By which approximation, and ArviZ's ``ELPDData``; or why there is none.
+
+        Without weights that can be trusted the draws count as those of the posterior.
 
         Args:
             site: what is observed.
         """
+        corrected = self.trusted is not None
+        source = self.best if corrected else self.subject.sources[-1]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # the finding says so
             try:
-                return self.best, leave_one_out(self.container(self.best), site)
+                found = leave_one_out(self.container(source), site, importance_weights=corrected)
             except ValueError as refusal:
                 return str(refusal)
+        return source, found
 
     @cached_property
     def mixtures(self) -> Mapping[str, SampledSite]:
@@ -146,4 +150,8 @@ class Evidence:
         whole = self.container(self.best)
         groups = ("posterior_predictive", "observed_data")
         some = {name: whole[name][list(sites)] for name in groups}
+        if self.trusted is not None:
+            weights = smoothed(posterior_log_ratios(whole))
+            places = weights.places(np.random.default_rng(0), weights.log.size)
+            some[groups[0]] = some[groups[0]].isel(draw=places)
         return predictive_p_values(some, self._statistics)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 DIAGNOSE = """
 Looks, one after the other, whether the parameters are an optimum; at the loss by draws, if ``fit``
-made them; at the Pareto shape k̂ of the importance weights of the guide and of its linear response;
-whether the guide's standard deviations are as large as corrected ones; which data are too
-influential for leave-one-out; whether predictions are calibrated, and data replicated by the model
-like those observed.
+made them; at the Pareto shape k̂ of the importance weights of the guide and of its linear response,
+together with the share of the draws that they are worth; whether standard deviations of both are
+those of weighted draws, where weights can be trusted, also on the sites' supports; whether the data
+contradict the prior; which data are too influential for leave-one-out; whether predictions are
+calibrated, and data replicated by the model like those observed. All weights are of the same draws.
 
 Args:
     model: {host} model, unmodified.

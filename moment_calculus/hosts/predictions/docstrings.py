@@ -57,5 +57,5 @@ Raises:
     UnsupportedMoments: if the model leaves the supported operations, a site's distribution
         has no predictive moments, or the model draws random numbers that belong to no site.
 
-Source: Wu et al. 2019, eq. 9; see ``softmax_moments`` for classes.
+Source: Wu et al. 2019, eq. 9; classes by points, see ``categorical``.
 """

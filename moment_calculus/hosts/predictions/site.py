@@ -174,7 +174,7 @@ class PredictedSite:
         Closed form where E[y|f] is a Gaussian, or a monotone function of one (a probability of
         logits, a rate of its logarithm); otherwise by points of equal weight, which are always the
         same. Measured error of the probability inside: 1e-3 for other functions of one Gaussian,
-        5e-3 of two; of the probabilities of three, ten and a hundred classes 0.007, 0.02 and 0.02.
+        5e-3 of two; of the probabilities of three, ten and a hundred classes 0.015, 0.02 and 0.05.
         Of particles it is between quantiles of their means.
 
         Args:
@@ -224,9 +224,9 @@ class PredictedSite:
         would tell about them (BALD, an acquisition function of active learning).
 
         Closed form where the predictive distribution is Normal, a quadrature over the parameters
-        otherwise. Of a Categorical both terms are means over the same 2048 points of the logits,
-        which are always the same, with their joint covariance: measured error 5e-4, 2e-3 and 6e-3
-        for three, ten and a hundred classes at logit variances around 1, and 2e-3, 0.015 and 0.04
+        otherwise. Of a Categorical both terms are means over the same 1024 points of the logits,
+        which are always the same, with their joint covariance: measured error 2e-3, 2e-3 and 4e-3
+        for three, ten and a hundred classes at logit variances around 1, and 4e-3, 0.02 and 0.05
         around 16. Of others as ``entropy``.
 
         Raises:

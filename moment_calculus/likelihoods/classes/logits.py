@@ -48,6 +48,18 @@ class Root:
             points = points + self.scale[..., None] * noise[..., features:, :]
         return points
 
+    def against(self, value: Array) -> Root:
+        """All logits minus that of a class, which is then certain, for roots without a scale.
+
+        Args:
+            value: class indices, [...].
+        """
+        xp = namespace(self.mean)
+        index = value[..., None]
+        mean = self.mean - xp.take_along_axis(self.mean, index, axis=-1)
+        factor = self.factor - xp.take_along_axis(self.factor, index[..., None], axis=-2)
+        return Root(mean, factor, None)
+
     @classmethod
     def of(cls, logits: Gaussian) -> Root:
         """The root of logits, also of those that diagonal propagation takes as independent.

@@ -47,18 +47,18 @@ class Means(ClassRule):
     def log_prob(self, value: Array, logits: Gaussian) -> Array:
         """The mean of the log-probability of one class."""
 
-        def terms(points: Array, value: Array) -> Array:
-            return namespace(points).mean(_log_prob(points, value), axis=-1)
+        def terms(points: Array) -> Array:
+            return -namespace(points).mean(logsumexp(points, axis=-2), axis=-1)
 
-        return self.over(terms, logits, (value, 0))
+        return self.over(terms, logits, against=value)
 
     def tempered(self, power: Any, value: Array, logits: Gaussian) -> Array:
         """The power mean."""
 
-        def terms(points: Array, value: Array, power: Array) -> Array:
-            return _power_mean(power, _log_prob(points, value))
+        def terms(points: Array, power: Array) -> Array:
+            return _power_mean(power, -logsumexp(points, axis=-2))
 
-        return self.over(terms, logits, (value, 0), (_wide(power, logits), 0))
+        return self.over(terms, logits, (_wide(power, logits), 0), against=value)
 
     def tempered_of_counts(self, power: Any, counts: Array, logits: Gaussian) -> Array:
         """The power mean of the product over the classes."""
@@ -105,7 +105,11 @@ class Means(ClassRule):
         return namespace(quantiles).moveaxis(quantiles, -1, 0)
 
     def over(
-        self, terms: Callable[..., Array], logits: Gaussian, *columns: tuple[Array, int]
+        self,
+        terms: Callable[..., Array],
+        logits: Gaussian,
+        *columns: tuple[Array, int],
+        against: Array | None = None,
     ) -> Array:
         """A function of points of the logits of each row, [batch, ...].
 
@@ -114,8 +118,10 @@ class Means(ClassRule):
                 [rows, ...] each, to [rows, ...].
             logits: Gaussian [batch, classes].
             columns: what is observed, [batch, ...] each, with the number of its own axes.
+            against: class indices whose logit is taken off the others, [batch].
         """
         root, xp = Root.of(logits), namespace(logits.mean)
+        columns = columns if against is None else ((against, 0), *columns)
         batches = (tuple(column.shape)[: len(column.shape) - rank] for column, rank in columns)
         shape = broadcast_shape(logits.shape[:-1], *batches)
         parts = [(root.mean, 1), (root.factor, 2), (root.scale, 1)]
@@ -125,7 +131,12 @@ class Means(ClassRule):
         def of_rows(own: Array, *arrays: Array) -> Array:
             values = iter(arrays)
             rows = Root(*(None if array is None else next(values) for array, _ in parts))
-            return terms(self.at(rows, own), *values)
+            if against is None:
+                return terms(self.at(rows, own), *values)
+            if rows.scale is None:  # of the small root rather than of all points
+                return terms(self.at(rows.against(next(values)), own), *values)
+            points = self.at(rows, own)
+            return terms(points - _observed(points, next(values)), *values)
 
         together = max(AT_ONCE // (logits.shape[-1] * self.size), 1)
         found = in_rows(of_rows, [self.own(root, shape), *known, *observed], together)
@@ -216,11 +227,9 @@ class Draws(Means):
         return root.at(own)
 
 
-def _log_prob(points: Array, value: Array) -> Array:
-    """log p of the observed class at points [rows, classes, points]; it is never above zero."""
-    xp = namespace(points)
-    observed = xp.take_along_axis(points, value[:, None, None], axis=-2)
-    return -logsumexp(points - observed, axis=-2)
+def _observed(points: Array, value: Array) -> Array:
+    """The logit of the observed class at points [rows, classes, points]."""
+    return namespace(points).take_along_axis(points, value[:, None, None], axis=-2)
 
 
 def _power_mean(power: Array, logs: Array) -> Array:

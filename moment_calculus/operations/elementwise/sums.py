@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 from moment_calculus.numerics.arrays import Array, positive_part, transpose
 from moment_calculus.operations.elementwise.fusion import one_function
 from moment_calculus.operations.elementwise.unary import is_value, scale_shift
-from moment_calculus.operations.shapes.reshaping import broadcast
+from moment_calculus.operations.shapes.reshaping import Expanded, broadcast
 from moment_calculus.refusals.errors import DependenceWarning, UnsupportedMoments
 from moment_calculus.refusals.notices import warn_user
 from moment_calculus.values import (
@@ -235,7 +235,8 @@ def is_dense(left: Gaussian, right: Gaussian, shared: bool) -> bool:
 
 
 def _has_dropped(value: Gaussian) -> bool:
-    return not (value.has_covariance or value.independent)
+    repeated = isinstance(value.step, Expanded) and not value.step.identity  # one, with itself
+    return not (value.has_covariance or value.independent or repeated)
 
 
 def is_of_one(left: Gaussian, right: Gaussian) -> bool:

@@ -82,8 +82,9 @@ def chain(
 ) -> Gaussian:
     """The value of a latent vector with a tridiagonal covariance, which is formed if needed.
 
-    It is exact in diagonal mode too, as that of a softmax; only a linear map of random inputs
-    leaves some of it out there.
+    It is exact in diagonal mode too, as that of a softmax, and so are its linear maps by certain
+    matrices; a layer with weights along it leaves some of it out there, see
+    :func:`moment_calculus.operations.linear.maps.linear`.
 
     Args:
         name: the site.

@@ -34,7 +34,8 @@ def linear(inputs: Any, weight: Any, bias: Any = None) -> Value:
     """weight · x + bias over the trailing axis of x, exact in mean and covariance.
 
     E[y] = M μ + c and Cov[y] = M C Mᵀ + diag(S (diag C + μ∘μ) + t) for independent weights
-    N(M, S) and biases N(c, t). In diagonal mode only diag C enters.
+    N(M, S) and biases N(c, t). In diagonal mode only diag C enters, unless x carries its
+    covariance, as a chain does: certain weights and biases then keep that of y.
 
     Weights along a chain (:mod:`moment_calculus.operations.linear.chains`) add
     2 Σ k (C_{j,j+1} + μ_j μ_{j+1}) to the variance, for the covariances k of neighbours, and where
@@ -244,18 +245,19 @@ def _random(*operands: Any) -> tuple[Gaussian, ...]:
 
 def _random_input(x: Gaussian, w: Any, b: Any, mean: Array) -> Gaussian:
     x = features_of(x)
-    mean_w, full = _mean(w), x.propagation.full
+    mean_w, noisy = _mean(w), bool(_random(w, b))
+    kept = x.propagation.full or (x.has_covariance and not noisy)
     noise = _noise(x, x.variance + squared(x.mean), w, b)
     each = mean_w[..., None, :, :] if len(mean_w.shape) > 2 and len(x.shape) > 1 else mean_w
 
     def joint() -> Array:
         return noise.added_to(mapped_covariance(x, each))
 
-    variance = None if full and x.has_covariance else _variance(x, mean_w, each, noise.variance)
+    variance = None if kept and x.has_covariance else _variance(x, mean_w, each, noise.variance)
     return Gaussian(
         mean,
-        Spread(variance, joint if full else None, joint),
-        LinearMap((x, *_random(w, b)), b, x, each, not full, not noise.beside),
+        Spread(variance, joint if kept else None, joint),
+        LinearMap((x, *_random(w, b)), b, x, each, not x.enters_jointly, not noise.beside),
         ties=Ties.FEATURES if _keeps_apart(x, each, w, b) else Ties.ALL,
         propagation=x.propagation,
     )

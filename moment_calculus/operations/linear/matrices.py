@@ -138,7 +138,7 @@ def _scalar_products(x: Any, vector: Gaussian) -> Gaussian:
     vector = features_of(vector)
     mean_x = x.mean if isinstance(x, Gaussian) else x
     variance = _of_products(mean_x, x, vector)
-    mixes = not (vector.propagation.full or vector.has_covariance)
+    mixes = not vector.enters_jointly
     step = LinearMap((vector,), None, vector, mean_x[..., None, :], mixes)
     if isinstance(x, Gaussian):  # products that share x and the vector are dependent in both
         row = vector.mean[None, :]

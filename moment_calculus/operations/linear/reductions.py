@@ -31,10 +31,10 @@ def total(value: Any, axes: Sequence[int] | None = None, *, keepdims: bool = Fal
     """Sum over axes.
 
     Over the feature axis it is a linear map, exact in full mode; in diagonal mode the components
-    enter as independent, as in a linear map. Over axes of the batch it is exact for independent
-    components, and as a sum over windows where the covariance of different elements is known
-    (positions of a convolution); it is refused where it is not. The trailing axis of a batch of
-    scalars becomes the feature axis, see :func:`.vectors.as_vector`.
+    enter as independent, as in a linear map, unless they carry a covariance. Over axes of the
+    batch it is exact for independent components, and as a sum over windows where the covariance of
+    different elements is known (positions of a convolution); it is refused where it is not. The
+    trailing axis of a batch of scalars becomes the feature axis, see :func:`.vectors.as_vector`.
 
     Args:
         value: value or array.
@@ -80,8 +80,7 @@ def average(value: Any, axes: Sequence[int] | None = None, *, keepdims: bool = F
 
 
 def _over_features(value: Gaussian) -> Gaussian:
-    full, axis = value.propagation.full, value.axis
-    xp = namespace(value.mean)
+    axis, xp = value.axis, namespace(value.mean)
     if value.has_covariance:
         lead = batch_shape(value.shape, axis)
         place = len(value.shape) + (axis or 0)
@@ -92,7 +91,7 @@ def _over_features(value: Gaussian) -> Gaussian:
     return Gaussian(
         xp.sum(value.mean, axis=axis, keepdims=True),
         Spread(variance),
-        SumOverFeatures((value,), mixes=not full),
+        SumOverFeatures((value,), mixes=not value.enters_jointly),
         axis=axis,
         ties=value.ties,
         propagation=value.propagation,

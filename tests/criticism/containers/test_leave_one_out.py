@@ -8,6 +8,7 @@ import arviz as az
 import numpy as np
 import pytest
 import xarray
+from scipy import stats
 
 from moment_calculus.criticism.containers.leave_one_out import (
     SAMPLES,
@@ -88,7 +89,7 @@ def test_a_mean_field_guide_is_corrected(host):
 def test_what_arviz_alone_leaves_out(host):
     with doubles(host):
         data = container(host, gaussian(X, Y)[1] / 4)
-        with pytest.warns(UserWarning, match="Pareto shapes"):
+        with pytest.warns(UserWarning, match="approximation as a whole"):
             corrected = host.package.loo(data)
         alone = az.loo(data, pointwise=True)
     exact = left_out(X, Y).sum()
@@ -191,9 +192,34 @@ def test_constant_weights_are_those_of_arviz():
     np.testing.assert_allclose(found.se, reference.se)
 
 
+def test_poor_weights_of_many_latent_sites_do_not_make_data_bad():
+    generator, size = np.random.default_rng(0), 600
+    y, spread = 3**0.5 * generator.normal(size=size), (2 / 3) ** 0.5
+    at, right, ours = y / 3, stats.norm(0, spread), stats.norm(0, 0.95 * spread)
+    apart = ours.rvs(size=(1, 4000, size), random_state=generator)
+    data = az.from_dict(
+        posterior={"x": at + apart},
+        log_likelihood={"y": stats.norm.logpdf(y, at + apart, 2**0.5)},
+        sample_stats={"lp": right.logpdf(apart).sum(-1), "log_q": ours.logpdf(apart).sum(-1)},
+    )
+    with pytest.warns(UserWarning, match="as a whole cannot be trusted.*nothing of single data"):
+        weighted = leave_one_out(data)
+    plain = leave_one_out(data, importance_weights=False)
+    exact = stats.norm(0, 3**0.5).logpdf(y)
+    assert weighted.effective_joint < 0.1
+    assert plain.is_bad.values.mean() < 0.02
+    # what draws that are 5 % too narrow tell: −log E 1 / N(y | x, 2) of a Gaussian x
+    left = 1 - ours.var() / 2
+    known = 0.5 * np.log(left / (4 * np.pi)) - (2 * y / 3) ** 2 / 4 / left
+    off = [abs(found.loo_i.values - exact).mean() for found in (plain, weighted)]
+    assert abs(plain.loo_i.values - known).mean() < 0.01
+    assert abs(known - exact).mean() < 0.06
+    assert off[0] < 0.06 < off[1]
+
+
 def test_draws_of_which_no_weights_can_be_made():
     likelihood = np.random.default_rng(0).normal(size=(1, 50, 4))
-    with pytest.raises(ValueError, match="leave-one-out takes 11"):
+    with pytest.raises(ValueError, match="importance weights: they take 11"):
         leave_one_out(made(np.zeros((1, 5)), {"y": likelihood[:, :5]}))
     with pytest.raises(ValueError, match="not finite"):
         leave_one_out(made(np.full((1, 50), -np.inf), {"y": likelihood}))

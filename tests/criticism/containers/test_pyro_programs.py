@@ -18,7 +18,7 @@ from scipy import stats
 from torch import nn
 
 from pyro_moments import DVIGuide, fit, to_inference_data
-from pyro_moments.criticism import each
+from pyro_moments.draws import each
 from tests.criticism.containers.programs import X, Y
 from tests.criticism.containers.test_densities import evidence
 

@@ -98,7 +98,8 @@ def test_data_that_are_not_replicated_are_told(host):
     y[7] += 8.0
     found = diagnosed(host, regression(host), APART, y)
     replicated = found["replicated obs"]
-    assert replicated.verdict is Verdict.DOUBTFUL
+    assert replicated.verdict is Verdict.BAD
+    assert not found.is_good
     assert "the largest of the data" in replicated.meaning
 
 

@@ -57,19 +57,32 @@ def test_a_point_has_no_spread(host):
     assert found["k̂ of AutoDelta"].verdict is Verdict.UNKNOWN
 
 
-@pytest.mark.parametrize(("share", "verdict"), [(0.98, Verdict.GOOD), (0.6, Verdict.BAD)])
-def test_weights_that_are_all_but_constant_have_no_tail_that_matters(share, verdict):
-    subject = SimpleNamespace(source="DVIGuide")
-    evidence = SimpleNamespace(
-        subject=subject, size=3, shape=lambda _: 1.1, effective=lambda _: share
+def evidence_of(log_weights, size=3):
+    count = len(log_weights)
+    draws = Draws("", {"x": np.zeros((1, count))}, Approximation(-log_weights[None]))
+    subject = SimpleNamespace(
+        source="DVIGuide",
+        sources=["DVIGuide"],
+        draw=lambda *_: draws,
+        draws=lambda _: SimpleNamespace(first={"x": np.zeros(size)}),
+        log_joint=lambda _: np.zeros(count),
     )
+    return Evidence(subject, count, {})
+
+
+@pytest.mark.parametrize(("scale", "verdict"), [(0.02, Verdict.GOOD), (1.0, Verdict.BAD)])
+def test_weights_that_are_all_but_constant_have_no_tail_that_matters(scale, verdict):
+    tail = np.random.default_rng(0).standard_t(1.2, size=4000).clip(-50, 50)
+    evidence = evidence_of(scale * tail)
+    found = evidence.weights("DVIGuide")
+    assert found.shape > 0.7
+    assert (found.share > 0.9) == (verdict is Verdict.GOOD)
     assert weights(evidence, "DVIGuide").verdict is verdict
+    assert f"{float(found.share):.0%} effective" in weights(evidence, "DVIGuide").value
 
 
 @pytest.mark.parametrize("log_weights", [np.zeros(500), np.log(np.arange(1, 501) / 500)])
 def test_effective_draws(log_weights):
-    draws = Draws("", {"x": np.zeros((1, 500))}, Approximation(-log_weights[None]))
-    subject = SimpleNamespace(draw=lambda *_: draws, log_joint=lambda _: np.zeros(500))
-    found = Evidence(subject, 500, {})
     normalised = np.exp(log_weights) / np.exp(log_weights).sum()
-    assert found.effective("") == pytest.approx(1 / (500 * (normalised**2).sum()), rel=0.02)
+    found = evidence_of(log_weights).weights("DVIGuide")
+    assert found.share == pytest.approx(1 / (500 * (normalised**2).sum()), rel=0.02)

@@ -11,7 +11,7 @@ import pyro
 import torch
 from pyro import poutine
 
-from pyro_moments.criticism.plates import whole_plates
+from pyro_moments.draws.plates import whole_plates
 from pyro_moments.fitting.parameters import Parameters
 from pyro_moments.fitting.precision import double_precision, doubled
 from pyro_moments.fitting.problem import undrawn

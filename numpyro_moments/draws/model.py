@@ -22,8 +22,10 @@ from moment_calculus.criticism.containers.wording import (
     part_of_plate,
 )
 from moment_calculus.response.data import plates_of
-from numpyro_moments.criticism.each import Each
-from numpyro_moments.criticism.plates import Whole, check_whole, hidden, is_observed, whole_value
+from moment_calculus.response.wording import unknown_site
+from numpyro_moments.draws.each import Each
+from numpyro_moments.draws.plates import Whole, check_whole, hidden, is_observed, whole_value
+from numpyro_moments.draws.sites import log_density
 from numpyro_moments.evaluation.precision import Precision
 from numpyro_moments.likelihoods.derived import restored
 from numpyro_moments.prediction.particles import of_particles
@@ -31,8 +33,6 @@ from numpyro_moments.prediction.predict import is_factor
 from numpyro_moments.prediction.sampled import SampledPrediction
 from numpyro_moments.sites.posteriors import without_wrappers
 from numpyro_moments.sites.traces import observing
-
-TERMS = 256  # terms of a log density that are summed in the precision of the draws
 
 
 @dataclass(frozen=True)
@@ -175,6 +175,33 @@ class NumPyroModel:
 
         return self._each("replicate", drawn, values)
 
+    def quantity(self, of: str | Callable, values: Arrays) -> tuple[list[np.ndarray], Any]:
+        """What a site is, or what a function of latent and deterministic sites makes, of each draw.
+
+        Args:
+            of: a site, of an observed one its mean; or the function.
+            values: by site, [draws, ...].
+
+        Returns:
+            Arrays [draws, ...], and the tree of them.
+        """
+        if isinstance(of, str) and of not in self.latent and not _is_deterministic(self._site(of)):
+            return [np.asarray(self.predicted(values)[of].parts.mean)], jax.tree.structure(0)
+
+        def told(values: Mapping[str, Any], key: Any) -> Any:
+            trace = self._trace(key, values, observing(predicting=True))
+            sites = _values(trace, lambda site: site["name"] in values or _is_deterministic(site))
+            return jax.tree.map(jnp.asarray, sites[of] if isinstance(of, str) else of(sites))
+
+        return jax.tree.flatten(self._each("quantity", told, values))
+
+    def _site(self, name: str) -> dict:
+        with self.precision(), handlers.block():
+            trace = self._trace(self.key, self.latent, observing(predicting=True))
+        if name not in trace:
+            raise unknown_site(name, trace)
+        return trace[name]
+
     @property
     def improper(self) -> list[str]:
         """Names of latent sites whose prior is improper."""
@@ -255,35 +282,3 @@ def _is_deterministic(site: dict) -> bool:
 def _is_told(site: dict) -> bool:
     """Whether a container has a site."""
     return _is_deterministic(site) or (site["type"] == "sample" and not is_factor(site))
-
-
-def is_latent_draw(site: dict) -> bool:
-    """Whether a site of a guide is one of the model's, not an auxiliary one.
-
-    Args:
-        site: of a trace.
-    """
-    is_sample = site["type"] == "sample" and not site["is_observed"]
-    return is_sample and not site["infer"].get("is_auxiliary")
-
-
-def log_density(trace: dict) -> jax.Array:
-    """Log density of all sites of a trace, with their scales and masks, in parts.
-
-    Of 10⁵ data a single number of single precision would lose hundredths of nats.
-
-    Args:
-        trace: of model or guide.
-
-    Returns:
-        Sums over some elements, [parts], of which the sum is to be taken in double precision.
-    """
-    sites = [site for site in trace.values() if site["type"] == "sample"]
-    return jnp.concatenate([jnp.zeros(1), *map(_partial_sums, sites)])
-
-
-def _partial_sums(site: dict) -> jax.Array:
-    known = (site["intermediates"],) if site["intermediates"] else ()
-    density = site["fn"].log_prob(site["value"], *known)
-    flat = jnp.ravel(density if site["scale"] is None else site["scale"] * density)
-    return jnp.pad(flat, (0, -len(flat) % TERMS)).reshape(-1, TERMS).sum(-1)

@@ -27,9 +27,10 @@ from moment_calculus.criticism.containers.wording import (
     part_of_plate,
 )
 from moment_calculus.response.data import plates_of
-from pyro_moments.criticism.each import each
-from pyro_moments.criticism.plates import check_whole, whole_plates
-from pyro_moments.criticism.sites import (
+from moment_calculus.response.wording import unknown_site
+from pyro_moments.draws.each import each
+from pyro_moments.draws.plates import check_whole, whole_plates
+from pyro_moments.draws.sites import (
     event_dim_of,
     hidden,
     is_function,
@@ -177,6 +178,34 @@ class PyroModel:
             values: by site, [draws, ...].
         """
         return self._each(lambda values: log_density(self._nodes(values).values()), values)
+
+    def quantity(self, of: str | Callable, values: Arrays) -> tuple[list[np.ndarray], Any]:
+        """What a site is, or what a function of latent and deterministic sites makes, of each draw.
+
+        Args:
+            of: a site, of an observed one its mean; or the function.
+            values: by site, [draws, ...].
+
+        Returns:
+            Arrays [draws, ...], and a tree of them; None where there is one.
+        """
+        if isinstance(of, str) and of not in self.latent and not is_function(self._site(of)):
+            return [np.asarray(self.predicted(values)[of].parts.mean)], None
+
+        def told(values: Mapping[str, torch.Tensor]) -> Any:
+            nodes = self._nodes(values, Observables(frozenset(self.latent)))
+            sites = {n: s["value"] for n, s in nodes.items() if n in values or is_function(s)}
+            found = sites[of] if isinstance(of, str) else of(sites)
+            return pytree.tree_map(lambda part: torch.as_tensor(part, device=self.device), found)
+
+        parts, tree = pytree.tree_flatten(self._each(told, values))
+        return parts, None if isinstance(of, str) else tree
+
+    def _site(self, name: str) -> Any:
+        nodes = self._nodes(self._tensors(self.latent), Observables(frozenset(self.latent)))
+        if name not in nodes:
+            raise unknown_site(name, nodes)
+        return nodes[name]
 
     @property
     def improper(self) -> list[str]:

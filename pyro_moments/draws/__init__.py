@@ -1,0 +1,1 @@
+"""A model run with draws of its latent sites."""

@@ -1,0 +1,63 @@
+"""Linear maps of all elements of a matrix that is made of a chain, in both frameworks."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from moment_calculus.operations.elementwise.arithmetic import add, scale_shift, subtract
+from moment_calculus.operations.linear.einsum import einsum
+from moment_calculus.operations.linear.matrices import matmul
+from moment_calculus.operations.linear.reductions import average, total
+from moment_calculus.operations.shapes.indexing import index
+from moment_calculus.operations.shapes.moves import swap_last
+from moment_calculus.operations.shapes.reshaping import reshape
+from tests.tridiagonal.dense import covariance
+from tests.tridiagonal.test_maps import MATRIX, RHO, ROWS, TAU, array, site
+
+__all__ = ["array"]  # the fixture
+
+
+def _centred(weight):
+    return subtract(weight, average(weight, [1], keepdims=True))
+
+
+def _spelled_out(weight):
+    """Centred with a mean that loses its axis and gets it back, as jax.numpy does it."""
+    return subtract(weight, reshape(average(weight, [1]), (5, 1)))
+
+
+def _in_halves(weight, x):
+    """Σ_i x_i W_ji by two products of halves."""
+    halves = (slice(2), slice(2, 4))
+    return add(*(matmul(x[:, h], swap_last(index(weight, (slice(None), h)))) for h in halves))
+
+
+OF_WHOLE = {
+    "all elements": (lambda w, x: total(w), lambda i: i.sum()),
+    "rows, then columns": (lambda w, x: total(total(w, [0]), [0]), lambda i: i.sum()),
+    "mean": (lambda w, x: average(scale_shift(w, -0.3, 0.1)), lambda i: -0.3 * i.mean()),
+    "centred": (lambda w, x: _centred(w), lambda i: i - i.mean(1, keepdims=True)),
+    "sum of centred": (
+        lambda w, x: matmul(_centred(w), x[0]),
+        lambda i: (i - i.mean(1, keepdims=True)) @ ROWS[0],
+    ),
+    "sum of centred by another mean": (
+        lambda w, x: matmul(_spelled_out(w), x[0]),
+        lambda i: (i - i.mean(1, keepdims=True)) @ ROWS[0],
+    ),
+    "halves": (_in_halves, lambda i: ROWS @ i.T),
+    "sum of halves": (lambda w, x: total(_in_halves(w, x), [1]), lambda i: (ROWS @ i.T).sum(1)),
+    "einsum": (lambda w, x: einsum("ni,oi->n", x, w), lambda i: (ROWS @ i.T).sum(1)),
+}
+
+
+@pytest.mark.parametrize("case", OF_WHOLE)
+@pytest.mark.parametrize("flow", ["full", "diagonal"])
+def test_linear_maps_of_a_whole_matrix_keep_its_chain(array, case, flow):
+    """Sums over both axes, centring and products in parts are exact in either mode."""
+    program, of = OF_WHOLE[case]
+    found = program(site(array, "w", MATRIX, flow), array(ROWS)).gaussian()
+    jacobian = np.stack([of(unit).reshape(-1) for unit in np.eye(20).reshape(20, 5, 4)], axis=1)
+    own = jacobian @ covariance(TAU * MATRIX.reshape(-1), RHO) @ jacobian.T
+    np.testing.assert_allclose(np.asarray(found.variance).reshape(-1), np.diagonal(own), rtol=1e-10)
