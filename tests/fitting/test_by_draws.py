@@ -15,8 +15,6 @@ import torch
 
 from moment_calculus.criticism.diagnosis.by_draws import loss_by_draws
 from moment_calculus.criticism.diagnosis.findings import Verdict
-from moment_calculus.objectives.by_draws import jackknife
-from moment_calculus.optimisation.outcome import ByDraws
 from moment_calculus.refusals.errors import LossByDrawsWarning
 from tests.fitting.models import HOSTS, fresh
 
@@ -124,62 +122,6 @@ def test_a_deep_network_with_diagonal_covariance_is_contradicted(host):
     with pytest.warns(LossByDrawsWarning, match='covariance="full"'):
         fit = trained(host, model, INPUTS, y, objective=objective, steps=300)
     assert fit.by_draws.value > 1.1 * fit.loss
-
-
-PERSONS, ITEMS = 40, 8
-WHO, WHICH = (np.ravel(part) for part in np.indices((PERSONS, ITEMS)))
-ABILITY, EASE = rng.normal(size=PERSONS), rng.normal(size=ITEMS)
-ANSWERS = (rng.uniform(size=WHO.size) < 1 / (1 + np.exp(EASE[WHICH] - ABILITY[WHO]))) * 1.0
-
-
-def two_parameters(host):
-    """Item response theory: a product of two sites in a logit."""
-    language, normal = host.language, host.dist.Normal
-
-    def model(who, which, y):
-        with language.plate("items", ITEMS):
-            slope = language.sample("slope", normal(1.0, 0.5))
-            level = language.sample("level", normal(0.0, 1.0))
-        with language.plate("persons", PERSONS):
-            ability = language.sample("ability", normal(0.0, 1.0))
-        with language.plate("answers", len(y)):
-            logits = slope[which] * ability[who] - level[which]
-            language.sample("obs", host.dist.Bernoulli(logits=logits), obs=y)
-
-    return model
-
-
-def loss_of_answers(place, draws=4000):
-    """The loss and its standard error, by draws of its own: NumPy, without the package."""
-    generator, prior = np.random.default_rng(1), {"slope": (1.0, 0.5)}
-    found, divergence = {}, 0.0
-    for site, (loc, scale) in place.items():
-        mean, sd = prior.get(site, (0.0, 1.0))
-        ratio = (scale / sd) ** 2
-        divergence += 0.5 * (ratio + ((loc - mean) / sd) ** 2 - 1 - np.log(ratio)).sum()
-        found[site] = loc + scale * generator.normal(size=(draws, *loc.shape))
-    logits = found["slope"][:, WHICH] * found["ability"][:, WHO] - found["level"][:, WHICH]
-    losses = np.logaddexp(0, np.where(ANSWERS, -logits, logits)).sum(1) + divergence
-    return losses.mean(), losses.std() / draws**0.5
-
-
-@pytest.mark.usefixtures("certain")
-def test_a_product_in_a_logit_is_close_to_its_draws(host):
-    """Moments are off by less than one per cent there: draws show it, and nothing warns."""
-    data = host.array(WHO), host.array(WHICH), host.array(ANSWERS.astype(np.float32))
-    fit = host.fit(two_parameters(host), *data, method="lbfgs", progress_bar=False)
-    names = ("{}_auto_loc", "{}_auto_scale")
-    if host.name == "pyro":
-        names = ("DVIGuide.locs.{}", "DVIGuide.scales.{}")
-    place = {
-        site: [np.asarray(fit.params[name.format(site)], np.float64) for name in names]
-        for site in ("slope", "level", "ability")
-    }
-    exact, noise = loss_of_answers(place)
-    found = fit.by_draws
-    assert abs(found.value - exact) < 4 * math.hypot(found.standard_error, noise)
-    assert found.standard_error < 0.01 * fit.loss
-    assert abs(fit.loss - exact) < 0.01 * fit.loss
 
 
 @pytest.mark.parametrize("alpha", [None, 0.5, 1.0])
@@ -312,31 +254,3 @@ def test_compiled_losses_are_drawn_by_the_program_itself():
 def test_the_progress_bar_ends_with_it(host, capsys):
     fit = host.fit(host.regression, host.x, host.y, steps=3, progress_bar=True)
     assert str(fit.by_draws) in capsys.readouterr().err.splitlines()[-1]
-
-
-def test_the_jackknife_takes_the_bias_of_a_logarithm_out():
-    """Of E log-normal with variance one: log E e^x = 1/2, which K draws underestimate by O(1/K)."""
-    draws = np.random.default_rng(0).normal(size=(1000, 16, 1)) * 0.9
-    zero, one = np.zeros(16), np.ones(16)
-    found = np.array([jackknife(part, zero, one, alpha=1.0) for part in draws])
-    plain = -np.log(np.exp(draws).mean(1))
-    exact, noise = -(0.9**2) / 2, found[:, 0].std() / 1000**0.5
-    assert abs(found[:, 0].mean() - exact) < 4 * noise
-    assert abs(plain.mean() - exact) > 4 * noise
-    assert np.mean(found[:, 1] ** 2) == pytest.approx(found[:, 0].var(), rel=0.3)
-
-
-@pytest.mark.parametrize(
-    ("found", "is_off"),
-    [
-        (ByDraws(), False),
-        (ByDraws(101.5, 0.4, 100.0, ""), True),
-        (ByDraws(101.5, 0.6, 100.0, ""), False),
-        (ByDraws(100.9, 0.1, 100.0, ""), False),
-        (ByDraws(-101.5, 0.4, -100.0, ""), True),
-        (ByDraws(math.inf, math.nan, 100.0, ""), True),
-        (ByDraws(math.nan, math.nan, 100.0, ""), True),
-    ],
-)
-def test_three_standard_errors_and_one_per_cent(found, is_off):
-    assert found.is_off == is_off
