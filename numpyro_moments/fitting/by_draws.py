@@ -9,8 +9,15 @@ from typing import Any
 import jax
 import numpy as np
 
-from moment_calculus.objectives.by_draws import SEED, Evaluations, checked, reason_against
+from moment_calculus.objectives.by_draws import (
+    SEED,
+    Evaluations,
+    checked,
+    is_last,
+    reason_against,
+)
 from moment_calculus.optimisation.batches import Arguments, Whole
+from moment_calculus.optimisation.options import Options
 from moment_calculus.optimisation.outcome import ByDraws, Fit
 from numpyro_moments.fitting.problem import Problem, Static, apart
 from numpyro_moments.objectives.base import Program
@@ -23,22 +30,27 @@ QUICK = {
 }
 
 
-def loss_by_draws(problem: Problem, source: Whole, fit: Fit) -> ByDraws:
+def loss_by_draws(problem: Problem, source: Whole, options: Options, fit: Fit) -> ByDraws:
     """The trained loss by draws, compiled.
 
     Args:
         problem: what was trained.
         source: of the data.
+        options: of the fit.
         fit: the result.
     """
     if reason := reason_against(fit, problem.svi.loss, source):
         return ByDraws(note=reason)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the training has given them
-        return checked(fit, problem.svi.loss, source, _evaluations(problem, source, fit.params))
+        last = is_last(fit, source, options)
+        evaluations = _evaluations(problem, source, fit.params, last)
+        return checked(fit, problem.svi.loss, source, evaluations)
 
 
-def _evaluations(problem: Problem, source: Whole, params: dict[str, Any]) -> Evaluations:
+def _evaluations(
+    problem: Problem, source: Whole, params: dict[str, Any], last: bool
+) -> Evaluations:
     objective = problem.svi.loss
     quick = partial(jax.jit, compiler_options=QUICK if jax.default_backend() == "cpu" else None)
 
@@ -55,17 +67,18 @@ def _evaluations(problem: Problem, source: Whole, params: dict[str, Any]) -> Eva
         return objective.by_draws(count).particle_terms(key, inputs)[0]
 
     @partial(quick, static_argnums=(1, 2))
-    def closed(arrays: list, rest: Static, batch: int | None, params: Any) -> jax.Array:
+    def closed(arrays: list, rest: Static, batch: int | None, params: Any, key: Any) -> jax.Array:
         inputs = program(params, arrays, rest, batch)
         call = inputs.model, inputs.guide, *inputs.args
-        return objective.loss(jax.random.key(SEED), params, *call, **inputs.kwargs)
+        return objective.loss(key, params, *call, **inputs.kwargs)
+
+    key_of = partial(jax.random.fold_in, jax.random.key(SEED))
 
     def particles(data: Arguments, count: int, turn: int) -> tuple[np.ndarray, ...]:
-        key = jax.random.fold_in(jax.random.key(SEED), turn)
-        parts = drawn(*apart(data), source.size, params, key, count)
+        parts = drawn(*apart(data), source.size, params, key_of(turn), count)
         return tuple(np.asarray(part, np.float64) for part in parts)
 
-    def loss(data: Arguments) -> float:
-        return float(closed(*apart(data), source.size, params))
+    def loss(data: Arguments, turn: int) -> float:
+        return float(closed(*apart(data), source.size, params, key_of(turn)))
 
-    return Evaluations(particles, loss)
+    return Evaluations(particles, loss, last)

@@ -9,19 +9,27 @@ import numpy as np
 import pyro
 import torch
 
-from moment_calculus.objectives.by_draws import SEED, Evaluations, checked, reason_against
+from moment_calculus.objectives.by_draws import (
+    SEED,
+    Evaluations,
+    checked,
+    is_last,
+    reason_against,
+)
 from moment_calculus.optimisation.batches import Arguments, Whole
+from moment_calculus.optimisation.options import Options
 from moment_calculus.optimisation.outcome import ByDraws, Fit
 from pyro_moments.fitting.problem import GlobalRandomState, Problem
 from pyro_moments.objectives.particles import Program
 
 
-def loss_by_draws(problem: Problem, source: Whole, fit: Fit) -> ByDraws:
+def loss_by_draws(problem: Problem, source: Whole, options: Options, fit: Fit) -> ByDraws:
     """The trained loss by draws; the global random state stays as it was.
 
     Args:
         problem: what was trained.
         source: of the data.
+        options: of the fit.
         fit: the result.
     """
     if reason := reason_against(fit, problem.objective, source):
@@ -32,12 +40,13 @@ def loss_by_draws(problem: Problem, source: Whole, fit: Fit) -> ByDraws:
         pyro.set_rng_seed(SEED)
         with torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the training has given them
-            return checked(fit, problem.objective, source, _evaluations(problem, source))
+            evaluations = _evaluations(problem, source, is_last(fit, source, options))
+            return checked(fit, problem.objective, source, evaluations)
     finally:
         state.set(before)
 
 
-def _evaluations(problem: Problem, source: Whole) -> Evaluations:
+def _evaluations(problem: Problem, source: Whole, last: bool) -> Evaluations:
     objectives: dict[int, Any] = {}
 
     def particles(data: Arguments, count: int, turn: int) -> tuple[np.ndarray, ...]:
@@ -46,8 +55,8 @@ def _evaluations(problem: Problem, source: Whole) -> Evaluations:
         program = Program(problem.weighted_model, problem.weighted_guide, *data)
         return tuple(part.double().cpu().numpy() for part in drawn.particle_terms(program))
 
-    def loss(data: Arguments) -> float:
+    def loss(data: Arguments, turn: int) -> float:
         problem.weighting.batch = source.size
         return problem.loss(data)
 
-    return Evaluations(particles, loss)
+    return Evaluations(particles, loss, last)

@@ -23,7 +23,6 @@ from moment_calculus.criticism.containers.draws import Arrays, Draws
 from moment_calculus.criticism.containers.groups import Wanted, converted
 from moment_calculus.hosts.predictions import PredictedSite
 from moment_calculus.hosts.predictions.sampled import SampledSite
-from moment_calculus.optimisation.outcome import ByDraws
 from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.response.latents import Latent
 from moment_calculus.response.response import Response
@@ -45,7 +44,7 @@ class Subject(ABC):
         test: arguments of the model for predictions; None for the data.
     """
 
-    by_draws: ByDraws | None = None  # the loss of what ``fit`` returned
+    by_draws: Any = None  # ``Fit.by_draws`` of what ``fit`` returned
 
     def __init__(self, host: str, guide: Any, test: tuple | None) -> None:
         if test is not None and not isinstance(test, tuple):
