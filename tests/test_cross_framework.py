@@ -35,7 +35,8 @@ CASES = {
     "categorical, diagonal": (models.categorical, "x classes", "diagonal"),
     "hierarchical": (models.hierarchical, "x groups y", "full"),
 }
-TOLERANCES = {"float32": 1e-5, "float64": 1e-10}
+# In single precision each host is within 6e-6 of double precision, on either side.
+TOLERANCES = {"float32": 2e-5, "float64": 1e-10}
 Gradients = dict[str, np.ndarray]
 
 

@@ -194,5 +194,5 @@ def test_unknown_options_name_the_candidates():
         DeterministicELBO(covariance="banded")
     with pytest.raises(ValueError, match="exact, dvi"):
         DeterministicELBO(rules="mean_field")
-    with pytest.raises(ValueError, match="delta, jensen"):
+    with pytest.raises(ValueError, match="points, pairs"):
         DeterministicELBO(categorical="taylor")
