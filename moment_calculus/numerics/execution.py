@@ -12,6 +12,7 @@ from typing import Any
 import array_api_compat
 import numpy as np
 
+from moment_calculus.numerics.derivatives.elementwise import is_transformed, is_untraced
 from moment_calculus.numerics.special import constants, namespace
 
 Array = Any
@@ -263,8 +264,6 @@ def in_rows(function: Callable[..., Array], arrays: Sequence[Array], size: int) 
 
 def _is_eager() -> bool:
     """Whether torch carries operations out: not for a tracer, and not under torch.func."""
-    from moment_calculus.numerics.derivatives.elementwise import is_transformed, is_untraced
-
     return is_untraced() and not is_transformed()
 
 

@@ -15,6 +15,7 @@ from moment_calculus.likelihoods.classes import LAWS, PREDICTIVE, RULES
 from moment_calculus.likelihoods.classes.pairs import beyond_the_gain
 from moment_calculus.likelihoods.classes.points import Draws, rotations, standard_points
 from moment_calculus.numerics.rulebook import Propagation
+from moment_calculus.operations.elementwise.arithmetic import add
 from moment_calculus.operations.linear.maps import linear
 from moment_calculus.refusals.errors import ApproximationWarning, UnsupportedMoments
 
@@ -145,13 +146,14 @@ def test_diagonal_propagation_knows_the_covariance_of_the_last_map():
     np.testing.assert_allclose(found, expected, rtol=1e-9)
 
 
-def test_many_classes_of_few_features_need_no_matrix_of_classes():
+@pytest.mark.parametrize("together", [True, False])
+def test_many_classes_of_few_features_need_no_matrix_of_classes(together):
     """The map of the features tells their covariance; the same law as by the matrix."""
     generator = np.random.default_rng(0)
     matrix, flow = generator.normal(size=(80, 3)), Propagation(covariance="diagonal")
     source = as_value(Moments(np.zeros((2, 3)), variance=np.ones((2, 3))), "f", flow)
     bias = as_value(Moments(np.zeros(80), variance=np.full(80, 0.5)), "b", flow)
-    logits = linear(source, matrix, bias)
+    logits = linear(source, matrix, bias) if together else add(linear(source, matrix), bias)
     logits.spread.joint = lambda: pytest.fail("a matrix of classes")
     drawn = generator.normal(size=(DRAWS, 3)) @ matrix.T + 0.5**0.5 * generator.normal(
         size=(DRAWS, 80)
@@ -183,6 +185,13 @@ def test_rows_beyond_the_memory_are_computed_in_pieces(monkeypatch):
     )
     for ours, theirs in pairs:
         torch.testing.assert_close(ours, theirs)
+
+
+@pytest.mark.parametrize("name", [name for name in RULES if name != "delta"])
+def test_one_class_is_certain(name):
+    logits = value_of(np.ones((2, 1)), np.full((2, 1, 1), 3.0))
+    found = RULES[name].log_probs(logits)
+    np.testing.assert_allclose(found, -4.5 if name == "jensen" else 0.0, atol=1e-4)
 
 
 def test_counts_are_sums_of_classes():

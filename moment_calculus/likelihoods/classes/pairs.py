@@ -131,7 +131,7 @@ def _leaves(root: Root, order: Array) -> Node:
         factor = xp.take_along_axis(root.factor, order[..., None], axis=-2)
     leaves = Node(mean, factor, own)
     classes = mean.shape[-1]
-    missing = 2 ** math.ceil(math.log2(classes)) - classes
+    missing = 2 ** max(math.ceil(math.log2(classes)), 1) - classes
     return leaves if not missing else _joined(leaves, _nowhere(leaves, missing))
 
 

@@ -23,6 +23,7 @@ from moment_calculus.values import (
     elementwise_covariance,
 )
 from moment_calculus.values.ancestry import is_rearranged, together
+from moment_calculus.values.entries import entries_of
 from moment_calculus.values.layout import broadcast_shape
 from moment_calculus.values.support import overlap
 from moment_calculus.values.vectors import of_parts
@@ -59,7 +60,7 @@ class Sum(Step):
         if overlap(*self.inputs):
             return None
         for term, other in (self.inputs, self.inputs[::-1]):
-            if other.spread.plain and term.shape == value.shape:
+            if _is_noise(other) and term.shape == value.shape:
                 return term.step.image_of_vector(term)
         return None
 
@@ -74,6 +75,18 @@ class Sum(Step):
     def as_vector(self, value: Gaussian) -> Gaussian | None:
         """The sum of both as vectors."""
         return of_parts(_sum_of_vectors, *self.inputs)
+
+
+def _is_noise(value: Gaussian) -> bool:
+    """Whether the features of a value are independent, as those of a site are for all rows."""
+    features = value.shape[-1:]
+    while not value.spread.plain:
+        if entries_of(value) is None or len(value.step.inputs) != 1:
+            return False
+        value = value.step.inputs[0]
+        if value.axis != -1 or value.shape[-1:] != features:
+            return False  # an entry may be in several features
+    return True
 
 
 def _sum_of_vectors(left: Gaussian, right: Gaussian) -> Value | None:
