@@ -83,7 +83,7 @@ class Response(CorrectedMoments):
 
         Measured against 40 000 draws of ``sample``: moments, densities and quantiles of Gamma,
         InverseGamma, GammaPoisson and Normal, with a random scale or shape, agree within the
-        standard error of the draws (0.5 % of the mean, 1 % of the variance).
+        standard errors of the draws.
 
         Args:
             *args: of the model, with new inputs and, usually, without observations; by default
