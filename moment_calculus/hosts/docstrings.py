@@ -217,10 +217,11 @@ Args:
     float64: whether to compute in double precision, with doubles of the arrays among the
         arguments; those that the model has elsewhere, such as in closures, are the model's own.
     by_draws: whether to evaluate a closed-form loss once more at the end by draws of the guide, up
-        to 32 particles, and to warn where they contradict it. All data are taken as the training
-        took them, of mini-batches those of the first 2000 rows. It takes at most a tenth of the
-        time of the fit, but one second or eight particles are always spent; in NumPyro it is
-        compiled before. Random states of the user are left as they are.
+        to 32 particles, and to warn where they contradict it. Of more
+        than 2000 rows both are of that many, drawn at random and scaled up as a mini-batch is; of
+        all where the arguments have not the same rows, or the model does not run on fewer. It
+        takes at most a tenth of the time of the fit, but one second or eight particles are always
+        spent; in NumPyro it is compiled before. Random states of the user are left as they are.
     seed: of the order of mini-batches, and in NumPyro of the random key.
 """
 

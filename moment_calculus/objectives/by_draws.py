@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 import time
@@ -22,7 +23,7 @@ PARTICLES = 32
 LOOKS = 4  # times these, where they contradict the loss
 LEAST = 8  # particles, however long they take
 TOGETHER = 16_000  # rows of particles that are run at once
-ROWS = 2000  # of mini-batches
+ROWS = 2000  # that are drawn
 SHARE = 0.1  # of the time of the fit
 SECONDS = 1.0  # which may always be used
 SEED = 0
@@ -63,10 +64,10 @@ class Evaluations:
 def checked(fit: Fit, objective: Any, source: Whole, evaluations: Evaluations) -> ByDraws:
     """The loss by draws, within a tenth of the time of the fit, or one second.
 
-    Eight particles are drawn in any case; the clock starts after the first, which are compiled. All
-    data are taken at once if the training did so; otherwise as many of its mini-batches as have
-    2000 rows together. Where draws contradict the loss, others are added, up to four times as many,
-    so that chance does not: of exact moments three standard errors are exceeded once in 400 fits.
+    Eight particles are drawn in any case; the clock starts after the first, which are compiled. Of
+    mini-batches as many are taken as have 2000 rows together. Where draws contradict the loss,
+    others are added, up to four times as many, so that chance does not: of exact moments three
+    standard errors are exceeded once in 400 fits.
 
     Args:
         fit: the trained guide.
@@ -108,6 +109,38 @@ def _mean(found: list[ByDraws]) -> ByDraws:
     values, errors, losses = np.transpose([part[:3] for part in found])
     error = float(np.sqrt(np.sum(errors**2)) / len(errors))
     return ByDraws(float(values.mean()), error, float(losses.mean()), "")
+
+
+def attempts(source: Whole, take: Callable[[Any, Any], Any]) -> list[Whole]:
+    """What of the data is drawn, as a mini-batch if 2000 rows can be cut out; the best first.
+
+    Args:
+        source: of the data.
+        take: picks rows of an array.
+    """
+    if type(source) is not Whole:
+        return [source]
+    try:
+        rows = rows_of([*source.args, *source.named.values()])
+    except ValueError:  # what is no array of rows
+        return [source]
+    few = rows is None or rows <= ROWS
+    return [source] if few else [Shuffled(source.args, source.named, ROWS, SEED, take), source]
+
+
+def first_possible(source: Whole, take: Callable, check: Callable[[Whole], ByDraws]) -> ByDraws:
+    """The check of 2000 rows; of all data where the model does not run on fewer.
+
+    Args:
+        source: of the data.
+        take: picks rows of an array.
+        check: of data from a source.
+    """
+    *cut, whole = attempts(source, take)
+    for part in cut:
+        with contextlib.suppress(Exception):  # whatever a model says of fewer rows than it has
+            return check(part)
+    return check(whole)
 
 
 def reason_against(fit: Fit, objective: Any, source: Whole) -> str:
@@ -207,8 +240,8 @@ def warn_if_off(found: ByDraws) -> None:
     """
     if found.is_off:
         warnings.warn(
-            f"the loss is {found.loss:.5g} by moments, but {found}: an approximation on the way is "
-            f"off, and the optimum may be too; use {found.note}; moment_accuracy shows which layer "
+            f"the loss is {found}: an approximation on the way is off, and the optimum may be too; "
+            f"use {found.note}; moment_accuracy shows which layer "
             "is off, by_draws=False leaves this check out",
             LossByDrawsWarning,
             stacklevel=3,

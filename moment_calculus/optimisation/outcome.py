@@ -42,7 +42,8 @@ class ByDraws(NamedTuple):
         """In words."""
         if math.isnan(self.loss):
             return f"by draws: {self.note}"
-        return f"by draws {self.value:.5g} ± {self.standard_error:.2g}"
+        drawn = f"by draws {self.value:.5g} ± {self.standard_error:.2g}"
+        return f"{drawn}, by moments {self.loss:.5g}"  # which may be of fewer rows
 
 
 @dataclass

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import jax
 import numpy as np
 
+from moment_calculus.hosts.mini_batches import PlateScaling
 from moment_calculus.objectives.by_draws import (
     SEED,
     Evaluations,
     checked,
+    first_possible,
     is_last,
     reason_against,
 )
@@ -30,7 +34,9 @@ QUICK = {
 }
 
 
-def loss_by_draws(problem: Problem, source: Whole, options: Options, fit: Fit) -> ByDraws:
+def loss_by_draws(
+    problem: Problem, source: Whole, options: Options, fit: Fit, take: Callable
+) -> ByDraws:
     """The trained loss by draws, compiled.
 
     Args:
@@ -38,14 +44,20 @@ def loss_by_draws(problem: Problem, source: Whole, options: Options, fit: Fit) -
         source: of the data.
         options: of the fit.
         fit: the result.
+        take: picks rows of an array.
     """
     if reason := reason_against(fit, problem.svi.loss, source):
         return ByDraws(note=reason)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the training has given them
-        last = is_last(fit, source, options)
-        evaluations = _evaluations(problem, source, fit.params, last)
-        return checked(fit, problem.svi.loss, source, evaluations)
+
+        def check(part: Whole) -> ByDraws:
+            plates = PlateScaling(options.rows_of(part), options.plate)
+            told = problem if part is source else replace(problem, plates=plates)
+            evaluations = _evaluations(told, part, fit.params, is_last(fit, part, options))
+            return checked(fit, problem.svi.loss, part, evaluations)
+
+        return first_possible(source, take, check)
 
 
 def _evaluations(

@@ -95,7 +95,7 @@ def fit(
         ]
         best = min(fits, key=lambda fit: fit.rank)
         if by_draws:
-            best.by_draws = loss_by_draws(problem, source, options, best)
+            best.by_draws = loss_by_draws(problem, source, options, best, _rows)
             last_line(str(best.by_draws), progress_bar)
             warn_if_off(best.by_draws)
         return best

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pyro
 import torch
 
+from moment_calculus.hosts.mini_batches import PlateScaling
 from moment_calculus.objectives.by_draws import (
     SEED,
     Evaluations,
     checked,
+    first_possible,
     is_last,
     reason_against,
 )
@@ -23,7 +26,9 @@ from pyro_moments.fitting.problem import GlobalRandomState, Problem
 from pyro_moments.objectives.particles import Program
 
 
-def loss_by_draws(problem: Problem, source: Whole, options: Options, fit: Fit) -> ByDraws:
+def loss_by_draws(
+    problem: Problem, source: Whole, options: Options, fit: Fit, take: Callable
+) -> ByDraws:
     """The trained loss by draws; the global random state stays as it was.
 
     Args:
@@ -31,6 +36,7 @@ def loss_by_draws(problem: Problem, source: Whole, options: Options, fit: Fit) -
         source: of the data.
         options: of the fit.
         fit: the result.
+        take: picks rows of an array.
     """
     if reason := reason_against(fit, problem.objective, source):
         return ByDraws(note=reason)
@@ -40,10 +46,21 @@ def loss_by_draws(problem: Problem, source: Whole, options: Options, fit: Fit) -
         pyro.set_rng_seed(SEED)
         with torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the training has given them
-            evaluations = _evaluations(problem, source, is_last(fit, source, options))
-            return checked(fit, problem.objective, source, evaluations)
+
+            def check(part: Whole) -> ByDraws:
+                told = problem if part is source else _of_rows(problem, part, options)
+                evaluations = _evaluations(told, part, is_last(fit, part, options))
+                return checked(fit, problem.objective, part, evaluations)
+
+            return first_possible(source, take, check)
     finally:
         state.set(before)
+
+
+def _of_rows(problem: Problem, part: Whole, options: Options) -> Problem:
+    """What was trained on all data, on mini-batches of them."""
+    plates = PlateScaling(options.rows_of(part), options.plate)
+    return Problem(problem.objective, problem.model, problem.guide, plates, False, None)
 
 
 def _evaluations(problem: Problem, source: Whole, last: bool) -> Evaluations:

@@ -95,7 +95,7 @@ def fit(
         result = task.trained(guide)[0] if restarts == 1 else best_of(task, guide, restarts)
         if by_draws:
             problem = task.problem(result.guide, warms_up=False)
-            result.by_draws = loss_by_draws(problem, source, options, result)
+            result.by_draws = loss_by_draws(problem, source, options, result, _rows)
             last_line(str(result.by_draws), progress_bar)
             warn_if_off(result.by_draws)
         return result

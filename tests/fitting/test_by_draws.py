@@ -147,6 +147,29 @@ def test_mini_batches_precisions_and_restarts(host, options):
         assert found.loss == fit.loss
 
 
+MANY = rng.normal(size=(2500, 2)).astype(np.float32)
+
+
+@pytest.mark.parametrize("cut", [True, False])
+def test_of_many_rows_two_thousand_are_drawn(host, cut):
+    """Scaled up, all but the divergence; all where the model has a number of rows of its own."""
+    seen = set()
+
+    def model(x, y=None):
+        seen.add(len(x))
+        weight = host.language.sample("weight", host.dist.Normal(0.0, 0.02).expand([2]).to_event(1))
+        with host.language.plate("data", len(x) if cut else len(MANY)):
+            host.language.sample("obs", host.dist.Normal(x @ weight, 1.0), obs=y)
+
+    y = (MANY @ [1.0, -1.0] + rng.normal(size=len(MANY))).astype(np.float32)
+    fit = trained(host, model, MANY, y)
+    found = fit.by_draws
+    assert 2000 in seen
+    assert (found.loss != fit.loss) == cut
+    assert abs(found.value - found.loss) < 4 * found.standard_error
+    assert found.loss == pytest.approx(fit.loss, rel=0.02 if cut else 1e-6)
+
+
 @pytest.mark.parametrize("name", ["MCDropoutGuide", "TridiagonalGuide"])
 def test_other_guides_of_the_house(host, name):
     guide = getattr(host.package, name)()

@@ -17,7 +17,7 @@ def loss_by_draws(found: ByDraws) -> Finding:
     check = "loss by draws"
     if math.isnan(found.loss):
         return Finding(check, "not known", Verdict.UNKNOWN, found.note)
-    value = f"{found.value:.5g} ± {found.standard_error:.2g}, by moments {found.loss:.5g}"
+    value = str(found).removeprefix("by draws ")
     if not found.is_off:
         return Finding(check, value, Verdict.GOOD, "moments give the loss that draws give")
     meaning = (
