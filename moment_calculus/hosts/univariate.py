@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from moment_calculus.hosts.wording import not_confined, not_univariate
+from moment_calculus.numerics.special import namespace
 from moment_calculus.values import Gaussian, Value
 from moment_calculus.values.layout import broadcasts_to
 
@@ -49,6 +50,23 @@ def check_confined(
     for name, value, constraint in parameters:
         if isinstance(value, Gaussian) and not is_real(constraint):
             raise not_confined(name, fn, constraint, sites=value.sites, links=links)
+
+
+def within(support: Any, value: Any, found: Any, below: float, above: float) -> Any:
+    """What a distribution says of values, and what is true of those outside its support.
+
+    Hosts do not look where a value is: a density goes on beyond an end that is a parameter.
+
+    Args:
+        support: the constraint of its draws, with certain ends.
+        value: where, an array.
+        found: what the host says.
+        below: what is true below the lower end.
+        above: likewise, above the upper end.
+    """
+    low, high = bounds_of(support, lambda end: False)
+    xp = namespace(found)
+    return xp.where(value < low, below, xp.where(value > high, above, found))
 
 
 def bounds_of(support: Any, is_random: Callable[[Any], bool]) -> tuple[Any, Any]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from moment_calculus.functions.chains import Bounds, Knots, merged
 from moment_calculus.numerics.arrays import Array, positive_part
-from moment_calculus.numerics.quadrature import POINTS, nodes
+from moment_calculus.numerics.quadrature import POINTS, asked, even, nodes
 from moment_calculus.numerics.special import double, namespace, safe_scale
 from moment_calculus.operations.elementwise.arithmetic import is_value, shape_of
 from moment_calculus.operations.elementwise.sums import aligned
@@ -76,7 +76,7 @@ class Drivers:
         second = self.gaussians[1]
         outer, outer_weights = points_of(second, self.knots[1], NESTED)
         mean, variance = conditional(first, second, outer)
-        points, weights = nodes(mean, variance, own, NESTED)
+        points, weights = even(mean, variance) if asked() else nodes(mean, variance, own, NESTED)
         return Grid(weights * outer_weights, (points, outer), (0, 1))
 
 
@@ -101,7 +101,8 @@ def points_of(driver: Gaussian, knots: Knots, count: int = POINTS) -> tuple[Arra
     """
     known = branches_of(driver)
     if known is None:
-        return nodes(double(driver.mean), double(driver.variance), knots, count)
+        moments = double(driver.mean), double(driver.variance)
+        return even(*moments) if asked() else nodes(*moments, knots, count)
     xp, chance = namespace(driver.mean), double(known.mask.mean)
     on, off = (_points_of_branch(part, knots, count) for part in (known.on, known.off))
     weights = xp.concat([chance * on[1], (1 - chance) * off[1]], axis=0)

@@ -15,7 +15,7 @@ from moment_calculus.functions.families.exponential import Exp, infinite_where_h
 from moment_calculus.functions.rescaled import Rescaled
 from moment_calculus.likelihoods.drivers import Drivers, Grid, drivers_of
 from moment_calculus.numerics.arrays import Array
-from moment_calculus.numerics.quadrature import log_mean_exp, log_weights
+from moment_calculus.numerics.quadrature import asked, log_mean_exp, log_weights
 from moment_calculus.numerics.special import (
     in_precision_of,
     infinite_beyond,
@@ -30,7 +30,7 @@ ZOOMS = 3  # each finds the peak of a density about 20 times more closely
 WIDTHS = (1.0, 1e-2, 1e-4)  # panels around it resolve peaks of width 1e-5 to 36
 
 NEGLIGIBLE = 1e-9  # weight of the nodes where a probability is not known
-
+NOTHING = -1e300  # logarithm of a density that is none
 
 _GROWING = (Exp, Rescaled)
 
@@ -160,7 +160,7 @@ def log_expectation(
             there is nothing to close in on.
 
     Returns:
-        Array of the broadcast shape.
+        Array of the broadcast shape; NaN where f is at nodes of a weight of 1e-9 together.
 
     Raises:
         UnsupportedMoments: as :func:`expectation`.
@@ -173,8 +173,12 @@ def log_expectation(
         return power * function(*points)
 
     grid, values = _zoomed(drivers, raised, _peak, knots, sharp)
-    found = log_mean_exp(values, grid.weights, len(grid.axes)) / power
-    return in_precision_of(found, _like(drivers))
+    xp = namespace(values)
+    unknown = xp.isnan(values)
+    lost = _total(grid, xp.where(unknown, 1.0, 0 * grid.weights))
+    known = xp.where(unknown | (values < NOTHING), NOTHING, values)
+    found = log_mean_exp(known, grid.weights, len(grid.axes)) / power
+    return in_precision_of(xp.where(lost < NEGLIGIBLE, found, math.nan), _like(drivers))
 
 
 def expected_probability(
@@ -221,7 +225,7 @@ def _zoomed(
     """A grid that closes in on where a function matters most, and the function on it."""
     given = knots = given or (0.0,)
     zooms, widths = (ZOOMS, WIDTHS) if len(drivers.gaussians) == 1 else (1, WIDTHS[:2])
-    for _ in range(zooms if sharp else 0):
+    for _ in range(zooms if sharp and not asked() else 0):
         grid = drivers.grid(knots)
         centre = place(grid, function(*drivers.at(grid.points)))
         knots = (*given, *((centre, width) for width in widths))
@@ -233,6 +237,7 @@ def _peak(grid: Grid, log_density: Array) -> Array:
     """Point of the first driver where a density is largest, given every point of the second."""
     terms = stop_gradient(log_density) + log_weights(grid.weights)
     xp = namespace(terms)
+    terms = xp.where(xp.isnan(terms), -math.inf, terms)
     place = xp.argmax(terms, axis=0, keepdims=True)
     return _at(grid, terms, place)
 

@@ -35,6 +35,7 @@ from moment_calculus.likelihoods.predictive.cumulative import (
     normal_marginal,
     student_t_marginal,
 )
+from moment_calculus.likelihoods.predictive.existence import LEAST
 from moment_calculus.likelihoods.predictive.log_normal import (
     log_normal_marginal,
     log_normal_predictive,
@@ -81,6 +82,8 @@ class Family:
             function and the like, given if ``predictive`` is.
         tempered: from a power a, a certain observation and the parameters to (1/a) log E[pᵃ]; by
             default by quadrature.
+        exists: the parameter that decides whether there are predictive moments, and what it is at
+            least where there is a mean, and where there is a variance; None if there always are.
     """
 
     name: str
@@ -91,6 +94,7 @@ class Family:
     predictive: Callable[..., tuple] | None = None
     marginal: Callable[..., Marginal] | None = None
     tempered: Callable[..., Array] | None = None
+    exists: tuple[str, float, float] | None = None
 
 
 def _normal_predictive(loc: Value, scale: Value) -> tuple:
@@ -169,7 +173,13 @@ FAMILIES = (
         tempered=counts.tempered_exponential,
     ),
     Family("Gamma", gamma, "concentration rate", latent=gamma, tempered=counts.tempered_gamma),
-    Family("InverseGamma", inverse_gamma, "concentration rate", latent=inverse_gamma),
+    Family(
+        "InverseGamma",
+        inverse_gamma,
+        "concentration rate",
+        latent=inverse_gamma,
+        exists=("concentration", 1.0, 2.0),
+    ),
     Family("HalfNormal", half_normal, "scale", latent=half_normal),
     Family("HalfCauchy", half_cauchy, "scale", latent=half_cauchy),
     Family("Beta", beta, "concentration1 concentration0", latent=beta),
@@ -179,6 +189,13 @@ FAMILIES = (
         "concentration rate",
         tempered=counts.tempered_gamma_poisson,
     ),
-    Family("Weibull", weibull, "scale concentration", latent=weibull),
+    Family(
+        "Weibull",
+        weibull,
+        "scale concentration",
+        latent=weibull,
+        exists=("concentration", LEAST, LEAST),  # whose inverse the moments are factorials of
+    ),
+    Family("Pareto", None, "scale alpha", exists=("alpha", 1.0, 2.0)),
     Family("Uniform", None, "low high", latent=uniform_prior),
 )

@@ -19,6 +19,7 @@ from moment_calculus.likelihoods.expectations import (
     moments_of_observation,
 )
 from moment_calculus.likelihoods.links import log
+from moment_calculus.likelihoods.predictive.existence import falls_below, infinite_where
 from moment_calculus.likelihoods.residual import check_positive, scaled_expectation
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.special import constants, gammaln, namespace
@@ -114,8 +115,9 @@ def student_t_predictive(df: Any, loc: Any, scale: Any) -> tuple:
     """Predictive mean, epistemic and aleatoric variance, and log predictive density.
 
     What does not exist is not made up: the mean is NaN where there may be one degree of freedom or
-    less, and the variance of the noise infinite where there may be two or less. The epistemic
-    variance is that of the location, which exists.
+    less, and the variance of the noise infinite where there may be two or less, however unlikely
+    that is: exp(f) has no limit, 2 + exp(f) has. The epistemic variance is that of the location,
+    which exists.
 
     Args:
         df: degrees of freedom, array, number or value.
@@ -134,9 +136,10 @@ def student_t_predictive(df: Any, loc: Any, scale: Any) -> tuple:
     centre, epistemic, aleatoric = moments_of_observation(
         lambda df, loc, scale: loc + _zero(df, loc, scale), _noise, *parameters
     )
-    gap = expectation(_gap, *parameters)
+    centre = infinite_where(falls_below(df, 1.0), centre + expectation(_gap, *parameters), math.nan)
+    aleatoric = infinite_where(falls_below(df, 2.0), aleatoric)
     log_density = partial(student_t_log_predictive, df=df, loc=loc, scale=scale)
-    return centre + gap, epistemic, aleatoric, log_density
+    return centre, epistemic, aleatoric, log_density
 
 
 def student_t_log_predictive(value: Array, df: Any, loc: Any, scale: Any) -> Array:
@@ -174,7 +177,7 @@ def _noise(df: Any, loc: Any, scale: Any) -> Array:
 
 def _log_density(value: Array, df: Any, loc: Any, scale: Any) -> Array:
     residual = (value - loc) / scale
-    df = df + 0 * residual
+    df = df if hasattr(df, "shape") else constants(df, residual)
     xp = namespace(residual)
     constant = gammaln((df + 1) / 2) - gammaln(df / 2) - 0.5 * xp.log(df * math.pi)
     return constant - log(scale) - (df + 1) / 2 * xp.log1p(residual * residual / df)

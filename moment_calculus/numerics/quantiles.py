@@ -13,6 +13,7 @@ from moment_calculus.numerics.execution import repeated
 from moment_calculus.numerics.special import constants, namespace, ndtri
 
 FURTHEST = 1e30  # moments that are larger say nothing of where the quantiles are
+WIDER = 4.0  # factor by which a bracket grows
 ROUNDS = 500  # in which a bracket is widened and halved
 LEFT, RIGHT, HALVING, FAILED = 0, 1, 2, 3  # phases of a search
 AT_ONCE, ROUND, COUNTED = 2**13, 32, 2**22  # elements and counts in one round; counts at most
@@ -102,11 +103,11 @@ class _Search(NamedTuple):
         close = halving & (xp.abs(excess) <= slack)
         failed = xp.isnan(excess) & ~at_bounds[0] & ~at_bounds[1]
         phase = xp.where(got_low | got_high, self.phase + 1, self.phase)
-        doubled = xp.where(left | right, 2 * self.step, self.step)
+        wider = xp.where(left | right, WIDER * self.step, self.step)
         return _Search(
             xp.where(got_low | (halving & below) | close, x, self.low),
             xp.where(got_high | (halving & ~below) | close, x, self.high),
-            xp.where(got_low, xp.abs(self.step), doubled),
+            xp.where(got_low, xp.abs(self.step), wider),
             xp.where(failed, FAILED + 0 * phase, phase),
             self.rounds + 1,
         )

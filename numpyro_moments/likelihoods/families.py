@@ -14,6 +14,7 @@ from moment_calculus import likelihoods
 from moment_calculus.hosts.predictions.marginals import Marginal, VectorMarginal
 from moment_calculus.likelihoods.expectations import check_certain
 from moment_calculus.likelihoods.families import FAMILIES, Family
+from moment_calculus.likelihoods.predictive.existence import existing
 from numpyro_moments.likelihoods import univariate
 from numpyro_moments.likelihoods.structure import is_random
 from numpyro_moments.likelihoods.table import TEMPERED, expected_log_prob, predictive_moments
@@ -58,6 +59,13 @@ def _serve(family: Family, kind: type, odds: tuple[str, ...]) -> None:
         predictive_moments(kind, marginal=partial(_marginal, family))(
             lambda fn: predictive(*parameters(family, fn))
         )
+    if family.exists is not None:
+        predictive_moments(kind, marginal=univariate.marginal)(partial(_existing, *family.exists))
+
+
+def _existing(name: str, mean: float, variance: float, fn: Any) -> tuple:
+    *moments, log_density = univariate.predictive(fn)
+    return *existing(moments, getattr(fn, name), (mean, variance)), log_density
 
 
 def _tempered(family: Family, odds: tuple[str, ...], fn: Any, value: Any, power: Any) -> jax.Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -17,7 +18,7 @@ from moment_calculus.hosts.docstrings import QUADRATURE_ERRORS, documented
 from moment_calculus.hosts.predictions.discrete import BinaryMarginal, CountMarginal
 from moment_calculus.hosts.predictions.marginals import ContinuousMarginal, Marginal
 from moment_calculus.hosts.predictions.wording import no_entropy_given, predictive_remedy
-from moment_calculus.hosts.univariate import bounds_of, check_confined, check_univariate
+from moment_calculus.hosts.univariate import bounds_of, check_confined, check_univariate, within
 from moment_calculus.refusals.errors import UnsupportedMoments
 from numpyro_moments.likelihoods.derived import restored
 from numpyro_moments.likelihoods.structure import (
@@ -100,7 +101,7 @@ def tempered(fn: Any, value: Any, power: Any = 1.0) -> jax.Array:
         value.shape, jnp.shape(power), *(argument.shape for argument in arguments)
     )
     return likelihoods.log_expectation(
-        _over_nodes(lambda value, *points: given(*points).log_prob(value), shape),
+        _over_nodes(lambda value, *points: _log_prob(given(*points), value), shape),
         _double(value),
         *arguments,
         knots=_knots(fn, value),
@@ -115,7 +116,15 @@ def _log_predictive(fn: Any) -> Callable[[jax.Array], jax.Array]:
 
 def _density(fn: Any, value: jax.Array) -> Callable[..., jax.Array]:
     """The log density of values, given points of the random parameters."""
-    return _of_values(fn, value, lambda certain, value: certain.log_prob(value))
+    return _of_values(fn, value, _log_prob)
+
+
+def _log_prob(certain: Any, value: jax.Array) -> jax.Array:
+    return within(certain.support, value, certain.log_prob(value), -math.inf, -math.inf)
+
+
+def _cdf(certain: Any, value: jax.Array) -> jax.Array:
+    return within(certain.support, value, certain.cdf(value), 0.0, 1.0)
 
 
 def _of_values(
@@ -199,7 +208,7 @@ def _success(fn: Any) -> jax.Array:
 def _cumulative(fn: Any, value: jax.Array) -> jax.Array:
     """P(y ≤ value), by the distribution's own function."""
     _, arguments = _given(fn)
-    cumulative = _of_values(fn, value, lambda certain, value: certain.cdf(value))
+    cumulative = _of_values(fn, value, _cdf)
     return likelihoods.expected_probability(cumulative, value, *arguments, knots=_knots(fn, value))
 
 

@@ -13,6 +13,7 @@ from guides.pyro.empirical_bayes import EmpiricalBayesNormal
 from moment_calculus import likelihoods
 from moment_calculus.hosts.predictions.marginals import Marginal, VectorMarginal
 from moment_calculus.likelihoods.families import FAMILIES, Family
+from moment_calculus.likelihoods.predictive.existence import existing
 from pyro_moments.evaluation.tensor import MomentTensor, unwrap
 from pyro_moments.likelihoods import univariate
 from pyro_moments.likelihoods.table import TEMPERED, expected_log_prob, predictive_moments
@@ -69,6 +70,15 @@ def _serve(family: Family) -> None:
         predictive_moments(*kinds_of(family), marginal=partial(_marginal, family))(
             lambda fn: predictive(*parameters(family, fn))
         )
+    if family.exists is not None:
+        predictive_moments(*kinds_of(family), marginal=univariate.marginal)(
+            partial(_existing, *family.exists)
+        )
+
+
+def _existing(name: str, mean: float, variance: float, fn: Any) -> tuple:
+    *moments, log_density = univariate.predictive(fn)
+    return *existing(moments, unwrap(getattr(fn, name)), (mean, variance)), log_density
 
 
 def _tempered(family: Family, fn: Any, value: Any, power: Any) -> torch.Tensor:

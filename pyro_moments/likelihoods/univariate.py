@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -15,7 +16,7 @@ from moment_calculus.hosts.docstrings import QUADRATURE_ERRORS, documented
 from moment_calculus.hosts.predictions.discrete import BinaryMarginal, CountMarginal
 from moment_calculus.hosts.predictions.marginals import ContinuousMarginal, Marginal
 from moment_calculus.hosts.predictions.wording import no_entropy_given
-from moment_calculus.hosts.univariate import bounds_of, check_confined, check_univariate
+from moment_calculus.hosts.univariate import bounds_of, check_confined, check_univariate, within
 from pyro_moments.evaluation.tensor import MomentTensor, unwrap
 from pyro_moments.likelihoods.structure import (
     constrained_tensors,
@@ -151,9 +152,12 @@ def _success(fn: Any) -> torch.Tensor:
 def _cumulative(fn: Any, value: torch.Tensor) -> torch.Tensor:
     """P(y ≤ value), by the distribution's own function."""
     given, arguments = _given(fn)
-    return likelihoods.expected_probability(
-        lambda value, *points: given(*points).cdf(value), value, *arguments, knots=_knots(fn, value)
-    )
+
+    def cumulative(value: torch.Tensor, *points: torch.Tensor) -> torch.Tensor:
+        certain = given(*points)
+        return within(certain.support, value, certain.cdf(value), 0.0, 1.0)
+
+    return likelihoods.expected_probability(cumulative, value, *arguments, knots=_knots(fn, value))
 
 
 def drawn(fn: Any, count: int, shape: torch.Size) -> torch.Tensor:
@@ -205,7 +209,11 @@ def _is_real(constraint: Any) -> bool:
 
 
 def _density(given: Callable[..., Any]) -> Callable[..., torch.Tensor]:
-    return lambda value, *points: given(*points).log_prob(value)
+    def density(value: Any, *points: torch.Tensor) -> torch.Tensor:
+        certain = given(*points)
+        return within(certain.support, value, certain.log_prob(value), -math.inf, -math.inf)
+
+    return density
 
 
 def _double(value: Any) -> Any:

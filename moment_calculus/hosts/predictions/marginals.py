@@ -12,6 +12,7 @@ import numpy as np
 from moment_calculus.hosts.predictions import wording
 from moment_calculus.numerics.arrays import Array, positive_part
 from moment_calculus.numerics.entropies import density_entropy
+from moment_calculus.numerics.quadrature import settled
 from moment_calculus.numerics.quantiles import inverse, normal_quantile
 from moment_calculus.numerics.special import constants, namespace, ndtr, safe_scale
 from moment_calculus.refusals.errors import UnsupportedMoments
@@ -234,7 +235,7 @@ class ContinuousMarginal(Marginal):
 
     def quantile(self, levels: Array, moments: PredictiveMoments) -> Array:
         """By inversion of the distribution function."""
-        return self._inverse(levels, moments)
+        return settled(lambda: self._inverse(levels, moments), 1e-8, relative=True)
 
     def cdf(self, value: Array, moments: PredictiveMoments) -> Array:
         """As it is known; zero or one beyond the bounds."""
@@ -243,7 +244,8 @@ class ContinuousMarginal(Marginal):
         low, high = (bound + xp.zeros_like(value) for bound in self.bounds)
         inside = xp.where(xp.isfinite(value), value, 0.0)
         try:
-            found = self.cumulative(xp.minimum(xp.maximum(inside, low), high))
+            inside = xp.minimum(xp.maximum(inside, low), high)
+            found = settled(lambda: self.cumulative(inside), 1e-9)
         except NotImplementedError:
             raise wording.no_distribution_function(self.name, self.family) from None
         below = (value < low) | (value == -math.inf)  # at the lower bound there may be an atom
@@ -261,9 +263,11 @@ class ContinuousMarginal(Marginal):
     def entropy(self, moments: PredictiveMoments) -> Array:
         """By quadrature on panels between quantiles."""
         try:
-            edges = self.edges(moments)
+            return settled(lambda: self._entropy(self.edges(moments)), 1e-5)
         except UnsupportedMoments:
             raise wording.no_entropy(self.name, self.family) from None
+
+    def _entropy(self, edges: Array) -> Array:
         return density_entropy(self.log_prob, edges, self.bounds)
 
     def edges(self, moments: PredictiveMoments) -> Array:

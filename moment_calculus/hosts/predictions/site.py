@@ -10,6 +10,7 @@ import numpy as np
 
 from moment_calculus.hosts.predictions.marginals import Marginal, PredictiveMoments
 from moment_calculus.numerics.arrays import Array, device
+from moment_calculus.numerics.quadrature import settled
 from moment_calculus.numerics.special import constants, double, in_precision_of, namespace
 
 
@@ -86,7 +87,7 @@ class PredictedSite:
             value: observations.
         """
         with self._context():
-            return self._log_density(value)
+            return settled(lambda: self._log_density(value), 1e-6)
 
     def cdf(self, value: Array) -> Array:
         """Predictive distribution function P(y ≤ value) of every element, weights and noise.
@@ -202,8 +203,9 @@ class PredictedSite:
         predictive density between quantiles. Measured error of the latter two: 1e-8 for locations,
         rates and scales of one Gaussian, 3e-5 where a location is a non-linear function, 3e-3 with
         tails of a double exponential, 1e-4 in single precision. Where two Gaussians are integrated
-        (a Student's location and scale) an element takes seconds. In one event of independent
-        elements each counts on its own: it is the sum of their entropies.
+        (a Student's location and scale) an element takes 0.1 seconds, and ten where it is sharper
+        than 112 evenly spaced points resolve. In one event of independent elements each counts on
+        its own: it is the sum of their entropies.
 
         Returns:
             Array; −∞ of a continuous distribution without variance; NaN where there are no moments

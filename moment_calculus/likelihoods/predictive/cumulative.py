@@ -17,6 +17,7 @@ from moment_calculus.likelihoods.predictive.entropies import normal_entropy, stu
 from moment_calculus.likelihoods.predictive.intervals import quantile_of_mean
 from moment_calculus.likelihoods.residual import scaled_expectation
 from moment_calculus.numerics.arrays import Array
+from moment_calculus.numerics.quadrature import asked
 from moment_calculus.numerics.special import constants, double, namespace, ndtr
 from moment_calculus.operations.elementwise.arithmetic import is_value
 
@@ -85,7 +86,10 @@ def _student(df: Any, mean: Array, variance: Array) -> Array:
     df = df + 0 * mean
     reach = 2 * DEPTH / df + 2 * (DEPTH / df) ** 0.5
     start, end = -reach, xp.log1p(reach)
-    shares = np.linspace(0.0, 1.0, PRECISIONS).reshape((-1,) + (1,) * len(mean.shape))
+    count = PRECISIONS
+    if tried := asked():
+        tried.used, count = True, min(PRECISIONS, 8 * tried.count // 3)
+    shares = np.linspace(0.0, 1.0, count).reshape((-1,) + (1,) * len(mean.shape))
     log_precision = start + (end - start) * constants(shares, mean)
     weights = xp.exp(df / 2 * (log_precision - xp.expm1(log_precision)))
     precision = xp.exp(log_precision)

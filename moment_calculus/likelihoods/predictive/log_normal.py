@@ -16,13 +16,13 @@ from moment_calculus.hosts.predictions.marginals import (
 from moment_calculus.likelihoods.expectations import moments_of_observation
 from moment_calculus.likelihoods.normal import normal_log_predictive, normal_predictive
 from moment_calculus.likelihoods.predictive.cumulative import normal_cumulative, normal_marginal
+from moment_calculus.likelihoods.predictive.existence import FAR, ends, infinite_where
 from moment_calculus.likelihoods.predictive.intervals import quantile_of_mean
 from moment_calculus.likelihoods.residual import check_positive
 from moment_calculus.numerics.arrays import Array
-from moment_calculus.numerics.special import double, namespace, safe_scale
+from moment_calculus.numerics.special import double, namespace
 from moment_calculus.operations.elementwise.arithmetic import is_value
 
-FAR = 1e8  # standard deviations, where the scale is compared with a multiple of its Gaussian
 MEAN, EPISTEMIC, ALEATORIC = 1.0, 0.5**0.5, 0.5  # slopes from which on these are infinite
 
 
@@ -112,11 +112,9 @@ def _variance(loc: Array, scale: Any) -> Array:
 def _infinite(part: Array, scale: Any, limit: float) -> Array:
     if not is_value(scale):
         return part
-    xp, base = namespace(part), scale.base
-    mean, deviation = double(base.mean), safe_scale(double(base.variance))
-    slopes = [scale.function(mean + sign * FAR * deviation) / FAR for sign in (-1, 1)]
-    diverges = (base.variance > 0) & (xp.maximum(*slopes) >= limit)
-    return xp.where(diverges, math.inf, part)
+    xp, slopes = namespace(part), [end / FAR for end in ends(scale)]
+    diverges = (scale.base.variance > 0) & (xp.maximum(*slopes) >= limit)
+    return infinite_where(diverges, part)
 
 
 def _log_density(value: Array, *, loc: Any, scale: Any) -> Array:
