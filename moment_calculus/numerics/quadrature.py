@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 
 from moment_calculus.numerics.arrays import Array
-from moment_calculus.numerics.derivatives.elementwise import is_jitted, may_branch
+from moment_calculus.numerics.derivatives.elementwise import may_branch
+from moment_calculus.numerics.derivatives.in_jax import is_jitted
 from moment_calculus.numerics.special import (
     constants,
     logsumexp,

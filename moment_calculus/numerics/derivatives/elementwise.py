@@ -256,19 +256,6 @@ def _are_plain(tensors: Sequence[Any]) -> bool:
     )
 
 
-def is_jitted(array: Array) -> bool:
-    """Whether an array is one of a JAX program that is traced, of which nobody knows the elements.
-
-    Args:
-        array: of any framework.
-    """
-    if not array_api_compat.is_jax_array(array):
-        return False
-    import jax
-
-    return isinstance(array, jax.core.Tracer)
-
-
 def may_branch(array: Array) -> bool:
     """Whether the program may look at the elements of an array: not while it is traced.
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import array_api_compat
+
 from moment_calculus.numerics.derivatives.partials import Array, Partials, as_tuple, directional
 
 
@@ -114,3 +116,16 @@ def _together(together: Any, partials: Partials) -> Callable[..., Any]:
         return tuple(found[:count]), _alike(tangents_of(found[count:], tangents), found[:count])
 
     return values
+
+
+def is_jitted(array: Any) -> bool:
+    """Whether an array is one of a JAX program that is traced, of which nobody knows the elements.
+
+    Args:
+        array: of any framework.
+    """
+    if not array_api_compat.is_jax_array(array):
+        return False
+    import jax
+
+    return isinstance(array, jax.core.Tracer)
