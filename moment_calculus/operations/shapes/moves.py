@@ -21,6 +21,7 @@ from moment_calculus.values.entries import Entries, by_older, entries_of
 from moment_calculus.values.lags import lag_covariance
 from moment_calculus.values.spread import none_or_all
 from moment_calculus.values.support import Support
+from moment_calculus.values.vectors import as_vector
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,13 +84,18 @@ class Moved(Step):
         return moved(step, like.axis, dense=dense, joint=dense or joint, ties=ties)
 
     def inward(self, value: Gaussian) -> Gaussian | None:
-        """By the step of the source."""
-        return self.source.step.under(self, value)
+        """By the step of the source, unless the move computes sums, which a function bends."""
+        return self.source.step.under(self, value) if self.elementwise else None
 
     def under(self, move: Any, like: Gaussian) -> Gaussian | None:
         """The same moves, both before the step of the source."""
         inner = self.inward(move.source)
         return None if inner is None else move.again(inner, like)
+
+    def as_vector(self, value: Gaussian) -> Gaussian | None:
+        """With the move before the step of the source."""
+        inner = None if self.computes else self.inward(value)
+        return None if inner is None else as_vector(inner)
 
     def rows(self, array: Array) -> Array | None:
         """Other features of the same elements of the batch, moved with them; None if they are not.
