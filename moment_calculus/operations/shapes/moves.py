@@ -43,6 +43,11 @@ class Moved(Step):
         """Unless it computes something."""
         return not self.computes
 
+    @cached_property
+    def linked(self) -> bool:  # type: ignore[override]
+        """As the source."""
+        return self.source.step.linked
+
     @property
     def inputs(self) -> tuple[Gaussian, ...]:  # type: ignore[override]
         """The value alone."""
@@ -140,7 +145,7 @@ def moved(
         support: likewise.
     """
     value, covariance = step.source, step.covariance
-    step.kept  # noqa: B018  # found here, one move at a time
+    _ = step.kept, step.linked  # found here, one move at a time
     return Gaussian(
         step.move(value.mean),
         Spread(
