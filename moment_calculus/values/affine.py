@@ -47,6 +47,14 @@ class Affine(Step):
         """Whether it only shifts."""
         return isinstance(self.scale, int | float) and self.scale == 1
 
+    def __post_init__(self) -> None:
+        self.linked  # noqa: B018  # found here, one step at a time
+
+    @cached_property
+    def linked(self) -> bool:  # type: ignore[override]
+        """As the source."""
+        return self.source.step.linked
+
     @cached_property
     def gain(self) -> Array | float:
         """The scale, an array in the shape of x."""

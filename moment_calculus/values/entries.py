@@ -43,6 +43,15 @@ class Entries(NamedTuple):
         """
         return Entries(self.site, lambda: move(self.numbers()))
 
+    def covariance(self, variance: Array) -> Array:
+        """Covariance along the trailing axis.
+
+        Args:
+            variance: of each component.
+        """
+        numbers = self.numbers()
+        return _where_same(numbers[..., :, None], numbers[..., None, :], variance[..., :, None])
+
 
 def _numbers(like: Array) -> Array:
     xp, count = namespace(like), 1

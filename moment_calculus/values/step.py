@@ -37,6 +37,8 @@ class Step:
         weight: whether it is a latent matrix as a whole, not a batch of latent vectors; a product
             with certain columns then has its rows as features.
         data: whether it is data with noise of their own: an input of maps, never a weight.
+        linked: whether it is linear in latent chains and nothing else ties its components, so that
+            sums and maps take their covariance in diagonal mode too.
         elementwise: whether every component is made of single components of the inputs, so that
             :meth:`branches` are known.
     """
@@ -52,6 +54,7 @@ class Step:
     quadratic: tuple[Any, Any, Array | None] | None = None
     weight: bool = False
     data: bool = False
+    linked: bool = False
     elementwise: bool = False
 
     def follows(self, place: int) -> bool:

@@ -8,10 +8,11 @@ computed again from its independent components, with the trailing axis as its fe
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from moment_calculus.values.ancestry import branches_of
-from moment_calculus.values.entries import entries_of
+from moment_calculus.values.entries import Entries, entries_of
 from moment_calculus.values.gaussian import Gaussian, Root
 from moment_calculus.values.spread import Spread
 
@@ -42,10 +43,19 @@ def _made(value: Gaussian) -> Gaussian | None:
     entries = entries_of(value)
     switched = branches_of(value) is not None  # which a root would not know
     if value.independent and not switched and (entries is not None or value.step.affine is None):
-        root = Root(made_of=entries)
-        spread, flow = Spread(value.variance), value.propagation
-        return Gaussian(value.mean, spread, root, support=value.support, propagation=flow)
+        return _root(value, entries, Spread(value.variance))
+    if entries is not None and not switched:
+        covariance = partial(entries.covariance, value.variance)
+        dense = covariance if value.propagation.full else None
+        return _root(value, entries, Spread(value.variance, dense, covariance))
     return value.step.as_vector(value)
+
+
+def _root(value: Gaussian, entries: Entries | None, spread: Spread) -> Gaussian:
+    root, flow = Root(made_of=entries), value.propagation
+    return Gaussian(
+        value.mean, spread, root, support=value.support, ties=value.ties, propagation=flow
+    )
 
 
 def of_parts(combine: Callable[..., Any], *parts: Gaussian) -> Gaussian | None:

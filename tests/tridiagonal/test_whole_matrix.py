@@ -7,6 +7,7 @@ import pytest
 
 from moment_calculus.operations.elementwise.arithmetic import add, scale_shift, subtract
 from moment_calculus.operations.linear.einsum import einsum
+from moment_calculus.operations.linear.maps import linear
 from moment_calculus.operations.linear.matrices import matmul
 from moment_calculus.operations.linear.reductions import average, total
 from moment_calculus.operations.shapes.indexing import index
@@ -48,6 +49,14 @@ OF_WHOLE = {
     ),
     "halves": (_in_halves, lambda i: ROWS @ i.T),
     "sum of halves": (lambda w, x: total(_in_halves(w, x), [1]), lambda i: (ROWS @ i.T).sum(1)),
+    "sum of outputs": (
+        lambda w, x: total(scale_shift(linear(x, w), -0.3, 0.1), [1]),
+        lambda i: -0.3 * (ROWS @ i.T).sum(1),
+    ),
+    "outputs through another map": (
+        lambda w, x: linear(index(linear(x, w), (slice(None), slice(1, 5))), x),
+        lambda i: (ROWS @ i.T)[:, 1:] @ ROWS.T,
+    ),
     "einsum": (lambda w, x: einsum("ni,oi->n", x, w), lambda i: (ROWS @ i.T).sum(1)),
 }
 
@@ -55,7 +64,7 @@ OF_WHOLE = {
 @pytest.mark.parametrize("case", OF_WHOLE)
 @pytest.mark.parametrize("flow", ["full", "diagonal"])
 def test_linear_maps_of_a_whole_matrix_keep_its_chain(array, case, flow):
-    """Sums over both axes, centring and products in parts are exact in either mode."""
+    """Sums over both axes, centring, products in parts and their sums are exact in either mode."""
     program, of = OF_WHOLE[case]
     found = program(site(array, "w", MATRIX, flow), array(ROWS)).gaussian()
     jacobian = np.stack([of(unit).reshape(-1) for unit in np.eye(20).reshape(20, 5, 4)], axis=1)

@@ -17,6 +17,7 @@ from moment_calculus.operations.elementwise.arithmetic import (
 from moment_calculus.operations.elementwise.positive import exponential_parts, log
 from moment_calculus.operations.linear.maps import linear
 from moment_calculus.operations.linear.reductions import cumulative_sum, total
+from moment_calculus.operations.shapes.indexing import index
 from moment_calculus.operations.shapes.reshaping import broadcast, reshape
 from moment_calculus.rulebooks import propagation_of
 from moment_calculus.values.vectors import as_vector
@@ -78,6 +79,13 @@ def test_rows_of_a_batch_that_gains_an_axis_stay_vectors():
     actual = as_vector(reshape(rows, (3, 1, 4))).covariance
     np.testing.assert_allclose(actual, expected, rtol=1e-9)
     assert as_vector(reshape(rows, (3, 2, 2))) is None
+
+
+def test_picked_elements_of_two_plates_are_a_vector():
+    keys = np.array([0, 1, 1, 0, 1]), np.array([1, 0, 1, 1, 0])
+    picked = index(effects(reshape(plate(), (2, 2)), scalar()), keys)
+    expected = exact_covariance(np.eye(4)[2 * keys[0] + keys[1]])
+    np.testing.assert_allclose(as_vector(picked).covariance, expected, rtol=1e-9)
 
 
 def exact_covariance(matrix):

@@ -111,6 +111,10 @@ class Product(Step):
         means = [math.prod(shifted(factor.mean, offset)) for factor in self.inputs]
         return first * second + first * means[1] + second * means[0]
 
+    def under(self, move: Any, like: Gaussian) -> Gaussian:
+        """The product of both, moved."""
+        return product_of(*(move.again(part, like) for part in self.inputs))
+
     def as_vector(self, value: Gaussian) -> Gaussian | None:
         """The product of both as vectors."""
         return of_parts(product_of, *self.inputs)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, NoReturn
 
 from moment_calculus.numerics.arrays import Array, positive_part, transpose
@@ -47,6 +47,15 @@ class Sum(Step):
     in_place: bool
     identity = True
     elementwise = True
+
+    def __post_init__(self) -> None:
+        self.linked  # noqa: B018  # found here, one step at a time
+
+    @cached_property
+    def linked(self) -> bool:  # type: ignore[override]
+        """Whether one term is, beside another one whose covariance is known, too."""
+        known = (x.step.linked or x.has_covariance or x.independent for x in self.inputs)
+        return any(x.step.linked for x in self.inputs) and all(known)
 
     def between_features(self, value: Gaussian, rows: slice, columns: slice) -> Array | None:
         """The sum of both, of independent terms."""

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.matrices import pairs_of_rows
 from moment_calculus.operations.shapes.moves import (
+    Moved,
+    moved,
     warn_dropped,
     with_trailing_features,
 )
@@ -26,13 +29,38 @@ def features_of(x: Gaussian) -> Gaussian:
         x: a value of at least one axis.
     """
     if x.axis == -1:
-        return x
+        return with_links(x)
     kept = x.independent or (x.apart and _has_independent_sites(x))
     if not kept and x.shape[-1] > 1:
         if x.propagation.full and (vector := as_vector(x)) is not None:
             return vector
         warn_dropped(x, "a linear map over an axis of the batch")
     return with_trailing_features(x)
+
+
+@dataclass(frozen=True, eq=False)
+class Carried(Moved):
+    """The outputs of a layer with the covariance of a chain that goes on from one to the next."""
+
+    identity = True
+
+    def move(self, array: Array) -> Array:
+        """As it is."""
+        return array
+
+    def covariance(self) -> Array:
+        """That of the source."""
+        return self.source.joint_covariance()
+
+
+def with_links(x: Gaussian) -> Gaussian:
+    """A value that is linear in chains with its covariance, which diagonal mode does not carry.
+
+    Args:
+        x: a value.
+    """
+    carried = x.has_covariance or not x.step.linked
+    return x if carried else moved(Carried(x), x.axis, dense=True, ties=x.ties)
 
 
 def _has_independent_sites(value: Gaussian) -> bool:

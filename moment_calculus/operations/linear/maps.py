@@ -39,8 +39,8 @@ def linear(inputs: Any, weight: Any, bias: Any = None) -> Value:
 
     Weights along a chain (:mod:`moment_calculus.operations.linear.chains`) add
     2 Σ k (C_{j,j+1} + μ_j μ_{j+1}) to the variance, for the covariances k of neighbours, and where
-    the chain goes on in the next row a covariance of these two outputs. In diagonal mode the latter
-    and C_{j,j+1} are left out.
+    the chain goes on in the next row a covariance of these two outputs. In diagonal mode C_{j,j+1}
+    is left out, and the latter where x is random or a function follows.
 
     Args:
         inputs: x [..., in], value or array.
@@ -95,6 +95,7 @@ class LinearMap(Step):
         rows_apart: whether nothing but the input ties outputs to each other.
         rows: the inputs of the map, if they are certain and it has independent random weights.
         shared: these weights.
+        linked: as of :class:`Step`.
     """
 
     inputs: tuple[Gaussian, ...] = field()
@@ -105,6 +106,7 @@ class LinearMap(Step):
     rows_apart: bool = False
     rows: Array | None = None
     shared: Any = None
+    linked: bool = False
 
     @property
     def identity(self) -> bool:  # type: ignore[override]
@@ -224,7 +226,7 @@ def _certain_input(x: Array, w: Any, b: Any, mean: Array) -> Gaussian:
             joint if flow.full else None,
             joint,
         ),
-        LinearMap(weights, b, **_shared_by_rows(x, w)),
+        LinearMap(weights, b, linked=joint is not None, **_shared_by_rows(x, w)),
         ties=alone if one_row else Ties.ALL,
         propagation=flow,
     )

@@ -15,6 +15,7 @@ from moment_calculus.numerics.special import constants, namespace
 from moment_calculus.operations.elementwise.arithmetic import DEPENDENCE_REMEDY, multiply, subtract
 from moment_calculus.operations.elementwise.unary import scale_shift
 from moment_calculus.operations.linear.batch_sums import SumOverBatch
+from moment_calculus.operations.linear.inputs import with_links
 from moment_calculus.operations.linear.maps import linear, map_features
 from moment_calculus.operations.shapes.flattened import flattened
 from moment_calculus.operations.shapes.indexing import ALL, take, unstack
@@ -80,6 +81,7 @@ def average(value: Any, axes: Sequence[int] | None = None, *, keepdims: bool = F
 
 
 def _over_features(value: Gaussian) -> Gaussian:
+    value = with_links(value)
     axis, xp = value.axis, namespace(value.mean)
     if value.has_covariance:
         lead = batch_shape(value.shape, axis)

@@ -21,6 +21,7 @@ from moment_calculus.values.entries import Entries, by_older, entries_of
 from moment_calculus.values.lags import lag_covariance
 from moment_calculus.values.spread import none_or_all
 from moment_calculus.values.support import Support
+from moment_calculus.values.vectors import as_vector
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,6 +42,11 @@ class Moved(Step):
     def elementwise(self) -> bool:  # type: ignore[override]
         """Unless it computes something."""
         return not self.computes
+
+    @cached_property
+    def linked(self) -> bool:  # type: ignore[override]
+        """As the source."""
+        return self.source.step.linked
 
     @property
     def inputs(self) -> tuple[Gaussian, ...]:  # type: ignore[override]
@@ -83,13 +89,18 @@ class Moved(Step):
         return moved(step, like.axis, dense=dense, joint=dense or joint, ties=ties)
 
     def inward(self, value: Gaussian) -> Gaussian | None:
-        """By the step of the source."""
-        return self.source.step.under(self, value)
+        """By the step of the source, unless the move computes sums, which a function bends."""
+        return self.source.step.under(self, value) if self.elementwise else None
 
     def under(self, move: Any, like: Gaussian) -> Gaussian | None:
         """The same moves, both before the step of the source."""
         inner = self.inward(move.source)
         return None if inner is None else move.again(inner, like)
+
+    def as_vector(self, value: Gaussian) -> Gaussian | None:
+        """With the move before the step of the source."""
+        inner = None if self.computes else self.inward(value)
+        return None if inner is None else as_vector(inner)
 
     def rows(self, array: Array) -> Array | None:
         """Other features of the same elements of the batch, moved with them; None if they are not.
@@ -134,7 +145,7 @@ def moved(
         support: likewise.
     """
     value, covariance = step.source, step.covariance
-    step.kept  # noqa: B018  # found here, one move at a time
+    _ = step.kept, step.linked  # found here, one move at a time
     return Gaussian(
         step.move(value.mean),
         Spread(
