@@ -127,4 +127,4 @@ class CaptureWarning(UserWarning):
 
 
 class ApproximationWarning(UserWarning):
-    """A rule that a user chose is known to be far off where training leads."""
+    """A rule is known to be far off: where training leads, or of what it is applied to."""
