@@ -32,9 +32,10 @@ The divergence from Normal priors N(0, λ) is ‖M‖²/(2kλ) for every masked 
 constant, as a discrete q has none. Priors of which the scale is learnt or random, and others than
 Normal ones, enter by E_q[log p], exactly.
 
-A guide by dropout has no density: ELBOs by log densities refuse it. Draws (``sample_posterior``,
-the host's ``Predictive``) have one mask for all rows: the marginals are right, dependence between
-rows is another.
+A guide by dropout has no density: ELBOs by log densities refuse it. Draws of the host
+(``sample_posterior``, ``Predictive``, ``sample_sites``) have one mask for all rows: each row is
+right, what mixes rows is not. ``propagation="sampled"`` draws a mask for each row, the same in all
+maps of one site.
 
 Raises:
     ValueError: if an option is unknown, or ``p``, ``init_scale`` or ``temperature`` out of range.

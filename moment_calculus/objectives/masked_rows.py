@@ -8,7 +8,7 @@ from itertools import product
 from typing import Any, NamedTuple
 
 from moment_calculus.objectives.data import Plate
-from moment_calculus.refusals.errors import OR_DRAW_ALL, UnsupportedMoments
+from moment_calculus.refusals.errors import OR_DRAW_ONE_MASK, UnsupportedMoments
 
 
 class Observed(NamedTuple):
@@ -63,5 +63,5 @@ def _no_data(name: str, rows: int, observed: Iterable[tuple[str, Observed]]) -> 
         sites=[name],
         remedy="give the site one row of inputs for each datum, put what is observed in plates "
         "whose elements are the rows, leave the site unmasked: name the sites to mask in "
-        "MCDropoutGuide(p={...})" + OR_DRAW_ALL,
+        "MCDropoutGuide(p={...})" + OR_DRAW_ONE_MASK,
     )

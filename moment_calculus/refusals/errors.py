@@ -8,6 +8,11 @@ from collections.abc import Iterable
 OR_DRAW = ", or draw the sites by naming them in sample_sites="
 OR_DRAW_ALL = ", or draw all sites: propagation='sampled'"
 
+OR_DRAW_ONE_MASK = (
+    ", or, if no rows are mixed, draw one mask for all of them: name the site in sample_sites with "
+    "propagation='analytic'"
+)
+
 
 class UnsupportedMoments(TypeError):
     """Moments that have no rule, with the cause, the latent sites involved and the remedy.
@@ -122,4 +127,4 @@ class CaptureWarning(UserWarning):
 
 
 class ApproximationWarning(UserWarning):
-    """A rule that a user chose is known to be far off where training leads."""
+    """A rule is known to be far off: where training leads, or of what it is applied to."""

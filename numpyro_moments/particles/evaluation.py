@@ -14,10 +14,12 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from jax.extend import core, source_info_util
 from jax.interpreters.partial_eval import dce_jaxpr
 
 from moment_calculus.numerics.matrices import squared
+from moment_calculus.operations.dropout.masked import no_rows
 from numpyro_moments.particles.rows import Mixed, axes_after, called
 from numpyro_moments.particles.undrawn import (
     MaskedSite,
@@ -112,7 +114,8 @@ class Evaluation:
             (scale,) = rest
             return Site(name, key, loc, scale, self.is_mean)
         masks = jax.tree.unflatten(equation.params["structure"], rest)
-        return MaskedSite(name, key, loc, loc, self.is_mean, masks=masks)
+        shared = name not in self.together
+        return MaskedSite(name, key, loc, loc, self.is_mean, masks=masks, shared=shared)
 
     def _can_be_apart(self, operand: Any) -> bool:
         apart = isinstance(operand, Undrawn) and operand.site.name not in self.together
@@ -120,29 +123,18 @@ class Evaluation:
 
     def _by_rows(self, equation: Any, operands: Sequence[Any]) -> Any:
         """The map of the rows of a matrix by a weight that is not drawn."""
+        masked = [_is_masked(operand) for operand in operands]
+        if any(masked) and not self.is_mean:
+            return _masked(equation, operands, masked.index(True))
         side = next((k for k, part in enumerate(operands) if self._can_be_apart(part)), None)
         if side is None or not _is_plain_map(equation, operands[side], 1 - side):
             return None
         weight, inputs = operands[side], drawn(operands[1 - side])
-        array, before = (inputs.array, inputs.sites) if isinstance(inputs, Rows) else (inputs, ())
-        axes: list[int | None] = [None, None]
-        if len(array.shape) == 2 and _free(equation, 1 - side, array) > 1:
-            (free,) = {0, 1} - set(equation.params["dimension_numbers"][0][1 - side])
-            axes[1 - side] = free
-            if isinstance(inputs, Rows) and inputs.axis != free:
-                raise Together(inputs.sites)
+        array, before, axis = _rows_of(equation, inputs, 1 - side)
         weight.site.take_apart()
-        (axis,) = axes_after(equation, axes)
-
-        def mapped(inputs: Any, matrix: Any) -> Any:
-            return _bind(equation, (inputs, matrix) if side else (matrix, inputs))[0]
-
-        if isinstance(weight.site, MaskedSite):
-            outputs = mapped(array * weight.site.noise(array.shape), weight.loc)
-            sites = frozenset(before) | {weight.site.name}
-            return outputs if axis is None else Rows(outputs, axis, sites)
-        mean, variance = mapped(array, weight.loc), mapped(squared(array), squared(weight.scale))
-        return UndrawnRows(mean, variance, axis, [weight.site], frozenset(before))
+        mean = _mapped(equation, side, array, weight.loc)
+        variance = _mapped(equation, side, squared(array), squared(weight.scale))
+        return UndrawnRows(mean, variance, axis, [weight.site], before)
 
     def _biased(self, equation: Any, operands: Sequence[Any]) -> UndrawnRows | None:
         """The sum of rows that are not drawn and a bias that is repeated for each row."""
@@ -157,6 +149,68 @@ class Evaluation:
 
     def _moved(self, equation: Any, operands: Sequence[Any]) -> Undrawn | None:
         return operands[0].moved(equation) if isinstance(operands[0], Undrawn) else None
+
+
+def _rows_of(equation: Any, inputs: Any, side: int) -> tuple[Any, frozenset[str], int | None]:
+    """An array of inputs, whose noise is in it, and where its rows are in the result, if any are.
+
+    Raises:
+        Together: if it has rows of another axis.
+    """
+    is_rows = isinstance(inputs, Rows)
+    array, before = (inputs.array, inputs.sites) if is_rows else (inputs, frozenset[str]())
+    axes: list[int | None] = [None, None]
+    if len(array.shape) == 2 and _free(equation, side, array) > 1:
+        (axes[side],) = {0, 1} - set(equation.params["dimension_numbers"][0][side])
+        if is_rows and inputs.axis != axes[side]:
+            raise Together(inputs.sites)
+    return array, before, axes_after(equation, axes)[0]
+
+
+def _mapped(equation: Any, side: int, inputs: Any, matrix: Any) -> Any:
+    """The product of inputs and a matrix, which stands at a side of it."""
+    return _bind(equation, (inputs, matrix) if side else (matrix, inputs))[0]
+
+
+def _is_masked(operand: Any) -> bool:
+    return isinstance(operand, Undrawn) and isinstance(operand.site, MaskedSite)
+
+
+def _masked(equation: Any, operands: Sequence[Any], side: int) -> Any:
+    """The map of rows by a weight under the mask of each row."""
+    weight, inputs = operands[side], drawn(operands[1 - side])
+    site: Any = weight.site
+    shape = equation.invars[1 - side].aval.shape
+    if not _is_plain_map(equation, weight, 1 - side) or len(weight.loc.shape) > 2:
+        raise no_rows(site.name, shape, weight.loc.shape)
+    array, before, axis = _rows_of(equation, inputs, 1 - side)
+    (place,), (contracted,) = (equation.params["dimension_numbers"][0][k] for k in (1 - side, side))
+    rows = array[None] if len(shape) == 1 else array.swapaxes(0, 1 - place)  # [rows, in]
+    noise = site.noise(len(rows))
+    each = noise.reshape(len(noise), -1)
+    if site.mask.per_weight:
+        weights = jax.vmap(lambda mask: weight.with_moves(site.loc * mask))(noise)
+        weights = jnp.moveaxis(jnp.repeat(weights, len(rows) // len(noise), 0), 1 + contracted, -1)
+        found = jnp.einsum("n...i,ni->n...", weights, rows)
+    elif _is_along(site.masks.design.axis, weight, contracted):
+        found = jnp.tensordot(rows * each, weight.loc, ((1,), (contracted,)))
+    else:  # tied to a map by the transpose
+        found = jnp.tensordot(rows, weight.loc, ((1,), (contracted,))) * each
+    found = found[0] if len(shape) == 1 else found.swapaxes(0, -1 if side == 0 else 0)
+    shared = [site.name] if site.shared else []
+    sites = before.union(shared)
+    return Rows(found, axis, sites) if sites and axis is not None else found
+
+
+def _is_along(axis: int, weight: Undrawn, contracted: int) -> bool:
+    """Whether an axis of a site is one of its axes after its moves."""
+    shape = weight.site.loc.shape
+    sizes = [1] * len(shape)
+    sizes[axis] = shape[axis]
+    with jax.ensure_compile_time_eval():
+        numbers = jnp.broadcast_to(jnp.arange(shape[axis]).reshape(sizes), shape)
+        moved = jnp.moveaxis(weight.with_moves(numbers), contracted, -1)
+        return bool((moved == jnp.arange(moved.shape[-1])).all())
 
 
 def _is_plain_map(equation: Any, weight: Undrawn, side: int) -> bool:
@@ -227,6 +281,7 @@ _LATER = {
     "dot_general": Evaluation._by_rows,
     **dict.fromkeys(("add", "add_any"), Evaluation._biased),
     **dict.fromkeys(
-        ("broadcast_in_dim", "copy", "reshape", "squeeze", "transpose"), Evaluation._moved
+        ("broadcast_in_dim", "copy", "convert_element_type", "reshape", "squeeze", "transpose"),
+        Evaluation._moved,
     ),
 }

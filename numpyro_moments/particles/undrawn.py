@@ -10,9 +10,10 @@ from typing import Any
 import jax
 from jax.extend import core
 
-from guides.families import mean_field
+from guides.families import mc_dropout, mean_field
 from moment_calculus.numerics.arrays import standard_deviation
 from moment_calculus.numerics.rulebook import Propagation
+from moment_calculus.operations.dropout.masked import Mask, meets_other_operation
 from moment_calculus.operations.elementwise.arithmetic import leaf
 from moment_calculus.values import Gaussian
 
@@ -115,33 +116,52 @@ class Site:
 
 @dataclass(eq=False)
 class MaskedSite(Site):
-    """A weight of which the inputs are dropped: its noise is a mask of the inputs.
+    """A weight with masks, one for each row of its inputs: rows may be mixed afterwards.
 
     Args:
         masks: its posterior, which draws them.
+        shared: whether a mask of each weight may stand for those of all rows, as long as none mix.
     """
 
     masks: Any = None
+    shared: bool = True
+    mask: Mask = None  # type: ignore[assignment]
+
+    def __post_init__(self) -> None:
+        """Nothing is drawn yet."""
+        per_weight = self.masks.design.noise == "dropconnect"
+        self.mask = Mask(self.name, None, per_weight=per_weight)
+        self.shared = self.shared and per_weight
 
     @property
     def can_be_apart(self) -> bool:
-        """Whether rows can have masks of their own; a mask of each weight is one for all rows."""
-        return self.masks.design.noise != "dropconnect"
+        """Its noise is that of rows already."""
+        return False
 
     def moments(self) -> Any:
         """Its mean: what it contributes is known without its value."""
         return self.loc
 
-    def noise(self, shape: tuple[int, ...]) -> jax.Array:
-        """Masks of inputs.
+    def noise(self, rows: int) -> jax.Array:
+        """Noise [rows, ...] that broadcasts with the weight, the same in all of its maps.
 
-        Args:
-            shape: of the inputs.
+        Raises:
+            UnsupportedMoments: if another map has another number of rows.
         """
-        return self.masks.noise(self.key, shape)
+        self.mask.spend_rows(rows)
+        design = self.masks.design
+        own = mc_dropout.mask_shape(self.loc.shape, design.axis, design.noise)
+        return self.masks.noise(self.key, (1 if self.shared else rows, *own))
 
-    def _draw(self) -> jax.Array:
-        return self.masks.sample(self.key)
+    def draw(self) -> jax.Array:
+        """Its mean, if that stands for draws.
+
+        Raises:
+            UnsupportedMoments: else; which elements share a mask is known in maps alone.
+        """
+        if self.is_mean:
+            return self.loc
+        raise meets_other_operation(self.name)
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,16 +181,16 @@ class Undrawn:
     @property
     def loc(self) -> jax.Array:
         """Locations where they are now."""
-        return self._moved(self.site.loc)
+        return self.with_moves(self.site.loc)
 
     @property
     def scale(self) -> jax.Array:
         """Standard deviations where they are now."""
-        return self._moved(self.site.scale)
+        return self.with_moves(self.site.scale)
 
     def draw(self) -> jax.Array:
         """The draw of the site, where its elements are now."""
-        return self._moved(self.site.draw())
+        return self.with_moves(self.site.draw())
 
     def repeated_to(self, shape: tuple[int, ...]) -> frozenset[int]:
         """The axes along which elements are repeated when it meets an array.
@@ -192,7 +212,12 @@ class Undrawn:
         move = partial(equation.primitive.bind, **equation.params)
         return Undrawn(self.site, (*self.moves, move), repeated)
 
-    def _moved(self, array: jax.Array) -> jax.Array:
+    def with_moves(self, array: jax.Array) -> jax.Array:
+        """What has the shape of the site, with its elements where they are now.
+
+        Args:
+            array: of that shape.
+        """
         for move in self.moves:
             array = move(array)
         return array

@@ -32,6 +32,7 @@ from numpyro_moments.sites.draws import refuse_silent_draws
 from numpyro_moments.sites.latent_vector import LatentVectors, drawn_density
 from numpyro_moments.sites.masked import dropped_weight
 from numpyro_moments.sites.messenger import model_site
+from numpyro_moments.sites.observed import refuse_masks_of_other_rows
 from numpyro_moments.sites.posteriors import without_wrappers
 from numpyro_moments.sites.traces import (
     Traces,
@@ -149,6 +150,7 @@ def drawn_traces(
             for kind, parts in zip(("guide", "model"), found, strict=True)
         )
         found = Traces.of(*sites)
+        refuse_masks_of_other_rows(found.model, found.guide)
         if drawing.is_mean and not drawing.predicting:
             found = _with_moments(found, moment_traces(None, *moments, guide_key, Propagation()))
         return consume(found)
@@ -207,11 +209,19 @@ def _settled(site: dict, parts: dict, dims: set[int] | None) -> dict:
     observed = site["type"] == "sample" and site["is_observed"]
     if observed and "log_prob" in parts:
         parts["log_prob"] = _terms(parts["log_prob"], dims)
+    elif observed:
+        parts["fn"] = jax.tree.map(_array, parts["fn"], is_leaf=_is_special)
     if isinstance(parts.get("value"), Undrawn):
         site["undrawn"] = parts["value"]
     if site["type"] == "deterministic":
-        parts["value"] = getattr(drawn(parts["value"]), "array", parts["value"])
+        parts["value"] = _array(parts["value"])
     return {**site, **jax.tree.map(_moments, parts, is_leaf=_is_special)}
+
+
+def _array(part: Any) -> Any:
+    """Drawn, with rows that may have noise of their own."""
+    part = drawn(part)
+    return part.array if isinstance(part, Rows) else part
 
 
 def _terms(terms: Any, dims: set[int] | None) -> jax.Array:

@@ -12,6 +12,7 @@ from moment_calculus.objectives.masked_rows import Observed, refuse_other_rows
 from moment_calculus.operations.dropout.masked import MaskedWeight
 from moment_calculus.refusals.errors import UnsupportedMoments
 from numpyro_moments.likelihoods import evaluate
+from numpyro_moments.particles.undrawn import MaskedSite
 from numpyro_moments.sites.latent import Site, scaled_sum
 from numpyro_moments.sites.posteriors import without_wrappers
 
@@ -40,11 +41,17 @@ def refuse_masks_of_other_rows(sites: Mapping[str, Site], latent: Collection[str
     """Refuse masks of rows that are no data; see :func:`.masked_rows.refuse_other_rows`.
 
     Args:
-        sites: of a trace of the model with moments, by name.
+        sites: of a trace of the model with moments or with draws, by name.
         latent: names of the latent ones.
     """
     values = {name: site["value"] for name, site in sites.items() if name in latent}
-    weights = {name: value for name, value in values.items() if isinstance(value, MaskedWeight)}
+    drawn = {name: getattr(site.get("undrawn"), "site", None) for name, site in sites.items()}
+    weights = {
+        name: weight
+        for name, value in values.items()
+        for weight in (value, drawn[name])
+        if isinstance(weight, MaskedWeight | MaskedSite)
+    }
     if not weights:
         return
     data = {

@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 
 from moment_calculus.numerics.matrices import squared
+from moment_calculus.operations.dropout.masked import no_rows
 from pyro_moments.particles.site import MaskedSite, Together
 from pyro_moments.particles.undrawn import LATER, Rows, Undrawn, UndrawnRows, drawn, in_rows
 from pyro_moments.rules.table import named
@@ -45,6 +46,7 @@ def _move(function: Callable) -> Callable[..., Undrawn | None]:
 for _function in {
     *named("t", "adjoint", "transpose", "swapaxes", "swapdims", "permute", "movedim", "moveaxis"),
     *named("reshape", "view", "flatten", "squeeze", "unsqueeze", "contiguous", "clone"),
+    *named("to", "type_as", "float", "double"),
     *(Tensor.T.__get__, Tensor.mT.__get__),  # type: ignore[attr-defined]
 }:
     _later(_function)(_move(_function))
@@ -58,20 +60,50 @@ def _as_it_is(input: Any, *sizes: Any) -> Any:
 
 @_later(F.linear)
 def _linear(input: Any, weight: Any, bias: Any = None) -> Any:
-    if not isinstance(weight, Undrawn) or not weight.site.can_be_apart or weight.dim() > 2:
+    if not isinstance(weight, Undrawn) or weight.dim() > 2:
+        return None
+    if isinstance(weight.site, MaskedSite) and not weight.site.particle.is_mean:
+        rows = _masked(drawn(input), weight)
+        return rows if bias is None else rows + bias
+    if not weight.site.can_be_apart:
         return None
     input, before = _matrix(drawn(input))
     if input is None:
         return None
     many, apply = input.dim() > 1, F.linear if weight.dim() == 2 else _vector_product
     weight.site.take_apart()
-    if isinstance(weight.site, MaskedSite):
-        found = apply(input * weight.site.masks.noise(input.shape), weight.loc)
-        rows = in_rows(found, many, before, [weight.site])
-        return rows if bias is None else rows + bias
     mean, variance = apply(input, weight.loc), apply(squared(input), squared(weight.scale))
     rows = UndrawnRows(mean, variance, (weight.site,), many, before)
     return rows if bias is None else rows + bias
+
+
+def _masked(input: Any, weight: Undrawn) -> Any:
+    """The map of rows by a weight under the mask of each row."""
+    site: Any = weight.site
+    shape, (input, before) = tuple(input.shape), _matrix(input)
+    if input is None or shape[-1:] != tuple(weight.shape[-1:]):
+        raise no_rows(site.name, shape, tuple(weight.shape))
+    rows, axis = input if len(shape) > 1 else input[None], site.masks.design.axis
+    noise, apply = site.noise(len(rows)), F.linear if weight.dim() == 2 else _vector_product
+    if site.mask.per_weight:
+        each = torch.vmap(lambda mask: weight.moved(site.loc * mask))(noise)
+        found = torch.einsum("n...i,ni->n...", each.expand(len(rows), *weight.shape), rows)
+    elif _is_last(axis, weight):
+        found = apply(rows * noise.flatten(1), weight.loc)
+    else:  # tied to a map by the transpose
+        found = apply(rows, weight.loc) * noise.flatten(1)
+    found = found if len(shape) > 1 else found[0]
+    shared = [site] if site.is_shared else []
+    return in_rows(found, bool(before or shared) and len(shape) > 1, before, shared)
+
+
+def _is_last(axis: int, weight: Undrawn) -> bool:
+    """Whether an axis of a site is the trailing one after its moves."""
+    sizes = [1] * weight.site.loc.dim()
+    sizes[axis] = weight.site.loc.shape[axis]
+    place = torch.arange(sizes[axis]).reshape(sizes).expand(weight.site.loc.shape)
+    moved = weight.moved(place)
+    return bool((moved == torch.arange(moved.shape[-1], device=moved.device)).all())
 
 
 def _vector_product(input: Tensor, vector: Tensor) -> Tensor:
@@ -91,9 +123,39 @@ def _matrix(input: Any) -> tuple[Tensor | None, frozenset[str]]:
 
 @_later(*named("matmul", "__matmul__", "mm", "mv"))
 def _product(input: Any, other: Any) -> Any:
-    if not isinstance(other, Undrawn) or other.dim() > 2:
+    if isinstance(other, Undrawn) and other.dim() <= 2:
+        return _linear(input, other.mT if other.dim() == 2 else other)
+    if not isinstance(input, Undrawn) or max(input.dim(), other.dim()) > 2:
         return None
-    return _linear(input, other.mT if other.dim() == 2 else other)
+    found = _linear(other.mT if other.dim() == 2 else other, input)
+    return found if found is None or found.dim() < 2 else found.mT
+
+
+@_later(*named("__rmatmul__"))
+def _reversed(input: Any, other: Any) -> Any:
+    return _product(other, input)
+
+
+@_later(torch.einsum)
+def _einsum(equation: Any, *operands: Any) -> Any:
+    """One map of rows by a masked weight."""
+    if len(operands) != 2 or not isinstance(equation, str) or not any(map(_is_masked, operands)):
+        return None
+    names, _, result = equation.replace(" ", "").partition("->")
+    left, right = zip(names.split(","), operands, strict=True)
+    (of_input, input), (of_weight, weight) = (right, left) if _is_masked(left[1]) else (left, right)
+    summed = [name for name in of_weight if name in of_input]
+    rows = [name for name in of_input if name not in summed]
+    outputs = [name for name in of_weight if name not in summed]
+    if "." in equation or len(summed) != 1 or sorted(result) != sorted(rows + outputs):
+        return None
+    input = input.permute([of_input.index(name) for name in rows + summed])
+    weight = weight.permute([of_weight.index(name) for name in outputs + summed])
+    return _linear(input, weight).permute([(rows + outputs).index(name) for name in result])
+
+
+def _is_masked(part: Any) -> bool:
+    return isinstance(part, Undrawn) and isinstance(part.site, MaskedSite)
 
 
 @_later(*named("addmm"))

@@ -140,6 +140,11 @@ def _matmul(input: Any, other: Any) -> int | None:
     return other.axis + (input.dim() == 1 and other.axis < -2)
 
 
+@_rule(*named("__rmatmul__"))
+def _reversed(input: Any, other: Any) -> int | None:
+    return _matmul(other, input)
+
+
 @_rule(*named("t"), Tensor.T.__get__, Tensor.mT.__get__)  # type: ignore[attr-defined]
 def _transposed(input: Any) -> int | None:
     return -3 - input.axis if input.dim() == 2 else None

@@ -7,8 +7,9 @@ from typing import Any
 
 import torch
 
-from guides.families import mean_field
+from guides.families import mc_dropout, mean_field
 from moment_calculus.numerics.rulebook import Propagation
+from moment_calculus.operations.dropout.masked import Mask, meets_other_operation
 from moment_calculus.operations.elementwise.arithmetic import leaf
 from moment_calculus.values import Gaussian
 from pyro_moments.evaluation import vmap
@@ -87,7 +88,7 @@ class Site:
 
 
 class MaskedSite(Site):
-    """A weight of which the inputs are dropped: its noise is a mask of the inputs.
+    """A weight with masks, one for each row of its inputs: rows may be mixed afterwards.
 
     Args:
         name: the site.
@@ -95,14 +96,40 @@ class MaskedSite(Site):
         particle: what is being run.
     """
 
+    can_be_apart = False  # its noise is that of rows already
+
     def __init__(self, name: str, masks: Any, particle: Any) -> None:
         super().__init__(name, masks.loc, masks.loc, particle)
         self.masks = masks
+        self.mask = Mask(name, None, per_weight=masks.design.noise == "dropconnect")
+        self._noise: torch.Tensor | None = None
 
     @property
-    def can_be_apart(self) -> bool:
-        """Whether rows may have masks of their own; a mask of each weight is one for all rows."""
-        return super().can_be_apart and self.masks.design.noise != "dropconnect"
+    def is_shared(self) -> bool:
+        """Whether one mask of each weight stands for those of all rows, as long as none mix."""
+        return self.mask.per_weight and self.name not in self.particle.together
 
-    def _draw(self) -> torch.Tensor:
-        return self.masks.rsample()
+    def noise(self, rows: int) -> torch.Tensor:
+        """Noise [rows, ...] that broadcasts with the weight, the same in all of its maps.
+
+        Raises:
+            UnsupportedMoments: if another map has another number of rows.
+        """
+        self.mask.spend_rows(rows)
+        if self._noise is None:
+            if vmap.refuses_draws():
+                raise vmap.refusal([self.name])
+            shape, design = tuple(self.loc.shape), self.masks.design
+            own = mc_dropout.mask_shape(shape, design.axis, design.noise)
+            self._noise = self.masks.noise((1 if self.is_shared else rows, *own))
+        return self._noise
+
+    def draw(self) -> torch.Tensor:
+        """Its mean, if that stands for draws.
+
+        Raises:
+            UnsupportedMoments: else; which elements share a mask is known in maps alone.
+        """
+        if self.particle.is_mean:
+            return self.loc
+        raise meets_other_operation(self.name)

@@ -15,6 +15,7 @@ from guides.families import mean_field
 from moment_calculus.numerics.arrays import standard_deviation
 from pyro_moments.evaluation import vmap
 from pyro_moments.evaluation.metadata import METADATA
+from pyro_moments.evaluation.tensor import define_operators
 from pyro_moments.particles.rows import RULES, Placed
 from pyro_moments.particles.site import Site, Together
 
@@ -55,6 +56,9 @@ class _Shell(torch.Tensor):
     __hash__ = object.__hash__
 
 
+define_operators(_Shell)
+
+
 class Undrawn(_Shell):
     """Tensor-like shell of a site that is not drawn yet, its elements possibly moved.
 
@@ -83,11 +87,19 @@ class Undrawn(_Shell):
     @property
     def scale(self) -> torch.Tensor:
         """Standard deviations where they are now."""
-        return _moved(self.site.scale, self.moves)
+        return self.moved(self.site.scale)
 
     def draw(self) -> torch.Tensor:
         """The draw of the site, where its elements are now."""
-        return _moved(self.site.draw(), self.moves)
+        return self.moved(self.site.draw())
+
+    def moved(self, tensor: torch.Tensor) -> torch.Tensor:
+        """What has the shape of the site, with its elements where they are now.
+
+        Args:
+            tensor: of that shape.
+        """
+        return _moved(tensor, self.moves)
 
 
 def _moved(tensor: torch.Tensor, moves: tuple[Callable, ...]) -> torch.Tensor:

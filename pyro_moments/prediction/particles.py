@@ -13,7 +13,8 @@ from moment_calculus.hosts.moments import moments_over
 from pyro_moments.likelihoods.structure import of_particles, tensors_of
 from pyro_moments.particles.noise import AtOnce
 from pyro_moments.particles.particle import Particle
-from pyro_moments.particles.undrawn import drawn
+from pyro_moments.particles.site import Together
+from pyro_moments.particles.undrawn import drawn, plain
 from pyro_moments.prediction.sampled import SampledPrediction
 from pyro_moments.sites.drawn import drawn_traces
 from pyro_moments.sites.observed import is_sample
@@ -41,20 +42,30 @@ def predicted_by_particles(
         program[1](*program[2], **program[3])  # what the guide makes at its first call stays
 
     def particle(seed: int) -> dict[str, list[torch.Tensor]]:
-        one = Particle(is_mean=is_mean, by_rows=False)
+        one = Particle(together, is_mean, by_rows=False)
         model, guide = drawn_traces(one, *program, seed=seed, around=observing)
         samples = {n: site for n, site in model.nodes.items() if site["type"] == "sample"}
         sites = wanted(samples, frozenset(guide.stochastic_nodes))
         kinds.update({n: site["fn"] if is_sample(site) else None for n, site in sites.items()})
         return {
-            name: list(map(drawn, tensors_of(site["fn"]))) if is_sample(site) else [site["value"]]
+            name: list(map(_plain, tensors_of(site["fn"]))) if is_sample(site) else [site["value"]]
             for name, site in sites.items()
         }
 
-    found = AtOnce()(particle, count)
+    together: frozenset[str] = frozenset()
+    while True:
+        try:
+            found = AtOnce()(particle, count)
+            break
+        except Together as mixed:
+            together |= mixed.sites
     return {
         name: moments_over(parts[0], full=False)
         if kinds[name] is None
         else SampledPrediction(name, of_particles(kinds[name], parts, count))
         for name, parts in found.items()
     }
+
+
+def _plain(part: Any) -> torch.Tensor:
+    return plain(drawn(part))

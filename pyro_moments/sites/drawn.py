@@ -31,7 +31,7 @@ from pyro_moments.sites.draws import Draws, watched
 from pyro_moments.sites.latent_vector import LatentVector, Part, parts_of
 from pyro_moments.sites.masked import dropped_weight
 from pyro_moments.sites.messenger import MomentMessenger, model_site
-from pyro_moments.sites.observed import is_observation
+from pyro_moments.sites.observed import is_observation, refuse_masks_of_other_rows
 from pyro_moments.sites.posteriors import without_wrappers
 from pyro_moments.sites.traces import run
 from pyro_moments.sites.transformed import gaussian_base
@@ -147,6 +147,7 @@ def drawn_traces(
     with pyro.validation_enabled(False):
         watch = _watched if particle.is_mean else unwatched
         traces = run(messenger, model, guide, args, kwargs, watch, around)
+        refuse_masks_of_other_rows(traces[0].nodes, traces[1].nodes)
         dims = None if data is None else frozenset(data(traces[0]).dims)
         for trace in traces:
             for site in trace.nodes.values():

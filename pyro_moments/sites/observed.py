@@ -20,6 +20,8 @@ from moment_calculus.refusals.errors import UnsupportedMoments
 from pyro_moments.diagnosis import refuse_infinite_data
 from pyro_moments.evaluation.tensor import MomentTensor
 from pyro_moments.likelihoods import evaluate
+from pyro_moments.particles.site import MaskedSite
+from pyro_moments.particles.undrawn import Undrawn
 from pyro_moments.sites.latent import scaled_sum
 from pyro_moments.sites.transformed import WRAPPERS
 
@@ -82,15 +84,13 @@ def refuse_masks_of_other_rows(sites: Mapping[str, Any], latent: Collection[str]
     """Refuse masks of rows that are no data; see :func:`.masked_rows.refuse_other_rows`.
 
     Args:
-        sites: nodes of a trace of the model with moments, by name.
+        sites: nodes of a trace of the model with moments or with draws, by name.
         latent: names of the latent ones.
     """
     samples = {name: site for name, site in sites.items() if site["type"] == "sample"}
     values = {name: site["value"] for name, site in samples.items() if name in latent}
     weights = {
-        name: value.value
-        for name, value in values.items()
-        if isinstance(value, MomentTensor) and isinstance(value.value, MaskedWeight)
+        name: weight for name, value in values.items() if (weight := _masked(value)) is not None
     }
     if not weights:
         return
@@ -100,6 +100,14 @@ def refuse_masks_of_other_rows(sites: Mapping[str, Any], latent: Collection[str]
         if name not in latent and is_sample(site) and not _is_factor(site["fn"])
     }
     refuse_other_rows(weights, data)
+
+
+def _masked(value: Any) -> MaskedWeight | MaskedSite | None:
+    """A masked weight, with moments or drawn."""
+    if isinstance(value, MomentTensor):
+        return value.value if isinstance(value.value, MaskedWeight) else None
+    masked = isinstance(value, Undrawn) and isinstance(value.site, MaskedSite)
+    return value.site if masked else None
 
 
 def _is_factor(fn: Any) -> bool:

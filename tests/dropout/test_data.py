@@ -142,5 +142,5 @@ def test_rows_that_are_no_data_are_refused(host, plates, doubles, monkeypatch):
         UnsupportedMoments, match=rf"'first' .* 4 row.* the data \({where}"
     ) as found:
         run(monkeypatch, host, model, np.ones((4, 2)), np.zeros(2))
-    assert "propagation='sampled'" in found.value.remedy
+    assert "name the site in sample_sites" in found.value.remedy
     assert found.value.sites == ("first",)

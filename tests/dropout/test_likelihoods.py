@@ -15,7 +15,7 @@ import torch.nn.functional as F
 
 import numpyro_moments
 import pyro_moments
-from moment_calculus.refusals.errors import UnsupportedMoments
+from moment_calculus.refusals.errors import ApproximationWarning, UnsupportedMoments
 from numpyro_moments.objectives.elbo import elbo_terms
 from numpyro_moments.sites.traces import moment_traces
 from tests.cases.hosts import models
@@ -120,3 +120,21 @@ def test_another_random_parameter_is_refused(host):
     with pytest.raises(UnsupportedMoments, match="straight from dropout") as raised:
         run(partial(model, own, "Laplace", beside_another))
     assert "linear map between dropout" in raised.value.remedy
+
+
+def classes(host):
+    w = host.sample("w", host.dist.Normal(host.np.zeros(2), 1.0).to_event(1))
+    logits = dropout(host, host.np.asarray(X)[:, None] * w)
+    with host.plate("data", len(X)):
+        host.sample("obs", host.dist.Categorical(logits=logits), obs=host.np.asarray([0, 1, 1, 0]))
+
+
+@pytest.mark.parametrize("host", RUNS)
+def test_classes_warn(host):
+    """Their logits are taken as Gaussian, for the loss and for predictions."""
+    own, run = RUNS[host]
+    with pytest.warns(ApproximationWarning) as found:
+        run(partial(classes, own))
+    texts = [str(warning.message) for warning in found]
+    assert any(text.startswith("a likelihood of classes of values straight") for text in texts)
+    assert any(text.startswith("the probability of classes of values straight") for text in texts)

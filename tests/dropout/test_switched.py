@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from moment_calculus.functions.table import activation
+from moment_calculus.likelihoods.classes import class_rule, predictive_rule
 from moment_calculus.operations.dropout.switches import drop, mask, select
 from moment_calculus.operations.elementwise.arithmetic import (
     add,
@@ -18,12 +19,17 @@ from moment_calculus.operations.elementwise.arithmetic import (
     scale_shift,
     subtract,
 )
+from moment_calculus.operations.linear.maps import linear
 from moment_calculus.operations.linear.reductions import average
+from moment_calculus.operations.normalised.logits import logsumexp_value, softmax_value
+from moment_calculus.operations.normalised.normalisation import FEW, normalise
 from moment_calculus.operations.shapes.concatenation import stack
 from moment_calculus.operations.shapes.indexing import index
 from moment_calculus.operations.shapes.padding import pad
 from moment_calculus.operations.shapes.reshaping import reshape
-from moment_calculus.refusals.errors import UnsupportedMoments
+from moment_calculus.operations.windows.extremes import window_maximum
+from moment_calculus.operations.windows.geometry import Windows
+from moment_calculus.refusals.errors import ApproximationWarning, UnsupportedMoments
 from moment_calculus.rulebooks import propagation_of
 from moment_calculus.values import cross_covariance
 from tests.cases import ACTIVATIONS
@@ -186,3 +192,30 @@ def test_refusals(cause):
         REFUSED[cause]()
     assert "linear map" in raised.value.remedy
     assert raised.value.sites
+
+
+OF_MANY = {
+    "a softmax": softmax_value,
+    "a logsumexp": logsumexp_value,
+    "a normalisation": lambda value: normalise(value, eps=1e-5),
+    "a likelihood of classes": class_rule,
+    "the probability of classes": predictive_rule,
+}
+
+
+@pytest.mark.parametrize("what", OF_MANY)
+def test_functions_of_many_elements_warn(what):
+    """They take them as Gaussian; nothing is said behind a map, whose outputs see many masks."""
+    with pytest.warns(ApproximationWarning, match=f"^{what} .* straight after dropout"):
+        OF_MANY[what](layer())
+    OF_MANY[what](linear(layer(), np.eye(3)))
+
+
+def test_largest_entries_warn():
+    with pytest.warns(ApproximationWarning, match="^the largest entry of windows"):
+        window_maximum(drop(MEAN, P, "noise", FLOW), Windows((1, 2), (1, 1), (1, 1)))
+
+
+def test_normalisation_of_many_features_says_nothing():
+    wide = drop(np.ones((1, FEW)), P, "wide", FLOW)
+    normalise(add(wide, random_inputs(np.ones((1, FEW)), np.eye(FEW)[None], FLOW)), eps=1e-5)

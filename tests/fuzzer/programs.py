@@ -17,6 +17,7 @@ from tests.fuzzer.operations import (
     ARITHMETIC,
     DROPOUT,
     FUNCTIONS,
+    MAPS,
     OPERATIONS,
     SHAPES,
     Operation,
@@ -159,6 +160,7 @@ def generate(
     sizes: tuple[int, ...] = (1, 2, 2, 3, 3, 4),
     operations: Sequence[Operation] = ALL,
     linear: Sequence[Operation] = (),
+    first: Sequence[Operation] = (),
 ) -> Program:
     """The program of a seed.
 
@@ -166,19 +168,22 @@ def generate(
         seed: any number.
         sizes: of the axes of the inputs, as often as they are to appear.
         operations: of which it is made.
-        linear: of which its last lines are made, if there are any.
+        linear: of which its last lines are made, if there are any; they meet no other value of
+            the program.
+        first: of which its first lines are made, if there are any.
     """
     rng = np.random.default_rng(seed)
     inputs = {f"x{i}": _input(rng, sizes) for i in range(int(rng.integers(1, 4)))}
     values = {name: torch.as_tensor(one.mean) for name, one in inputs.items()}
     lines: list[Line] = []
     wanted, last = int(rng.integers(2, 7)), int(rng.integers(3)) if linear else 0
+    begun = int(rng.integers(3)) if first and any(one.mean.ndim for one in inputs.values()) else 0
     while len(lines) < wanted + last:
         shapes = {name: tuple(value.shape) for name, value in values.items()}
+        chosen, partnered = (first if len(lines) < begun else operations), 0.8
         if len(lines) >= wanted:  # of the newest alone
-            shapes = dict([shapes.popitem()])
-        chosen = operations if len(lines) < wanted else linear
-        line, new = _line(rng, f"v{len(lines)}", shapes, chosen)
+            shapes, chosen, partnered = dict([shapes.popitem()]), linear, 1.0
+        line, new = _line(rng, f"v{len(lines)}", shapes, chosen, partnered)
         means = {name: torch.as_tensor(one.mean) for name, one in new.items()}
         value = None if line is None else _evaluated(line, values | means)
         if value is not None:
@@ -193,9 +198,9 @@ def generate_with_dropout(seed: int) -> Program:
     others = [*FUNCTIONS, *ARITHMETIC, *SHAPES]
     choices = [DROPOUT] * (len(others) // 4) + others
     names = ("linear", "matrix_before", "einsum_constant", "sum_of_all", "negate")
-    linear = [OPERATIONS[name] for name in names]
+    linear = [OPERATIONS[name] for name in (*names, "random_linear", "matmul", "random_einsum")]
     while True:
-        program = generate(seed, (1, 1, 2, 3), choices, linear)
+        program = generate(seed, (1, 1, 2, 3), choices, linear, MAPS)
         means = [torch.as_tensor(one.mean) for one in program.inputs.values()]
         if program.has_dropout and size_of_masks(program, means) <= MOST_BITS:
             return program
@@ -223,13 +228,14 @@ def _line(
     result: str,
     shapes: dict[str, tuple],
     operations: Sequence[Operation],
+    partnered: float,
 ) -> tuple[Line | None, dict[str, Input]]:
     """A random operation on values, most often on the newest; and the input that it needs."""
     operation = drawing.pick(rng, operations)
     names, new = list(shapes), {}
     newest = names[-1] if rng.random() < 0.75 else drawing.pick(rng, names)
     operands = [newest] + [drawing.pick(rng, names) for _ in range(operation.arity - 1)]
-    if operation.partner is not None and rng.random() < 0.8:
+    if operation.partner is not None and rng.random() < partnered:
         operands[1] = f"w{result}"
         drawn = operation.partner(rng, shapes[newest])
         if drawn is not None:

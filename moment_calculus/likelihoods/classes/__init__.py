@@ -16,6 +16,7 @@ from moment_calculus.likelihoods.classes.rule import ClassRule
 from moment_calculus.likelihoods.classes.tilted import Tilted
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.special import namespace
+from moment_calculus.operations.dropout.switches import warn_of_masks
 from moment_calculus.values.gaussian import Gaussian
 
 __all__ = [
@@ -44,6 +45,7 @@ def class_rule(
         noise: gives standard normal draws of a shape, for ``categorical="sample"``.
     """
     propagation = logits.propagation
+    warn_of_masks(logits, "a likelihood of classes")
     if propagation.categorical == "sample" and noise is not None:
         return Draws(propagation.categorical_draws, noise)
     return RULES[propagation.categorical]
@@ -55,6 +57,7 @@ def predictive_rule(logits: Gaussian) -> ClassRule:
     Args:
         logits: Gaussian [..., classes].
     """
+    warn_of_masks(logits, "the probability of classes")
     return RULES["pairs"] if logits.propagation.categorical == "pairs" else PREDICTIVE
 
 

@@ -23,7 +23,7 @@ from moment_calculus.numerics.special import namespace
 from moment_calculus.operations.dropout.noise import dropped, noise
 from moment_calculus.operations.elementwise.arithmetic import is_value, leaf
 from moment_calculus.operations.elementwise.composite import Composite
-from moment_calculus.refusals.errors import OR_DRAW_ALL, UnsupportedMoments
+from moment_calculus.refusals.errors import OR_DRAW_ALL, OR_DRAW_ONE_MASK, UnsupportedMoments
 from moment_calculus.values import Gaussian
 
 _ONE_USE = (
@@ -31,7 +31,7 @@ _ONE_USE = (
     "linear map" + OR_DRAW_ALL
 )
 _UNMASKED = (
-    "leave the site unmasked: name the sites to mask in MCDropoutGuide(p={...})" + OR_DRAW_ALL
+    "leave the site unmasked: name the sites to mask in MCDropoutGuide(p={...})" + OR_DRAW_ONE_MASK
 )
 
 
@@ -79,6 +79,24 @@ class Mask:
                 sites=[self.site],
                 remedy="contract it along one axis, or make a new guide for another model",
             )
+        self.spend_rows(rows)
+
+    def spend_rows(self, rows: int) -> None:
+        """Note that the site is contracted where it is drawn: all of its maps have one mask a row.
+
+        Args:
+            rows: of its inputs.
+
+        Raises:
+            UnsupportedMoments: if it was contracted with another number of rows before.
+        """
+        if self.uses and rows != self.rows:
+            raise UnsupportedMoments(
+                f"the masked site '{self.site}' is contracted with {rows} row(s) of inputs, and "
+                f"with {self.rows} before: which of them share a mask is not known",
+                sites=[self.site],
+                remedy=f"use one site for each linear map, or {_UNMASKED}",
+            )
         self.uses, self.rows = self.uses + 1, rows
 
 
@@ -114,13 +132,7 @@ class MaskedWeight(Composite):
         Raises:
             UnsupportedMoments: always.
         """
-        raise UnsupportedMoments(
-            f"the masked site '{self.mask.site}' of MCDropoutGuide meets an operation other than a "
-            "transpose or its contraction with an input: which of its elements share a mask is not "
-            "known there",
-            sites=[self.mask.site],
-            remedy=f"apply it by a linear map (F.linear, x @ w), or {_UNMASKED}",
-        )
+        raise meets_other_operation(self.mask.site)
 
     def permuted(self, order: Sequence[int]) -> MaskedWeight:
         """The weight with its axes in another order.
@@ -203,20 +215,46 @@ def _of_each_weight(x: Any, matrix: Array, mask: Mask, flow: Propagation) -> Any
 
 def _check_shapes(x: Any, weight: MaskedWeight) -> None:
     """A mask belongs to a datum: rows of one axis are data, of several axes only some may be."""
-    shape, site = tuple(x.shape), weight.mask.site
-    if len(weight.shape) != 2 or not shape or shape[-1] != weight.shape[-1]:
-        raise UnsupportedMoments(
+    shape = tuple(x.shape)
+    is_map = len(weight.shape) == 2 and shape and shape[-1] == weight.shape[-1]
+    if not is_map or sum(size > 1 for size in shape[:-1]) > 1:
+        raise no_rows(weight.mask.site, shape, weight.shape)
+
+
+def no_rows(site: str, shape: tuple[int, ...], weight: tuple[int, ...]) -> UnsupportedMoments:
+    """Inputs of a masked site that are no rows.
+
+    Args:
+        site: its name.
+        shape: of the inputs.
+        weight: shape of the site.
+    """
+    if len(weight) > 2 or shape[-1:] != weight[-1:]:
+        return UnsupportedMoments(
             f"a linear map of inputs of shape {shape} with the masked site '{site}' of shape "
-            f"{weight.shape} is not supported: it is [out, in], and inputs [rows, in]",
+            f"{weight} is not supported: it is [out, in], and inputs [rows, in]",
             sites=[site],
             remedy="apply one matrix to inputs whose trailing axis is the contracted one, or "
             + _UNMASKED,
         )
-    if sum(size > 1 for size in shape[:-1]) > 1:
-        raise UnsupportedMoments(
-            f"inputs of shape {shape} of the masked site '{site}' have several axes of rows: it is "
-            "not known which of them are data, with a mask of their own, and which share one",
-            sites=[site],
-            remedy="reshape the inputs to [rows, in] if every row has a mask of its own, or "
-            + _UNMASKED,
-        )
+    return UnsupportedMoments(
+        f"inputs of shape {shape} of the masked site '{site}' have several axes of rows: it is "
+        "not known which of them are data, with a mask of their own, and which share one",
+        sites=[site],
+        remedy="reshape the inputs to [rows, in] if every row has a mask of its own, or "
+        + _UNMASKED,
+    )
+
+
+def meets_other_operation(site: str) -> UnsupportedMoments:
+    """What is no map of rows of inputs.
+
+    Args:
+        site: that is masked.
+    """
+    return UnsupportedMoments(
+        f"the masked site '{site}' of MCDropoutGuide meets an operation other than a transpose or "
+        "its contraction with an input: which of its elements share a mask is not known there",
+        sites=[site],
+        remedy=f"apply it by a linear map (F.linear, x @ w), or {_UNMASKED}",
+    )

@@ -14,6 +14,7 @@ from moment_calculus.numerics.arrays import (
     positive_part,
 )
 from moment_calculus.numerics.special import log_softmax, logsumexp, namespace, safe_scale
+from moment_calculus.operations.dropout.switches import warn_of_masks
 from moment_calculus.operations.normalised.normalisation import trailing_features
 from moment_calculus.operations.normalised.softmax_moments import (
     EXCLUDED,
@@ -44,6 +45,7 @@ def softmax_value(logits: Gaussian) -> Gaussian:
         UnsupportedMoments: if the trailing axis is not the feature axis and its components are
             dependent.
     """
+    warn_of_masks(logits, "a softmax")
     trailing = trailing_features(logits, "a softmax")
     x = _bounded(trailing)
     mean, variance = softmax_moments(x)
@@ -125,6 +127,7 @@ def logsumexp_value(logits: Gaussian) -> Gaussian:
         UnsupportedMoments: if the trailing axis is not the feature axis and its components are
             dependent.
     """
+    warn_of_masks(logits, "a logsumexp")
     trailing = trailing_features(logits, "a logsumexp")
     x = _bounded(trailing)
     xp = namespace(x.mean)

@@ -14,6 +14,7 @@ from functools import partial
 
 from moment_calculus.numerics.arrays import Array, diagonal, diagonal_matrix, outer
 from moment_calculus.numerics.special import namespace
+from moment_calculus.operations.dropout.switches import warn_of_masks
 from moment_calculus.operations.elementwise.arithmetic import DEPENDENCE_REMEDY
 from moment_calculus.operations.shapes.moves import with_trailing_features
 from moment_calculus.refusals.errors import UnsupportedMoments
@@ -21,6 +22,7 @@ from moment_calculus.values import Gaussian, Spread, Step, Value
 from moment_calculus.values.vectors import as_vector
 
 TINY = 1e-30
+FEW = 32  # features below which masks of dropout show, which more of them average
 
 
 def normalise(value: Value, *, eps: float, centred: bool = True) -> Gaussian:
@@ -55,6 +57,8 @@ def normalise(value: Value, *, eps: float, centred: bool = True) -> Gaussian:
             dependent.
     """
     x = trailing_features(value.gaussian(), "a normalisation")
+    if x.shape[-1] < FEW:
+        warn_of_masks(value.gaussian(), "a normalisation")
     step = Normalised.of(x, eps, centred)
     covariance = step.covariance if x.propagation.full else None
     spread = Spread(step.variance, covariance, step.covariance)

@@ -14,6 +14,7 @@ from moment_calculus.functions.monotone import is_increasing
 from moment_calculus.functions.table import ReLU
 from moment_calculus.numerics.arrays import Array, positive_part
 from moment_calculus.numerics.special import constants, namespace
+from moment_calculus.operations.dropout.switches import warn_of_masks
 from moment_calculus.operations.elementwise.arithmetic import subtract
 from moment_calculus.operations.elementwise.choices import maximum, where
 from moment_calculus.operations.elementwise.unary import apply, scale_shift
@@ -101,6 +102,7 @@ def _function(value: Value) -> tuple[Any, Any]:
 
 
 def _largest(value: Gaussian, windows: Windows, padding: Padding | None) -> Gaussian:
+    warn_of_masks(value, "the largest entry of windows")
     if value.has_covariance and value.propagation.full:
         warn_dropped(value, "the largest entry of windows")
     masks = _masks(value, windows, padding or [(0, 0)] * len(value.shape))

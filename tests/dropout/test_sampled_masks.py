@@ -1,0 +1,150 @@
+"""Masks of a guide by dropout that are drawn: one for each row, also where rows are mixed."""
+
+from __future__ import annotations
+
+import itertools
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+
+from moment_calculus.refusals.errors import UnsupportedMoments
+from tests.fitting.models import HOSTS, fresh
+from tests.propagation.losses import losses
+from tests.response.models import doubles
+
+P, NOISE, DRAWS, TIMES = 0.3, 0.6, 400, 15
+X = np.random.default_rng(2).normal(size=(2, 2))
+Y = np.array([0.4, -0.9])
+M = np.random.default_rng(3).normal(size=(2, 2))
+SHAPES = {"bernoulli": (2, 2, 1), "dropconnect": (2, 2, 2)}  # of the masks of both rows
+
+
+@pytest.fixture(params=HOSTS)
+def host(request):
+    return fresh(request.param)
+
+
+def model_of(host, function):
+    xp = torch if host.name == "pyro" else jnp
+
+    def model(x, y=None):
+        w = host.language.sample("w", host.dist.Normal(0.0, 1.0).expand((2, 2)).to_event(2))
+        f = function(xp, x, w)
+        with host.language.plate("data", 2):
+            return host.language.sample("obs", host.dist.Normal(f, NOISE), obs=y)
+
+    return model
+
+
+def guide_of(host, noise):
+    name = "w_auto_loc" if host.name == "numpyro" else "MCDropoutGuide.locs.w"
+    return host.package.MCDropoutGuide(p=P, noise=noise), {name: host.array(M)}
+
+
+def apart(xp, x, w):
+    return xp.tanh(x @ w)[:, 0]
+
+
+def pooled(xp, x, w):
+    h = xp.tanh(x @ w)
+    return (h + h.mean(0))[:, 0]
+
+
+def pairs(xp, x, w):
+    h = xp.tanh(w.T @ x.T).T
+    return (h @ h.T @ h)[:, 0]
+
+
+def tied(xp, x, w):
+    return (xp.tanh(xp.einsum("io,ni->no", w, x)) @ w.T)[:, 0]
+
+
+def recurrent(xp, x, w):
+    return xp.tanh(xp.tanh(x @ w) @ w)[:, 0]
+
+
+# What each is of the rows of its map, and of other rows mapped by the same weights and back.
+FUNCTIONS = {
+    apart: lambda h, there, back: h[:, 0],
+    pooled: lambda h, there, back: (h + h.mean(0))[:, 0],
+    pairs: lambda h, there, back: (h @ h.T @ h)[:, 0],
+    tied: lambda h, there, back: back(h)[:, 0],
+    recurrent: lambda h, there, back: np.tanh(there(h))[:, 0],
+}
+
+
+def over_masks(function, noise):
+    """Every outcome of all masks: its chance, and the locations of both rows."""
+    chances, locations = [], []
+    shape = SHAPES[noise]
+    for bits in itertools.product((0, 1), repeat=int(np.prod(shape))):
+        weights = M * np.reshape(bits, shape) / (1 - P)
+        there = partial(np.einsum, "nio,ni->no", weights)
+        back = partial(np.einsum, "nio,no->ni", weights)
+        chances.append((1 - P) ** sum(bits) * P ** (len(bits) - sum(bits)))
+        locations.append(FUNCTIONS[function](np.tanh(there(X)), there, back))
+    return np.array(chances), np.array(locations)
+
+
+@pytest.mark.parametrize("noise", SHAPES)
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_every_row_has_masks_of_its_own(host, function, noise):
+    """The ELBO over all masks, within 4.5 standard errors of draws."""
+    chances, locations = over_masks(function, noise)
+    logs = -0.5 * ((Y - locations) / NOISE) ** 2 - np.log(NOISE * (2 * np.pi) ** 0.5)
+    divergence = (M**2).sum() / (2 * (1 - P))
+    guide, params = guide_of(host, noise)
+    objective = host.package.DeterministicELBO(propagation="sampled", num_particles=DRAWS)
+    model = model_of(host, function)
+    found = losses(host, objective, model, {}, X, Y, count=TIMES, guide=guide, params=params)
+    spread = chances @ logs.sum(1) ** 2 - (chances @ logs.sum(1)) ** 2
+    error = (spread / DRAWS / TIMES) ** 0.5
+    assert abs(found.mean() - divergence + chances @ logs.sum(1)) < 4.5 * error
+
+
+@pytest.mark.parametrize("noise", SHAPES)
+def test_predictions_of_rows_that_are_mixed(host, noise):
+    chances, locations = over_masks(pooled, noise)
+    guide, params = guide_of(host, noise)
+    model, options = model_of(host, pooled), {"propagation": "sampled", "num_particles": 4000}
+    with doubles(host):
+        x = host.array(X)
+        if host.name == "pyro":
+            guide.bind(model)
+            guide(x, host.array(Y))
+            for name, value in params.items():
+                host.language.get_param_store()[name] = value
+            with torch.no_grad():
+                found = host.package.predict(model, guide, x, **options)["obs"]
+        else:
+            options["rng_key"] = jax.random.key(1)
+            found = host.package.predict(model, guide, params, x, **options)["obs"]
+    mean = chances @ locations
+    variance = chances @ (locations - mean) ** 2
+    fourth = chances @ (locations - mean) ** 4
+    assert (np.abs(np.asarray(found.mean) - mean) < 4.5 * (variance / 4000) ** 0.5).all()
+    error = ((fourth - variance**2) / 4000) ** 0.5
+    assert (np.abs(np.asarray(found.epistemic_variance) - variance) < 4.5 * error).all()
+
+
+REFUSED = {
+    "several axes of rows": lambda xp, x, w: (x[None, :, None, :] @ w)[0, :, 0, 0],
+    "other than a transpose": lambda xp, x, w: (x @ w)[:, 0] + w[0, 0],
+    "which are not the data": lambda xp, x, w: (x[:1] @ w)[0],
+    "with 1 row.s. of inputs, and with 2 before": lambda xp, x, w: (x @ w)[:, 0] + (x[:1] @ w)[0],
+}
+
+
+@pytest.mark.parametrize("cause", REFUSED)
+def test_rows_that_are_not_known_are_refused(host, cause):
+    guide, params = guide_of(host, "bernoulli")
+    objective = host.package.DeterministicELBO(propagation="sampled", num_particles=2)
+    model = model_of(host, REFUSED[cause])
+    with pytest.raises(UnsupportedMoments, match=rf"'w' .*{cause}") as found:
+        losses(host, objective, model, {}, X, Y, guide=guide, params=params)
+    assert found.value.sites == ("w",)
+    assert "name the site in sample_sites" in found.value.remedy
