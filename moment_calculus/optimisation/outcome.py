@@ -38,6 +38,11 @@ class ByDraws(NamedTuple):
         certain = max(SHARE * abs(self.loss), ERRORS * self.standard_error)
         return not abs(self.value - self.loss) <= certain  # also where draws are no numbers
 
+    @property
+    def is_precise(self) -> bool:
+        """Whether draws would tell one per cent of the loss from nothing."""
+        return ERRORS * self.standard_error <= SHARE * abs(self.loss)
+
     def __str__(self) -> str:
         """In words."""
         if math.isnan(self.loss):
