@@ -28,6 +28,9 @@ sum) contracts it along one axis; a kernel of a convolution is none. Every datum
 own: the rows of the inputs are elements of the plates around what is observed (or, without a plate,
 of its axes), and other rows, or more than one axis of them, are refused.
 
+Functions of a map of at most three certain inputs are summed over all of their masks, exactly where
+covariances are full; a map of more inputs, or of random ones, is taken as Gaussian.
+
 The divergence from Normal priors N(0, λ) is ‖M‖²/(2kλ) for every masked site, k = 1 − p, but for a
 constant, as a discrete q has none. Priors of which the scale is learnt or random, and others than
 Normal ones, enter by E_q[log p], exactly.

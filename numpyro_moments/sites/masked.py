@@ -44,7 +44,8 @@ def masked_value(name: str, fn: DroppedWeight, propagation: Propagation) -> Mask
         propagation: how randomness flows.
     """
     per_weight = fn.design.noise == "dropconnect"
-    mask = Mask(name, variance_ratio(fn.p), fn.design.axis, per_weight)
+    is_switch = fn.design.noise == "bernoulli"
+    mask = Mask(name, variance_ratio(fn.p), fn.design.axis, per_weight, is_switch)
     return masked_weight(fn.loc, mask, propagation)
 
 

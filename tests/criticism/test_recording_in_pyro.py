@@ -89,9 +89,10 @@ def test_guides_of_the_host_are_drawn(kind):
 
 def test_masks_are_drawn_and_the_gaussian_that_matches_them_is_named():
     def model(x):
-        observe(torch.tanh(3 * F.linear(x, weight("first", 4, 3))).sum(-1))
+        wide = torch.cat([x, x[:, :1]], -1)  # masks of fewer inputs are summed over
+        observe(torch.tanh(3 * F.linear(wide, weight("first", 4, 4))).sum(-1))
 
-    guide = MCDropoutGuide(p=0.5)
+    guide = MCDropoutGuide(p=0.7)
     torch.manual_seed(1)
     DeterministicELBO().loss(lambda x: model(x), guide, X)
     result = moment_accuracy(model, guide, X)

@@ -222,7 +222,7 @@ def _exact_by_masks(flow, objective):
     chances = np.prod(np.where(masks, 1 - P, P), axis=1)
     locs = X @ (masks / (1 - P) * weight).T + bias  # [row, mask]
     mean = locs @ chances
-    if flow == "sampled" and objective == "BBAlphaELBO":
+    if flow != "mean" and objective == "BBAlphaELBO":
         logs = -0.5 * np.log(2 * np.pi * NOISE**2) - (Y[:, None] - locs) ** 2 / NOISE**2 / 2
         return divergence - np.log(np.exp(ALPHA * logs) @ chances).sum() / ALPHA
     variance = (locs - mean[:, None]) ** 2 @ chances

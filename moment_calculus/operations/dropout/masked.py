@@ -4,6 +4,7 @@ Which inputs a weight has is known where it is contracted with them. Until then 
 one could compute with: it may be transposed and converted, and everything else refuses it.
 
     W x = M (x∘z),    one z for each row of x and each input               (units)
+    few certain x: M (x∘z) by one mask after the other, exact before any function (units)
     W x = M x + e,    Var[e_i] = r Σ_j M_ij² E[x_j²]                       (weights: DropConnect)
 
 Source: Li and Gal 2017, section 2.3; Wan et al. 2013 (DropConnect).
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
 from moment_calculus.numerics.arrays import Array
@@ -21,11 +22,15 @@ from moment_calculus.numerics.matrices import affine, squared
 from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.numerics.special import namespace
 from moment_calculus.operations.dropout.noise import dropped, noise
-from moment_calculus.operations.elementwise.arithmetic import is_value, leaf
+from moment_calculus.operations.dropout.switches import mask as switch
+from moment_calculus.operations.dropout.switches import select
+from moment_calculus.operations.elementwise.arithmetic import add, is_value, leaf
 from moment_calculus.operations.elementwise.composite import Composite
+from moment_calculus.operations.shapes.reshaping import broadcast
 from moment_calculus.refusals.errors import OR_DRAW_ALL, OR_DRAW_ONE_MASK, UnsupportedMoments
 from moment_calculus.values import Gaussian
 
+FEW = 3  # certain inputs, over whose masks functions of their maps are summed: eight outcomes
 _ONE_USE = (
     "drop only other sites, by naming those in MCDropoutGuide(p={...}), or use one site for each "
     "linear map" + OR_DRAW_ALL
@@ -44,6 +49,7 @@ class Mask:
         ratio: variance of the noise, whose mean is one; a number or an array without axes.
         axis: the site's axis of inputs, negative; None if it is not known beforehand.
         per_weight: whether every weight has noise of its own (DropConnect), not every input.
+        is_switch: whether the noise drops an input or keeps it, so that few can be summed over.
         uses: how often the site was contracted so far.
         rows: how many rows of inputs it was contracted with.
     """
@@ -52,6 +58,7 @@ class Mask:
     ratio: Any
     axis: int | None = None
     per_weight: bool = False
+    is_switch: bool = False
     uses: int = 0
     rows: int = 0
 
@@ -159,9 +166,7 @@ class MaskedWeight(Composite):
 
     def fresh(self) -> MaskedWeight:
         """The weight as it was before any use, for another run of the same program."""
-        mask = self.mask
-        unused = Mask(mask.site, mask.ratio, mask.axis, mask.per_weight)
-        return MaskedWeight(self.source, unused, self.order)
+        return MaskedWeight(self.source, replace(self.mask, uses=0, rows=0), self.order)
 
     def _moved(self, move: Callable[[Array], Array], order: Sequence[int]) -> MaskedWeight:
         source = self.source
@@ -185,7 +190,22 @@ class MaskedWeight(Composite):
         mask, flow = self.mask, self.source.propagation
         if mask.per_weight:
             return x, _of_each_weight(x, self.at_mean, mask, flow)
+        if mask.is_switch and not is_value(x) and x.shape[-1] <= FEW:
+            return 0 * x, self._sum_over_masks(x, flow)
         return dropped(x, mask.ratio, mask.site, flow), None
+
+    def _sum_over_masks(self, x: Array, flow: Propagation) -> Any:
+        """The map of few certain inputs, one mask after the other: exact before any function."""
+        found: Any = 0 * affine(x, self.at_mean)
+        kept = 1 / (1 + self.mask.ratio)
+        for j in range(x.shape[-1]):
+            column = x[..., j : j + 1]
+            chance = namespace(x).ones_like(column) * kept
+            drawn = switch(f"{self.mask.site}, input {j}", chance, flow)
+            part = column * self.at_mean[:, j] / kept
+            other = add(found, part) if is_value(found) else found + part
+            found = select(broadcast(drawn, found.shape, -1), other, found)
+        return found
 
 
 def masked_weight(mean: Array, mask: Mask, propagation: Propagation) -> MaskedWeight:
