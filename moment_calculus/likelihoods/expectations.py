@@ -30,7 +30,6 @@ ZOOMS = 3  # each finds the peak of a density about 20 times more closely
 WIDTHS = (1.0, 1e-2, 1e-4)  # panels around it resolve peaks of width 1e-5 to 36
 
 NEGLIGIBLE = 1e-9  # weight of the nodes where a probability is not known
-NOTHING = -1e300  # logarithm of a density that is none
 
 _GROWING = (Exp, Rescaled)
 
@@ -176,7 +175,8 @@ def log_expectation(
     xp = namespace(values)
     unknown = xp.isnan(values)
     lost = _total(grid, xp.where(unknown, 1.0, 0 * grid.weights))
-    known = xp.where(unknown | (values < NOTHING), NOTHING, values)
+    nothing = -float(xp.finfo(values.dtype).max) / 4  # logarithm of a density that is none
+    known = xp.where(unknown | (values < nothing), nothing, values)
     found = log_mean_exp(known, grid.weights, len(grid.axes)) / power
     return in_precision_of(xp.where(lost < NEGLIGIBLE, found, math.nan), _like(drivers))
 
