@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 from moment_calculus.functions.algebra import moved
-from moment_calculus.functions.base import Delegating, in_units
+from moment_calculus.functions.base import Activation, in_units
 from moment_calculus.functions.pairs import covariance as pairs
 from moment_calculus.functions.pairs.mehler import Meet, Operand, alike, function_covariance
 from moment_calculus.numerics.arrays import Array, diagonal, outer, transpose
@@ -201,12 +201,12 @@ def _paired(base: Gaussian, activation: Any) -> Any:
         UnsupportedMoments: in full mode, if its covariances do not belong to its variances.
     """
     function = ruled(base, activation)
-    lacking = _lacking(type(function)) if isinstance(function, Delegating) else []
-    if not (lacking and base.propagation.full):
+    lacking = _lacking(type(function)) if base.propagation.full else []
+    if not lacking:
         return function
     book, kind = base.propagation.rulebook.name, type(function).__name__
     raise UnsupportedMoments(
-        f"the rule book '{book}' takes {function.name} as a {kind}, which has moments of its own "
+        f"the rule book '{book}' takes {activation.name} as a {kind}, which has moments of its own "
         f"and the {', '.join(lacking)} of another function: its covariances would not belong to "
         "its variances, and might have negative eigenvalues",
         sites=base.sites,
@@ -214,10 +214,16 @@ def _paired(base: Gaussian, activation: Any) -> Any:
     )
 
 
+@cache
 def _lacking(kind: type) -> list[str]:
-    """The methods that a class inherits from before it changed the moments."""
-    depth = {
-        name: next(at for at, part in enumerate(kind.__mro__) if name in vars(part))
-        for name in ("moments", "gain", "hermite", "pair_covariance")
-    }
-    return [name for name, at in depth.items() if at > depth["moments"]]
+    """The methods that a class inherits from one before a user's changed the moments."""
+    line = kind.__mro__
+    owner = lambda name: next((part for part in line if name in vars(part)), Activation)  # noqa: E731
+    changed = owner("moments")
+    if changed.__module__.partition(".")[0] == __name__.partition(".")[0]:
+        return []  # the library's own functions are tested as a whole
+    names = ("gain", "hermite", "pair_covariance", "cross_covariance", "expectation")
+    owners = {name: owner(name) for name in names}
+    # what Activation has is made of the others
+    own = {Activation, *line[: line.index(changed) + 1]}
+    return [name for name, part in owners.items() if part not in own]

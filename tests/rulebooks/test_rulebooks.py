@@ -13,6 +13,7 @@ import numpyro_moments
 import pyro_moments
 from moment_calculus.functions.base import Delegating
 from moment_calculus.functions.families.logistic import Sigmoid
+from moment_calculus.functions.families.relu import ReLU
 from moment_calculus.functions.table import activation
 from moment_calculus.hosts.moments import as_value
 from moment_calculus.numerics.rulebook import RuleBook
@@ -140,11 +141,23 @@ class Mistaken(Delegating):
         return gate * mean, gate * variance + gate * (1 - gate) * mean**2
 
 
+class MistakenReLU(ReLU):
+    """The same by inheritance."""
+
+    moments = Mistaken.moments
+
+
 class Mistakes(RuleBook):
     def ruled(self, function):
         return Mistaken(function) if function.name == "relu" else function
 
 
+class Inherited(RuleBook):
+    def ruled(self, function):
+        return MistakenReLU() if function.name == "relu" else function
+
+
+@pytest.mark.parametrize("book", [Mistakes("mistakes"), Inherited("inherited")])
 @pytest.mark.parametrize(
     ("package", "program"),
     [
@@ -153,13 +166,12 @@ class Mistakes(RuleBook):
         (numpyro_moments, "covariance"),  # JAX's x + relu(x) is one function, and no relu
     ],
 )
-def test_moments_without_their_pairs_are_refused_in_full_covariance(package, program):
+def test_moments_without_their_pairs_are_refused_in_full_covariance(package, program, book):
     host = package is pyro_moments
     relu = F.relu if host else jax.nn.relu
     array = torch.tensor if host else jnp.array
     inputs = package.Moments(array([-0.05, -0.05]), covariance=array([[1.0, 0.95], [0.95, 1.0]]))
     function = {"covariance": relu, "cross-covariance": lambda x: x + relu(x)}[program]
-    book = Mistakes("mistakes")
     with pytest.raises(UnsupportedMoments, match="define gain, hermite, pair_covariance in Mist"):
         package.propagate(function, inputs, rules=book, covariance="full").covariance  # noqa: B018
     found = package.propagate(relu, inputs, rules=book, covariance="diagonal")
