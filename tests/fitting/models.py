@@ -1,7 +1,8 @@
-"""A regression in both hosts, with its data and trained parameters."""
+"""A regression and networks in both hosts, with their data and trained parameters."""
 
 from __future__ import annotations
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
@@ -17,6 +18,8 @@ ROWS = 96
 rng = np.random.default_rng(0)
 X = rng.normal(size=(ROWS, 3)).astype(np.float32)
 Y = (X @ [1.0, -2.0, 0.5] + 0.3 * rng.normal(size=ROWS)).astype(np.float32)
+INPUTS = rng.normal(size=(120, 2)).astype(np.float32)
+CURVE = np.sin(2 * INPUTS[:, 0]) + INPUTS[:, 1]
 
 
 class Host:
@@ -75,3 +78,28 @@ def fresh(name):
     pyro.clear_param_store()
     pyro.set_rng_seed(0)
     return HOSTS[name]
+
+
+def network(host, family, outputs=(), layers=1, width=5, *, scale=1.0, unit="tanh"):
+    """A network, and a likelihood of its outputs."""
+    function = getattr(torch.nn.functional if host.name == "pyro" else jax.nn, unit)
+
+    def model(x, y=None):
+        value = x
+        for layer in range(layers):
+            value = function(value @ weight(f"w{layer}", value.shape[-1], width))
+        out = value @ weight("out", value.shape[-1], *(outputs or (1,)))
+        with host.language.plate("rows", len(x)):
+            host.language.sample("obs", family(out if outputs else out[:, 0]), obs=y)
+
+    def weight(name, *shape):
+        prior = host.dist.Normal(0.0, scale / shape[0] ** 0.5).expand(shape).to_event(2)
+        return host.language.sample(name, prior)
+
+    return model
+
+
+def trained(host, model, x, y, **options):
+    """A fit to convergence."""
+    data = host.array(x), host.array(y)
+    return host.fit(model, *data, method="lbfgs", progress_bar=False, **options)

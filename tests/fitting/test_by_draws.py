@@ -16,16 +16,13 @@ import torch
 from moment_calculus.criticism.diagnosis.by_draws import loss_by_draws
 from moment_calculus.criticism.diagnosis.findings import Verdict
 from moment_calculus.refusals.errors import LossByDrawsWarning
-from tests.fitting.models import HOSTS, fresh
+from tests.fitting.models import CURVE, HOSTS, INPUTS, fresh, network, trained
 
 rng = np.random.default_rng(4)
-ROWS, WIDTH = 120, 5
-INPUTS = rng.normal(size=(ROWS, 2)).astype(np.float32)
-CURVE = np.sin(2 * INPUTS[:, 0]) + INPUTS[:, 1]
-WIDE = rng.normal(size=(ROWS, 10)).astype(np.float32)
+WIDE = rng.normal(size=(len(INPUTS), 10)).astype(np.float32)
 CLASSES = np.argmax(np.maximum(WIDE @ rng.normal(size=(10, 8)), 0) @ rng.normal(size=(8, 3)), 1)
 COUNTS = rng.poisson(np.exp(0.5 * CURVE)).astype(np.float32)
-FLAGS = (rng.uniform(size=ROWS) < 1 / (1 + np.exp(-2 * CURVE))).astype(np.float32)
+FLAGS = (rng.uniform(size=len(CURVE)) < 1 / (1 + np.exp(-2 * CURVE))).astype(np.float32)
 
 
 @pytest.fixture(params=HOSTS)
@@ -41,33 +38,9 @@ def certain():
         yield
 
 
-def network(host, family, outputs=(), layers=1, width=WIDTH, *, scale=1.0, unit="tanh"):
-    """A network, and a likelihood of its outputs."""
-    function = getattr(torch if host.name == "pyro" else jax.nn, unit)
-
-    def model(x, y=None):
-        value = x
-        for layer in range(layers):
-            value = function(value @ weight(f"w{layer}", value.shape[-1], width))
-        out = value @ weight("out", width, *(outputs or (1,)))
-        with host.language.plate("rows", len(x)):
-            host.language.sample("obs", family(out if outputs else out[:, 0]), obs=y)
-
-    def weight(name, *shape):
-        prior = host.dist.Normal(0.0, scale / shape[0] ** 0.5).expand(shape).to_event(2)
-        return host.language.sample(name, prior)
-
-    return model
-
-
 def classifier(host):
     family = lambda logits: host.dist.Categorical(logits=logits)  # noqa: E731
     return network(host, family, (3,), width=16, scale=4.0, unit="relu")
-
-
-def trained(host, model, x, y, **options):
-    data = host.array(x), host.array(y)
-    return host.fit(model, *data, method="lbfgs", progress_bar=False, **options)
 
 
 def test_a_wrong_rule_for_classes_is_contradicted(host):

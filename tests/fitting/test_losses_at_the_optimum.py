@@ -1,0 +1,103 @@
+"""Of every rule that is not exact, the loss where training has led, beside that of draws."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+import pytest
+import torch
+
+from tests.checks.marks import IN_PYRO_FIRST
+from tests.fitting.models import CURVE, INPUTS, fresh, network, trained
+
+ROWS, DRAWS, TIMES = 40, 500, 8
+OFF, ERRORS = 0.02, 3.0  # relative difference, and standard errors, that are allowed
+rng = np.random.default_rng(5)
+NOISY = CURVE + 0.5 * rng.standard_t(4, len(CURVE))
+RANKS = np.searchsorted([-1.0, 1.0], NOISY)
+POSITIVE = rng.gamma(2.0, 0.5 * np.exp(0.5 * CURVE))
+COUNTS = rng.poisson(2 * POSITIVE)
+
+ACTIVATIONS = (
+    *("celu", "elu", "gelu", "glu", "leaky_relu", "mish", "relu", "relu6"),
+    *("selu", "sigmoid", "silu", "softplus", "softsign", "tanh"),
+)
+
+
+def negative_binomial(dist, logits):
+    """As each host calls it."""
+    family = getattr(dist, "NegativeBinomialLogits", dist.NegativeBinomial)
+    return family(5.0, logits=logits)
+
+
+# the data, the number of outputs if there are more, and the distribution of a datum given these
+LIKELIHOODS = {
+    "Bernoulli": (RANKS > 0, (), lambda h, f, exp: h.dist.Bernoulli(logits=f)),
+    "Categorical": (RANKS, (3,), lambda h, f, exp: h.dist.Categorical(logits=f)),
+    "Cauchy": (NOISY, (), lambda h, f, exp: h.dist.Cauchy(f, 0.5)),
+    "Exponential": (POSITIVE, (), lambda h, f, exp: h.dist.Exponential(exp(-f))),
+    "Gamma": (POSITIVE, (), lambda h, f, exp: h.dist.Gamma(2.0, 2.0 * exp(-f))),
+    "GammaPoisson": (COUNTS, (), lambda h, f, exp: h.dist.GammaPoisson(3.0, 3.0 * exp(-f))),
+    "Laplace": (NOISY, (), lambda h, f, exp: h.dist.Laplace(f, 0.5)),
+    "LogNormal": (
+        POSITIVE,
+        (2,),
+        lambda h, f, exp: h.dist.LogNormal(f[:, 0], exp(0.5 * f[:, 1])),
+    ),
+    "NegativeBinomial": (COUNTS, (), lambda h, f, exp: negative_binomial(h.dist, f)),
+    "Normal of two outputs": (
+        NOISY,
+        (2,),
+        lambda h, f, exp: h.dist.Normal(f[:, 0], exp(0.5 * f[:, 1])),
+    ),
+    "ordinal": (RANKS, (), lambda h, f, exp: h.dist.OrderedLogistic(f, h.array([-1.0, 1.0]))),
+    "Poisson": (COUNTS, (), lambda h, f, exp: h.dist.Poisson(exp(f))),
+    "StudentT": (NOISY, (), lambda h, f, exp: h.dist.StudentT(4.0, f, 0.5)),
+}
+
+
+@pytest.fixture
+def host(request):
+    return fresh(request.param)
+
+
+def losses(host, family, unit, **options):
+    """The loss as stated, and by draws, with the standard error of these."""
+    y, outputs, likelihood = LIKELIHOODS[family]
+    x, y = INPUTS[:ROWS], y[:ROWS].astype(np.int64 if y is RANKS else np.float32)
+    exp = torch.exp if host.name == "pyro" else jax.numpy.exp
+    model = network(host, lambda out: likelihood(host, out, exp), outputs, width=6, unit=unit)
+    objective = host.package.DeterministicELBO(**options)
+    fit = trained(host, model, x, y, objective=objective, tolerance=1e-6, by_draws=False)
+    sampled = host.package.DeterministicELBO(propagation="sampled", num_particles=DRAWS)
+    call = model, fit.guide, host.array(x), host.array(y)
+    if host.name == "pyro":
+        drawn = [sampled.loss(*call) for _ in range(TIMES)]
+    else:
+        by_key = jax.jit(lambda key: sampled.loss(key, fit.params, *call))
+        drawn = [float(by_key(key)) for key in jax.random.split(jax.random.key(0), TIMES)]
+    return fit.loss, np.mean(drawn), np.std(drawn) / (TIMES - 1) ** 0.5
+
+
+def is_off(stated, drawn, error):
+    """Whether draws contradict the loss."""
+    return abs(stated - drawn) > max(OFF * abs(drawn), ERRORS * error)
+
+
+TABLE = [
+    *(("Bernoulli", unit) for unit in ACTIVATIONS),
+    *((name, "tanh") for name in LIKELIHOODS),
+]
+
+
+@IN_PYRO_FIRST
+@pytest.mark.parametrize(("family", "unit"), dict.fromkeys(TABLE))
+def test_the_loss_is_that_of_draws(host, family, unit):
+    """Outputs are no Gaussians, nor are these likelihoods quadratic."""
+    assert not is_off(*losses(host, family, unit))
+
+
+@IN_PYRO_FIRST
+def test_a_rule_of_first_order_is_contradicted(host):
+    """So that the comparison can fail."""
+    assert is_off(*losses(host, "Bernoulli", "relu", rules="first_order"))
