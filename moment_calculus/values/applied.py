@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from typing import Any
 
 from moment_calculus.functions.algebra import moved
@@ -214,7 +214,6 @@ def _paired(base: Gaussian, activation: Any) -> Any:
     )
 
 
-@cache
 def _lacking(kind: type) -> list[str]:
     """The methods that a class inherits from one before a user's changed the moments."""
     line = kind.__mro__
