@@ -14,6 +14,7 @@ import torch
 import numpyro_moments
 import pyro_moments
 
+IN_JAX = {"softsign": "soft_sign"}
 ROWS = 96
 rng = np.random.default_rng(0)
 X = rng.normal(size=(ROWS, 3)).astype(np.float32)
@@ -82,7 +83,11 @@ def fresh(name):
 
 def network(host, family, outputs=(), layers=1, width=5, *, scale=1.0, unit="tanh"):
     """A network, and a likelihood of its outputs."""
-    function = getattr(torch.nn.functional if host.name == "pyro" else jax.nn, unit)
+    function = (
+        getattr(torch.nn.functional, unit)
+        if host.name == "pyro"
+        else getattr(jax.nn, IN_JAX.get(unit, unit))
+    )
 
     def model(x, y=None):
         value = x
