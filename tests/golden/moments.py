@@ -1,0 +1,101 @@
+"""Moments of random programs, of the table of programs and of every activation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tests.cases import programs as table
+from tests.cases.activations import ACTIVATIONS
+from tests.fuzzer.checking import Host, jax_host, torch_host
+from tests.fuzzer.programs import Input, generate, generate_with_dropout
+from tests.golden.recording import recorded
+
+MODES = ("full", "diagonal")
+DROPOUT = 5  # one in so many random programs has layers of dropout
+
+
+def entries(framework: str, programs: int) -> dict[str, Any]:
+    """All of them in a framework, in double precision."""
+    host = in_double_precision(framework)
+    cases = [*_random(host, programs), *_table(host), *_activations(host)]
+    return {
+        f"{name}, {mode}": recorded(lambda run=run, mode=mode: run(mode))
+        for name, run in cases
+        for mode in MODES
+    }
+
+
+def in_double_precision(framework: str) -> Host:
+    """The framework as random programs run in it."""
+    if framework == "pyro":
+        import torch
+
+        torch.set_default_dtype(torch.float64)
+        return torch_host()
+    import jax
+
+    jax.config.update("jax_enable_x64", True)
+    return jax_host()
+
+
+def _propagated(host: Host, function: Any, inputs: list[Input]) -> Any:
+    """A function of the mode that propagates through another."""
+
+    def run(mode: str) -> dict[str, Any]:
+        values = [
+            host.moments(host.array(one.mean), variance=host.array(one.variance))
+            if one.covariance is None
+            else host.moments(host.array(one.mean), covariance=host.array(one.covariance))
+            for one in inputs
+        ]
+        result = host.propagate(function, *values, covariance=mode)
+        numbers = {"mean": result.mean, "variance": result.variance}
+        return numbers if result.covariance is None else {**numbers, "cov": result.covariance}
+
+    return run
+
+
+def _random(host: Host, count: int) -> Any:
+    for seed in range(count):
+        program = (generate if seed % DROPOUT else generate_with_dropout)(seed)
+        function = program.function(host.name)
+        yield f"program {seed}", _propagated(host, function, list(program.inputs.values()))
+
+
+def _table(host: Host) -> Any:
+    rng = np.random.default_rng(7)
+    inputs = {
+        name: Input(rng.normal(size=shape), 0.1 + rng.random(shape))
+        for name, shape in table.SHAPES.items()
+    }
+    for program in table.programs(_spelled(host)):
+        chosen = [inputs[letter] for letter in program.inputs]
+        yield f"table {program.name}", _propagated(host, _with_data(program, host), chosen)
+
+
+def _spelled(host: Host) -> table.Host:
+    if host.name == "torch":
+        return table.TORCH
+    import jax.numpy as jnp
+
+    return table.Host(jnp, lambda x, w, b=0.0: x @ w.T + b)
+
+
+def _with_data(program: table.Program, host: Host) -> Any:
+    if not program.data:
+        return program.function
+    x = host.array(np.array([[1.0, -0.5], [0.3, 2.0]]))
+    return lambda *inputs: program.function(x, *inputs)
+
+
+def _activations(host: Host) -> Any:
+    means = np.linspace(-3.0, 3.0, 14).reshape(7, 2)
+    root = np.array([[0.8, 0.0], [0.5, 0.6]])
+    scales = np.array([1e-3, 0.1, 0.3, 0.5, 1.0, 1.5, 2.0])
+    covariance = scales[:, None, None] ** 2 * (root @ root.T)
+    given = Input(means, np.zeros_like(means), covariance)
+    for case in ACTIVATIONS:
+        function = case.torch if host.name == "torch" else case.jax
+        yield f"activation {case.name}", _propagated(host, function, [given])
