@@ -67,7 +67,7 @@ def equinox_network(x, y=None):
 TRAININGS = {
     "by hand": (by_hand, {}),
     "by hand, each weight": (by_hand, {"noise": "dropconnect", "learn_p": True}),
-    "flax": (flax_network, {"others": "mean_field", "learn_p": True}),
+    "flax": (flax_network, {"learn_p": True}),
     "equinox": (equinox_network, {}),
 }
 
