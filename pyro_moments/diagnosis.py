@@ -1,4 +1,4 @@
-"""Why an evaluation failed: causes outside the rules, found after the failure."""
+"""Explain why an evaluation failed if the cause is outside the rules, such as the data."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ class _InPyro(Diagnosis):
     def weights_in_plates(
         self, model: Callable, args: tuple, kwargs: dict
     ) -> Iterator[tuple[str, str]]:
-        """Matrices, and vectors that a module holds as PyroSample."""
+        """Yield matrices in plates, and vectors that are a PyroSample of a module."""
         recorder = _Recorder()
-        # It is the run that failed: the sites until then are what counts.
+        # This run fails as before; the sites before the failure are enough.
         with suppress(Exception), poutine.block(), recorder, torch.no_grad():
             model(*args, **kwargs)
         in_module = isinstance(poutine.unwrap(model), PyroModule)
@@ -54,7 +54,7 @@ class _InPyro(Diagnosis):
 
 
 class _Recorder(Messenger):
-    """Notes the latent sites of a run."""
+    """Records the latent sites of a run."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -70,16 +70,7 @@ _DIAGNOSIS = _InPyro()
 
 @contextmanager
 def diagnosed(model: Callable, args: tuple, kwargs: dict) -> Iterator[None]:
-    """As :meth:`Diagnosis.diagnosed`; torch's errors about mixed precision are explained, too.
-
-    Args:
-        model: Pyro model.
-        args: its arguments.
-        kwargs: its keyword arguments.
-
-    Raises:
-        UnsupportedMoments: if the cause is known; any other error passes unchanged.
-    """
+    """Explain errors as :meth:`Diagnosis.diagnosed` does, and those about mixed precision, too."""
     try:
         with _DIAGNOSIS.diagnosed(model, args, kwargs):
             yield

@@ -1,4 +1,4 @@
-"""SVI with a default optimiser, so that the literal line runs."""
+"""Pyro's SVI with defaults for the optimiser and the loss."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the distributions of chains of both hosts have in common."""
+"""Define the part of the tridiagonal Normal distribution that Pyro and NumPyro share."""
 
 from __future__ import annotations
 
@@ -11,50 +11,38 @@ from moment_calculus.values import Gaussian
 
 
 class Chained:
-    """Normals whose neighbours in a chain through each event have the correlation ρ.
+    """Mixin for a Normal whose neighbours in a chain through each event have correlation ρ."""
 
-    Attributes:
-        loc: means, [*batch, *event].
-        scale: signed scales a, of the same shape: the covariance of neighbours is ρ a_j a_{j+1}.
-        correlation: ρ, without axes, in (−½, ½).
-        order: of the chain through an event.
-    """
-
-    loc: Array
-    scale: Array
-    correlation: Array
-    order: tridiagonal.Order
+    loc: Array  # means, [*batch, *event]
+    scale: Array  # signed scales a, like loc: the covariance of neighbours is ρ a_j a_{j+1}
+    correlation: Array  # ρ in (−½, ½), a scalar
+    order: tridiagonal.Order  # of the elements of an event in the chain
 
     @property
     def mean(self) -> Array:
-        """Of every element."""
+        """Return the mean of every element, [*batch, *event]."""
         return self.loc
 
     @property
     def variance(self) -> Array:
-        """Of every element."""
+        """Return the variance of every element, [*batch, *event]."""
         return self.scale * self.scale
 
     @property
     def chains(self) -> tuple[Array, Array, Array]:
-        """Means and scales in the order of the chain, [*batch, n], and ρ."""
+        """Return means and scales in the order of the chain, both [*batch, n], and the scalar ρ."""
         return self.order.chain(self.loc), self.order.chain(self.scale), self.correlation
 
     def log_determinant(self) -> Array:
-        """log |R| of the correlation matrix of one event."""
+        """Return log |R| of the correlation matrix R of one event."""
         return tridiagonal.log_determinant(self.order.size, self.correlation)
 
     def entropy(self) -> Array:
-        """Of the batch shape."""
+        """Return the entropy of each event, [*batch]."""
         alone = gaussian_entropy(self.order.chain(self.variance))
         return namespace(alone).sum(alone, axis=-1) + 0.5 * self.log_determinant()
 
     def value(self, name: str, propagation: Propagation) -> Gaussian:
-        """The live value of a site with this posterior.
-
-        Args:
-            name: the site.
-            propagation: how randomness flows from it.
-        """
+        """Return the Gaussian value of a latent site that has this posterior."""
         parts = self.loc, self.scale, self.correlation
         return tridiagonal.site(name, *parts, propagation, self.order)

@@ -1,4 +1,4 @@
-"""What users choose of a tridiagonal guide: which sites share τ and ρ, and how they are spread."""
+"""Check the options of the tridiagonal guides and apply them to the latent sites of a model."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from moment_calculus.numerics.special import constants, namespace
 from moment_calculus.refusals.errors import UnsupportedMoments
 
 SCALES = ("proportional", "free")
-INSIGNIFICANT = 1e-3  # a mean below it is replaced at the start
-SMALL = 0.01  # by a number up to it
-LEAST = 1e-6  # the mean whose multiple a proportional scale is at least
-GOLDEN = 0.6180339887498949
+INSIGNIFICANT = 1e-3  # smaller initial means are replaced
+SMALL = 0.01  # the largest replacement
+LEAST = 1e-6  # a proportional scale is at least τ times this
+GOLDEN = 0.6180339887498949  # its multiples modulo 1 are evenly spread
 
 NO_PRIOR = "has no expected log-density in closed form"
 
@@ -76,47 +76,23 @@ Example:
 
 
 class Group(NamedTuple):
-    """Sites that share a scale and a correlation.
-
-    Args:
-        sites: their names.
-        size: number of components of all of them.
-        tau: their scale τ; of free ones the geometric mean of σ/|m|.
-        rho: correlation ρ of neighbours.
-    """
+    """Summary of the sites that share a scale and a correlation."""
 
     sites: tuple[str, ...]
-    size: int
-    tau: float
-    rho: float
+    size: int  # number of elements of all sites
+    tau: float  # the common scale; for free scales the geometric mean of σ/|m|
+    rho: float  # correlation of neighbours
 
 
 def described(sites: tuple[str, ...], parts: Iterable[Sequence[Any]], rho: float) -> Group:
-    """The summary of a group.
-
-    Args:
-        sites: their names.
-        parts: locations and standard deviations of each.
-        rho: correlation of neighbours.
-    """
+    """Summarise a group; ``parts`` holds the locations and standard deviations of each site."""
     ratios = [np.log(scale) - np.log(np.maximum(abs(loc), LEAST)) for loc, scale in parts]
     logs = np.concatenate([np.asarray(ratio, float).reshape(-1) for ratio in ratios])
     return Group(sites, logs.size, float(np.exp(logs.mean())), rho)
 
 
 class Options:
-    """What users choose of a tridiagonal guide.
-
-    Args:
-        groups: which sites share parameters.
-        scales: one of :data:`SCALES`.
-        init_scale: initial τ or standard deviations.
-        correlation: initial ρ.
-        learn_correlation: whether it is a parameter.
-
-    Raises:
-        ValueError: if a name is unknown or a number out of range.
-    """
+    """The options of a tridiagonal guide; raises ValueError if one of them is invalid."""
 
     def __init__(
         self,
@@ -138,7 +114,7 @@ class Options:
         self.correlation, self.learn_correlation = correlation, learn_correlation
 
     def fixed(self) -> dict[str, Any]:
-        """What belongs to the posterior and is no parameter, for files."""
+        """Return the settings of the posterior that are not parameters, to be saved with them."""
         known = self.groups
         groups = None if known is None else {name: list(sites) for name, sites in known.items()}
         settings: dict[str, Any] = {"scales": self.scales, "groups": groups}
@@ -149,17 +125,9 @@ class Options:
     def design(
         self, orders: Mapping[str, Order], bounded: Iterable[str], latent: Iterable[str]
     ) -> Design:
-        """What is fixed of the sites of a model.
-
-        Args:
-            orders: of the chain through each latent site.
-            bounded: the latent sites whose support is not all real arrays.
-            latent: all latent sites.
-
-        Raises:
-            UnsupportedMoments: if the user's groups leave one out, or name another one.
-        """
+        """Assign sites to groups and scales; raise UnsupportedMoments if the groups do not fit."""
         chains = [name for name, order in orders.items() if order.size > 1]
+        # m = 0 is no special value of a bounded site: its scale is never tied to m
         proportional = set(chains if self.scales == "proportional" else ()) - set(bounded)
         return Design(dict(orders), self._groups_of(chains, latent), frozenset(proportional))
 
@@ -175,47 +143,29 @@ class Options:
 
 
 class Design(NamedTuple):
-    """What is fixed of the sites of a model.
+    """The chain order, the group and the kind of scale of every latent site of a model."""
 
-    Args:
-        orders: of the chain through each latent site.
-        groups: the group of each site that is a chain.
-        proportional: the sites whose scales are τ m.
-    """
-
-    orders: dict[str, Order]
-    groups: dict[str, str]
-    proportional: frozenset[str]
+    orders: dict[str, Order]  # of the chain through each latent site
+    groups: dict[str, str]  # the group of each site with more than one element
+    proportional: frozenset[str]  # the sites whose scales are τ m
 
     @property
     def members(self) -> dict[str, tuple[str, ...]]:
-        """The sites of each group."""
+        """Return the sites of each group."""
         found: dict[str, list[str]] = {}
         for site, group in self.groups.items():
             found.setdefault(group, []).append(site)
         return {group: tuple(sites) for group, sites in found.items()}
 
     def scale(self, site: str, loc: Array, spread: Array) -> Array:
-        """Signed scales of a chain.
-
-        Args:
-            site: its name.
-            loc: its means m.
-            spread: τ of its group, or its own standard deviations.
-        """
+        """Return the signed scales of a chain; ``spread`` is τ or its own standard deviations."""
         return proportional(loc, spread) if site in self.proportional else spread
 
 
 def order_of(shape: Sequence[int], event_dim: int, axis: int) -> Order:
-    """How a chain goes through a site.
-
-    Args:
-        shape: of the site's unconstrained value.
-        event_dim: number of its trailing axes that make up one draw.
-        axis: of its inputs, negative; one of the batch counts as none.
-    """
+    """Return the order of the chain through a site whose inputs are on a negative ``axis``."""
     event = tuple(shape[len(shape) - event_dim :])
-    return Order(event, axis if -axis <= event_dim else -1)
+    return Order(event, axis if -axis <= event_dim else -1)  # no batch axis is in the chain
 
 
 def _named(groups: Groups) -> dict[str, tuple[str, ...]]:
@@ -250,23 +200,14 @@ def _no_chain(
 
 
 def started(loc: Array) -> Array:
-    """Initial locations of which none is insignificant.
-
-    Args:
-        loc: of any shape.
-    """
+    """Replace initial locations below 1e-3 in size by fixed nonzero numbers up to 0.01."""
     places = 1 + np.arange(math.prod(loc.shape)).reshape(tuple(loc.shape))
     small = SMALL * (2 * (places * GOLDEN % 1) - 1)  # evenly spread, and none is zero
     return namespace(loc).where(abs(loc) < INSIGNIFICANT, constants(small, loc), loc)
 
 
 def proportional(loc: Array, tau: Array) -> Array:
-    """Signed scales τ m.
-
-    Args:
-        loc: m.
-        tau: τ.
-    """
+    """Return the signed scales τ m for the means m = loc, where |m| counts as 1e-6 at least."""
     xp = namespace(loc)
     least = xp.where(loc < 0, -LEAST * xp.ones_like(loc), LEAST * xp.ones_like(loc))
     return tau * xp.where(abs(loc) < LEAST, least, loc)

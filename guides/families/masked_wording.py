@@ -1,4 +1,4 @@
-"""What the guides by dropout of both hosts say of themselves, and what they refuse."""
+"""Hold the documentation and the error messages that both dropout guides share."""
 
 from __future__ import annotations
 
@@ -53,11 +53,7 @@ Example:
 
 
 def bounded_masked_site(name: str) -> UnsupportedMoments:
-    """A site with a bounded support that is to be masked.
-
-    Args:
-        name: the site.
-    """
+    """Return the error for a site to be masked whose support is bounded."""
     return UnsupportedMoments(
         f"site '{name}' is to be masked by MCDropoutGuide, but its support is not all real numbers",
         sites=[name],
@@ -66,11 +62,7 @@ def bounded_masked_site(name: str) -> UnsupportedMoments:
 
 
 def masked_site_not_used(name: str) -> UnsupportedMoments:
-    """A masked site that no linear map contracted.
-
-    Args:
-        name: the site.
-    """
+    """Return the error for a masked site that no linear map contracts."""
     return UnsupportedMoments(
         f"the model does not contract the masked site '{name}' with an input: it has no mask",
         sites=[name],
@@ -79,12 +71,7 @@ def masked_site_not_used(name: str) -> UnsupportedMoments:
 
 
 def no_dropout_prior(name: str, prior: Any) -> UnsupportedMoments:
-    """A prior of a masked site whose expected log density is not known.
-
-    Args:
-        name: the site.
-        prior: its distribution, without expansions and the like.
-    """
+    """Return the error for a prior whose expected log density under dropout is not known."""
     return UnsupportedMoments(
         f"the prior of the masked site '{name}' is a {type(prior).__name__}, whose elements are "
         "dependent: its expected log density under the masks is not known",
@@ -94,11 +81,7 @@ def no_dropout_prior(name: str, prior: Any) -> UnsupportedMoments:
 
 
 def no_density(site: str) -> UnsupportedMoments:
-    """The density of a masked weight, which a discrete distribution does not have.
-
-    Args:
-        site: what is masked.
-    """
+    """Return the error for asking the density of a masked weight, which does not exist."""
     return UnsupportedMoments(
         f"the masked site '{site}' of MCDropoutGuide has no density: its masks are discrete, or "
         "shared by all weights of an input",
@@ -109,11 +92,7 @@ def no_density(site: str) -> UnsupportedMoments:
 
 
 def nothing_to_mask(latent: list[str]) -> UnsupportedMoments:
-    """A model without a weight.
-
-    Args:
-        latent: its latent sites.
-    """
+    """Return the error for a model that contracts none of its latent sites with an input."""
     return UnsupportedMoments(
         "MCDropoutGuide finds no site to mask: the model contracts none of its latent sites "
         f"({', '.join(latent) or 'none'}) with an input",
@@ -124,13 +103,7 @@ def nothing_to_mask(latent: list[str]) -> UnsupportedMoments:
 
 
 def not_contracted(name: str, contracted: list[str], latent: list[str]) -> UnsupportedMoments:
-    """A site that is to be masked and has no inputs.
-
-    Args:
-        name: as the user gave it.
-        contracted: the sites that have some.
-        latent: the model's latent sites.
-    """
+    """Return the error for a site named in ``p`` that the model does not contract."""
     if name not in latent:
         cause = f"p names the site {name!r}, which the model does not have"
     else:

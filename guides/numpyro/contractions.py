@@ -1,4 +1,4 @@
-"""Which latent sites a model contracts with an input, and along which of their axes."""
+"""Find the latent sites that a model contracts with an input, and the contracted axes."""
 
 from __future__ import annotations
 
@@ -14,21 +14,14 @@ from numpyro import handlers
 from guides.families.mc_dropout import Weights, prior_scale
 from guides.numpyro.supports import is_latent
 
-# Primitives after which a value is what it was, of another precision at most.
+# Primitives that leave a value as it is, except for its precision.
 _SAME = frozenset("convert_element_type copy copy_p optimization_barrier name".split())
 
-Site = tuple[str, tuple[int, ...]]  # its name, and its own axis at each place
+Site = tuple[str, tuple[int, ...]]  # its name, and which of its own axes is at each place
 
 
 def weights_of(model: Callable, trace: Mapping[str, dict], args: tuple, kwargs: dict) -> Weights:
-    """Trace a model to see what it does with its latent sites.
-
-    Args:
-        model: NumPyro model, seeded.
-        trace: its sites.
-        args: arguments of the model.
-        kwargs: likewise, by name.
-    """
+    """Trace a seeded model to find which latent sites of ``trace`` linear maps contract."""
     latent = {name: site["value"] for name, site in trace.items() if is_latent(site)}
     params = {n: s["value"] for n, s in trace.items() if s["type"] == "param" and _is_array(s)}
 
@@ -43,7 +36,7 @@ def weights_of(model: Callable, trace: Mapping[str, dict], args: tuple, kwargs: 
         return [0.0 if scale is None else scale for scale in scales], leaves
 
     jaxpr = jax.make_jaxpr(program)(latent, params).jaxpr
-    names = sorted(latent)  # the order in which JAX flattens dictionaries
+    names = sorted(latent)  # JAX flattens dictionaries in this order
     found: dict[str, int] = {}
     aliases = [(name, tuple(range(-jnp.ndim(latent[name]), 0))) for name in names]
     _follow(jaxpr, [*aliases, *[None] * (len(jaxpr.invars) - len(names))], found)
@@ -56,7 +49,7 @@ def _is_array(site: dict) -> bool:
 
 
 def _depends(jaxpr: core.Jaxpr, place: int) -> bool:
-    """Whether an output depends on any input."""
+    """Return whether any output of a program depends on its input at ``place``."""
     wanted = [number == place for number in range(len(jaxpr.outvars))]
     return any(dce_jaxpr(jaxpr, wanted)[1])
 
@@ -64,7 +57,7 @@ def _depends(jaxpr: core.Jaxpr, place: int) -> bool:
 def _follow(
     jaxpr: core.Jaxpr, inputs: Sequence[Site | None], found: dict[str, int]
 ) -> list[Site | None]:
-    """Note what a program contracts, and return which of its outputs are sites."""
+    """Record in ``found`` what a program contracts; return which of its outputs are sites."""
     known = {variable: site for variable, site in zip(jaxpr.invars, inputs, strict=True) if site}
     look = lambda v: None if isinstance(v, core.Literal) else known.get(v)  # noqa: E731
     for equation in jaxpr.eqns:

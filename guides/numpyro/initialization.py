@@ -1,4 +1,4 @@
-"""Initial locations of a guide."""
+"""Choose the initial locations of a guide."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dropout as a guide: masks over the inputs of weights."""
+"""Define the dropout guide: every weight has a random mask over its inputs."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class MCDropoutGuide(DVIGuide):
     {errors}
     """
 
-    no_prior = "has no density"  # that could be the prior of new data
+    no_prior = "has no density"  # why prior=... raises an error
 
     def __init__(
         self,
@@ -67,12 +67,15 @@ class MCDropoutGuide(DVIGuide):
         self._rates: dict[str, float] = {}
 
     def fixed_settings(self) -> dict[str, Any]:
-        """What belongs to the posterior and is no parameter; a file has to have the same."""
+        """Return the settings of the posterior that are not parameters.
+
+        A saved posterior can only be loaded into a guide with the same settings.
+        """
         return self.options.fixed()
 
     @property
     def masked(self) -> dict[str, float]:
-        """The sites that are masked, with the probabilities they have, or begin with."""
+        """Return the dropout probability of every masked site; the initial one if it is learnt."""
         return dict(self._rates)
 
     def _look_at(self, model: Callable, run: Run, args: tuple, kwargs: dict) -> None:
@@ -86,7 +89,7 @@ class MCDropoutGuide(DVIGuide):
     def _declare(
         self, site: LatentSite, initial: Callable[[str], jax.Array]
     ) -> tuple[jax.Array, Any]:
-        """Location, and the probability of a masked site or the scale of another one."""
+        """Declare the location, and the probability of a masked site or the scale of another."""
         if site.name not in self._rates and self.options.others == "mean_field":
             return super()._declare(site, initial)
         loc = numpyro.param(
@@ -121,7 +124,7 @@ class MCDropoutGuide(DVIGuide):
         return dist.Delta(value, event_dim=event_dim)
 
     def median(self, params: dict[str, jax.Array]) -> dict[str, jax.Array]:
-        """Posterior medians by site name; of masked sites the mean M, a network without dropout.
+        """Return posterior medians by site name; for masked sites the mean M, as without dropout.
 
         Args:
             params: parameters, as ``svi.get_params`` gives them.
@@ -131,7 +134,7 @@ class MCDropoutGuide(DVIGuide):
     def quantiles(
         self, params: dict[str, jax.Array], quantiles: Sequence[float]
     ) -> dict[str, jax.Array]:
-        """Posterior quantiles of every element.
+        """Return posterior quantiles of every element.
 
         Args:
             params: parameters, as ``svi.get_params`` gives them.

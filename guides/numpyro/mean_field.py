@@ -1,4 +1,4 @@
-"""Mean-field Gaussian guides."""
+"""Define the mean-field Gaussian guide, the base class of the other guides."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class DVIGuide(AutoGuide):
 
     It differs from ``AutoNormal`` in three ways: the model may be given later (``DVIGuide()`` is
     bound by the package's ``SVI``, or by ``bind``); the default initial locations suit networks;
-    and nothing of the data is kept, for a run of the model decides only what its latent sites are.
+    and no data are kept, because a run of the model only decides what its latent sites are.
     Initial locations are drawn anew at each start, from the key of that start.
 
     Args:
@@ -56,7 +56,7 @@ class DVIGuide(AutoGuide):
         self.init_scale = checked_scale(init_scale)
         super().__init__(model, prefix=prefix, init_loc_fn=init_loc_fn, create_plates=create_plates)
         self._sites: tuple[LatentSite, ...] | None = None
-        self._trained: frozenset[str] | None = None
+        self._trained: frozenset[str] | None = None  # names of trained parameters
 
     def bind(self, model: Callable) -> None:
         """Bind the guide to a model unless it has one.
@@ -72,7 +72,7 @@ class DVIGuide(AutoGuide):
         return type(self).__name__
 
     def restore(self, params: Mapping[str, Any]) -> None:
-        """Take the sites that have parameters for the latent ones, unless it knows them.
+        """Treat the sites that have parameters as the latent ones, unless the sites are known.
 
         A guide that meets a model without observations cannot tell them from latent sites.
 
@@ -86,10 +86,10 @@ class DVIGuide(AutoGuide):
         return {**super().__getstate__(), "model": None}
 
     def __call__(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """Sample every latent site; arguments are the model's."""
+        """Sample every latent site; the arguments are those of the model."""
         run = cache(lambda: self._run_model(*args, **kwargs))
         if self._starts():
-            run()  # before the plates draw keys: the same seed gives the same start again
+            run()  # before the plates draw keys, so that a seed determines the start
         sites = self._learn(run()) if self._sites is None else self._sites
         plates = self._create_plates(*args, **kwargs)
         result = {}
@@ -102,7 +102,7 @@ class DVIGuide(AutoGuide):
         return result
 
     def _starts(self) -> bool:
-        """Whether no handler has parameters, so that they will be initialised."""
+        """Return whether the parameters have no values yet, so that they will be initialised."""
         if self._sites is None:
             return True
         names = [self._parameter_name(site, "loc") for site in self._sites[:1]]
@@ -120,7 +120,7 @@ class DVIGuide(AutoGuide):
                 f"{self._kind} needs a random key for its initial locations: call it inside "
                 "numpyro.handlers.seed, or start with svi.init"
             )
-        with handlers.block():  # this run is not the guide's own
+        with handlers.block():  # outer handlers must not see the sites of this run
             seeded = handlers.seed(self.model, key)
             start = handlers.substitute(seeded, substitute_fn=self._initial_value)
             trace = handlers.trace(start).get_trace(*args, **kwargs)
@@ -131,10 +131,10 @@ class DVIGuide(AutoGuide):
         return run
 
     def _look_at(self, model: Callable, run: Run, args: tuple, kwargs: dict) -> None:
-        """Learn more of the model than its latent sites, which a subclass may need."""
+        """Learn more about the model than its latent sites; subclasses override this."""
 
     def _is_kept(self, site: dict) -> bool:
-        """Whether a site is none of those that are open, and were observed in training."""
+        """Return False for latent sites without trained parameters: they were observed then."""
         trained = self._trained is None or self._name(site["name"], "loc") in self._trained
         return trained or not is_latent(site)
 
@@ -142,18 +142,19 @@ class DVIGuide(AutoGuide):
         return self.init_loc_fn(site) if is_latent(site) else None
 
     def _learn(self, run: Run) -> tuple[LatentSite, ...]:
-        """Keep what is fixed: the latent sites, and their plates for ``_create_plates``."""
+        """Keep the latent sites, and their plates for ``_create_plates``; return the sites."""
         self._prototype_frames, self._prototype_frame_full_sizes = run.frames, run.plate_sizes
         sites = run.sites
         if self._trained and not sites:
             names = ", ".join(sorted(self._trained or ()))
             raise ValueError(f"none of the parameters {names} is of a site of the model")
+        # a traced bound of a support must not outlive its trace
         if not any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(sites)):
             self._sites = sites
         return sites
 
     def _declare(self, site: LatentSite, initial: Callable[[str], jax.Array]) -> tuple[Any, ...]:
-        """Location and scale; the model runs for initial ones only if no handler has others."""
+        """Declare loc and scale; ``initial`` runs the model if no handler has their values."""
         loc = numpyro.param(
             self._parameter_name(site, "loc"),
             lambda key: initial(site.name),
@@ -185,7 +186,7 @@ class DVIGuide(AutoGuide):
         return self._sites
 
     def _parameters(self, params: dict[str, jax.Array]) -> list[tuple]:
-        """Every latent site with its location, and its further parameters: its scale."""
+        """Return every latent site with its location and its scale."""
         return [
             (
                 site,
@@ -198,11 +199,11 @@ class DVIGuide(AutoGuide):
     def _marginals(
         self, params: dict[str, jax.Array]
     ) -> list[tuple[LatentSite, jax.Array, jax.Array]]:
-        """Every latent site with locations and standard deviations of its components."""
+        """Return every latent site with the locations and standard deviations of its components."""
         return self._parameters(params)
 
     def get_posterior(self, params: dict[str, jax.Array]) -> dict[str, dist.Distribution]:
-        """Posterior of every latent site.
+        """Return the posterior of every latent site.
 
         Args:
             params: parameters, as ``svi.get_params`` gives them.
@@ -241,7 +242,7 @@ class DVIGuide(AutoGuide):
         }
 
     def median(self, params: dict[str, jax.Array]) -> dict[str, jax.Array]:
-        """Posterior medians by site name.
+        """Return posterior medians by site name.
 
         Args:
             params: parameters, as ``svi.get_params`` gives them.
@@ -253,7 +254,7 @@ class DVIGuide(AutoGuide):
     def quantiles(
         self, params: dict[str, jax.Array], quantiles: Sequence[float]
     ) -> dict[str, jax.Array]:
-        """Posterior quantiles.
+        """Return posterior quantiles.
 
         Args:
             params: parameters, as ``svi.get_params`` gives them.

@@ -1,4 +1,4 @@
-"""Normals whose draws need no compiling before anything else is compiled."""
+"""Define a Normal whose small draws are not compiled anew for every shape."""
 
 from __future__ import annotations
 
@@ -14,24 +14,17 @@ BLOCK = 4096
 
 
 class StartedNormal(dist.Normal):
-    """NumPyro's Normal; small draws outside of ``jax.jit`` come from one compiled program.
-
-    JAX compiles its generator for every shape, a quarter of a second each, and what is done with
-    the draws on top: to start a guide of some sites took longer than many updates. The draws are
-    those of ``Normal``, as JAX's generator numbers its outputs (``jax_threefry_partitionable``).
-    """
+    """NumPyro's Normal; small draws outside of ``jax.jit`` come from one compiled program."""
 
     def sample(self, key: Any, sample_shape: tuple[int, ...] = ()) -> jax.Array:
-        """Draw.
-
-        Args:
-            key: random key.
-            sample_shape: shape of the set of draws.
-        """
+        """Return draws [*sample_shape, *batch], the same as those of ``Normal``."""
         shape = (*sample_shape, *self.batch_shape)
         known = all(map(_is_known, (key, self.loc, self.scale)))
         if not known or math.prod(shape) > BLOCK or not jax.threefry_partitionable.value:
             return super().sample(key, sample_shape)
+        # JAX compiles its generator for every shape, a quarter of a second each, so that to start a
+        # guide took longer than many updates. With jax_threefry_partitionable the first numbers of
+        # a longer array are those of a shorter one.
         noise = np.asarray(jax.random.normal(key, (BLOCK,)))[: math.prod(shape)].reshape(shape)
         return jnp.asarray(np.asarray(self.loc) + noise * np.asarray(self.scale))
 

@@ -1,4 +1,4 @@
-"""Tridiagonal Gaussian guides: sites whose neighbouring elements are correlated."""
+"""Define the tridiagonal guide: neighbouring elements of a site are correlated Normals."""
 
 from __future__ import annotations
 
@@ -71,7 +71,10 @@ class TridiagonalGuide(DVIGuide):
         self._design = Design({}, {}, frozenset())
 
     def fixed_settings(self) -> dict[str, Any]:
-        """What belongs to the posterior and is no parameter; a file has to have the same."""
+        """Return the settings of the posterior that are not parameters.
+
+        A saved posterior can only be loaded into a guide with the same settings.
+        """
         return self.options.fixed()
 
     def _look_at(self, model: Callable, run: Run, args: tuple, kwargs: dict) -> None:
@@ -87,7 +90,7 @@ class TridiagonalGuide(DVIGuide):
     def _declare(
         self, site: LatentSite, initial: Callable[[str], jax.Array]
     ) -> tuple[jax.Array, ...]:
-        """Location, the scale of the site or of its group, and the correlation if it is learnt."""
+        """Declare the location, the scale of the site or its group, and ρ if it is learnt."""
         name = site.name
         if name not in self._design.groups:
             return super()._declare(site, initial)
@@ -123,7 +126,7 @@ class TridiagonalGuide(DVIGuide):
         return on_support(base, site)
 
     def _parameters(self, params: dict[str, jax.Array]) -> list[tuple]:
-        """Every latent site with its location, and its further parameters."""
+        """Return every latent site with its location and its further parameters."""
         known = self._known_sites()
         return [(site, *(params[name] for name in self._names(site.name))) for site in known]
 
@@ -136,7 +139,7 @@ class TridiagonalGuide(DVIGuide):
         ]
 
     def _names(self, site: str) -> tuple[str, ...]:
-        """The parameters of a site, in the order of :meth:`_declare`."""
+        """Return the names of a site's parameters, in the order of :meth:`_declare`."""
         group, loc = self._design.groups.get(site), self._name(site, "loc")
         if group is None:
             return loc, self._name(site, "scale")
@@ -145,7 +148,7 @@ class TridiagonalGuide(DVIGuide):
         return (loc, self._name(*role), *learnt)
 
     def summary(self, params: dict[str, jax.Array]) -> dict[str, Group]:
-        """Scale τ, correlation ρ, sites and number of elements of every group.
+        """Return scale τ, correlation ρ, sites and number of elements of every group.
 
         Args:
             params: parameters, as ``svi.get_params`` gives them.
@@ -161,6 +164,6 @@ class TridiagonalGuide(DVIGuide):
 
 
 def _order(site: dict, loc: jax.Array, axis: int) -> Order:
-    """How a chain goes through a site whose inputs are on an axis."""
+    """Return the order of the chain through a site whose inputs are on a negative ``axis``."""
     event_dim = site["fn"].event_dim + jnp.ndim(loc) - jnp.ndim(site["value"])
     return order_of(jnp.shape(loc), event_dim, axis)

@@ -1,4 +1,4 @@
-"""Which latent sites a model contracts with an input, and along which of their axes."""
+"""Find the latent sites that a model contracts with an input, and the contracted axes."""
 
 from __future__ import annotations
 
@@ -26,14 +26,7 @@ _ADDED = _functions("addmm", "addmv")
 
 
 def weights_of(model: Callable, sites: Mapping[str, dict], args: tuple, kwargs: dict) -> Weights:
-    """Run a model to see what it does with its latent sites.
-
-    Args:
-        model: Pyro model.
-        sites: its latent sites, of a trace.
-        args: arguments of the model.
-        kwargs: likewise, by name.
-    """
+    """Run a model to find which of its latent ``sites`` linear maps contract."""
     values = {name: site["value"].detach().clone() for name, site in sites.items()}
     for value in values.values():
         value.requires_grad_(value.is_floating_point())
@@ -47,12 +40,13 @@ def weights_of(model: Callable, sites: Mapping[str, dict], args: tuple, kwargs: 
 
 
 class _Contractions(TorchFunctionMode):
-    """Follows the values of sites through transposes to where they are contracted."""
+    """Mode of torch that follows the values of sites through transposes to contractions."""
 
     def __init__(self, sites: Mapping[str, torch.Tensor]) -> None:
         super().__init__()
         self.found: dict[str, int] = {}
-        # with the tensor, whose id it keeps: the site, and its own axis at each place
+        # By id: the tensor, kept so that its id is not reused, the site, and which of the site's
+        # own axes is at each place.
         self.known = {
             id(value): (value, name, tuple(range(-value.dim(), 0))) for name, value in sites.items()
         }
@@ -75,13 +69,13 @@ class _Contractions(TorchFunctionMode):
 
 
 def _order(func: Callable, rank: int, rest: tuple, kwargs: dict) -> list[int]:
-    """The old axis at each new place: axes are known by their sizes."""
+    """Return the old axis at each new place, found by moving an array of distinct sizes."""
     moved = func(torch.empty(tuple(range(1, rank + 1)), device="meta"), *rest, **kwargs)
     return [size - 1 for size in moved.shape]
 
 
 def _contracted(func: Callable, args: tuple, kwargs: dict) -> Iterator[tuple[Any, int]]:
-    """The operands of a contraction of one axis, each with that axis."""
+    """Yield the operands of a contraction of one axis, each with that axis (negative)."""
     if func is torch.nn.functional.linear:
         yield (args[1] if len(args) > 1 else kwargs["weight"]), -1
     elif func in _PRODUCTS or func in _REVERSED or func in _ADDED:

@@ -1,4 +1,4 @@
-"""Prior of a set of weights whose common variance is chosen by empirical Bayes."""
+"""Define the Normal prior whose common variance is chosen by empirical Bayes."""
 
 from __future__ import annotations
 
@@ -59,22 +59,22 @@ class EmpiricalBayesNormal(TorchDistribution):
 
     @property
     def support(self) -> constraints.Constraint:
-        """All real arrays of the event shape."""
+        """Return all real arrays of the event shape."""
         return constraints.independent(constraints.real, self.event_dim)
 
     @property
     def mean(self) -> torch.Tensor:
-        """Zero (for α ≤ ½ the median)."""
+        """Return zero, which for α ≤ ½ is only the median."""
         return torch.zeros(self.batch_shape + self.event_shape)
 
     @property
     def variance(self) -> torch.Tensor:
-        """β/(α − 1), infinite for α ≤ 1."""
+        """Return β/(α − 1), infinite for α ≤ 1."""
         value = self.beta / (self.alpha - 1) if self.alpha > 1 else math.inf
         return torch.full(self.batch_shape + self.event_shape, value)
 
     def expand(self, batch_shape: Sequence[int], _instance=None) -> EmpiricalBayesNormal:
-        """Independent sets, one for each element of the batch shape."""
+        """Return independent sets, one for each element of the batch shape."""
         return EmpiricalBayesNormal(
             self.event_shape, self.alpha, self.beta, batch_shape=batch_shape, validate_args=False
         )
@@ -87,7 +87,7 @@ class EmpiricalBayesNormal(TorchDistribution):
         return scale * torch.randn(lead + self.event_shape)
 
     def log_prob(self, value: torch.Tensor) -> torch.Tensor:
-        """Log density of the Student-t marginal, of the batch shape.
+        """Return the log density of the Student-t marginal, of the batch shape.
 
         Args:
             value: weights, [..., *shape].
@@ -100,7 +100,7 @@ class EmpiricalBayesNormal(TorchDistribution):
         return student_t_log_prob(squared_norm, count, self.alpha, self.beta, math.lgamma)
 
     def expected_log_prob(self, mean: torch.Tensor, variance: torch.Tensor) -> torch.Tensor:
-        """E_q[log N(w; 0, λ*)] for independent Gaussian weights, of the batch shape.
+        """Return E_q[log N(w; 0, λ*)] for independent Gaussian weights, of the batch shape.
 
         Args:
             mean: posterior means, [..., *shape].
@@ -112,7 +112,7 @@ class EmpiricalBayesNormal(TorchDistribution):
 
 @register_kl(Independent, EmpiricalBayesNormal)
 def _kl_independent_empirical_bayes(q: Any, p: EmpiricalBayesNormal) -> torch.Tensor:
-    """KL divergence with λ* in place of the prior variance, as Pyro's own ELBOs ask for it."""
+    """Return the KL divergence with λ* for the prior variance, for Pyro's own ELBOs."""
     normal = q.base_dist
     if not isinstance(normal, Normal) or q.event_dim != p.event_dim:
         raise NotImplementedError

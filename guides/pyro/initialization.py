@@ -1,4 +1,4 @@
-"""Initial locations of a guide."""
+"""Choose the initial locations of a guide."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def init_to_network(site: dict | None = None) -> object:
 
 
 def _example(fn: Any) -> torch.Tensor:
-    """Of the shape, precision and device of a draw; an improper prior has none."""
+    """Return a draw for its shape, dtype and device; zeros if the prior is improper."""
     try:
         return fn.sample().detach()
     except NotImplementedError:

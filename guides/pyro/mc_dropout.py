@@ -1,4 +1,4 @@
-"""Dropout as a guide: masks over the inputs of weights."""
+"""Define the dropout guide: every weight has a random mask over its inputs."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class MCDropoutGuide(DVIGuide):
     {errors}
     """
 
-    no_prior = "has no density"  # that could be the prior of new data
+    no_prior = "has no density"  # why prior=... raises an error
 
     def __init__(
         self,
@@ -63,12 +63,15 @@ class MCDropoutGuide(DVIGuide):
         self._rates: dict[str, float] = {}
 
     def fixed_settings(self) -> dict[str, Any]:
-        """What belongs to the posterior and is no parameter; a file has to have the same."""
+        """Return the settings of the posterior that are not parameters.
+
+        A saved posterior can only be loaded into a guide with the same settings.
+        """
         return self.options.fixed()
 
     @property
     def masked(self) -> dict[str, float]:
-        """The sites that are masked, with the probabilities they have, or begin with."""
+        """Return the dropout probability of every masked site; the initial one if it is learnt."""
         return dict(self._rates)
 
     def _look_at(self, model: Callable, sites: dict[str, dict], args: tuple, kwargs: dict) -> None:
@@ -80,7 +83,7 @@ class MCDropoutGuide(DVIGuide):
                 raise bounded_masked_site(name)
 
     def _add_spread(self, name: str, loc: torch.Tensor, event_dim: int) -> None:
-        """The probability of a masked site, if it is learnt; the scale of a Gaussian one."""
+        """Create the probability of a masked site if it is learnt, or the scale of a Gaussian."""
         if name not in self._rates:
             if self.options.others == "mean_field":
                 super()._add_spread(name, loc, event_dim)
@@ -89,7 +92,7 @@ class MCDropoutGuide(DVIGuide):
             deep_setattr(self.probs, name, rate)
 
     def _loc_and_scale(self, name: str) -> tuple[Any, ...]:
-        """Location, and the probability of a masked site or the scale of another one."""
+        """Return the location, and the probability of a masked site or the scale of another."""
         loc = parameter(self.locs, name)
         if name not in self._rates:
             return super()._loc_and_scale(name) if self._has_scale(name) else (loc, None)
@@ -119,7 +122,7 @@ class MCDropoutGuide(DVIGuide):
         return dist.Delta(value, event_dim=site.event_dim + value.dim() - loc.dim())
 
     def median(self, *args: Any, **kwargs: Any) -> dict[str, torch.Tensor]:
-        """Posterior medians by site name; of masked sites the mean M, a network without dropout.
+        """Return posterior medians by site name; for masked sites the mean M, as without dropout.
 
         Args:
             *args: ignored, as in Pyro's guides.
@@ -140,5 +143,5 @@ class MCDropoutGuide(DVIGuide):
 
 
 def _like(loc: torch.Tensor, number: float) -> torch.Tensor:
-    """A tensor without axes, of the precision of another one and beside it."""
+    """Return a number as a scalar tensor of the dtype and device of ``loc``."""
     return torch.full((), number, dtype=loc.dtype, device=loc.device)

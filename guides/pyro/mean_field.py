@@ -1,4 +1,4 @@
-"""Mean-field Gaussian guides."""
+"""Define the mean-field Gaussian guide, the base class of the other guides."""
 
 from __future__ import annotations
 
@@ -53,8 +53,9 @@ class DVIGuide(AutoGuide):
         super().__init__(model, create_plates=create_plates)
         self.init_loc_fn, self.init_scale = init_loc_fn, scale
         self._sites: tuple[LatentSite, ...] | None = None
+        # arguments of load_state_dict, kept until the first call
         self._saved: tuple[Mapping[str, Any], tuple, dict] | None = None
-        self._trained: tuple[str, ...] | None = None
+        self._trained: tuple[str, ...] | None = None  # names of trained parameters
 
     def bind(self, model: Callable) -> None:
         """Bind the guide to a model unless it has one.
@@ -72,7 +73,7 @@ class DVIGuide(AutoGuide):
         return state
 
     def __setstate__(self, state: dict) -> None:
-        """Restore the parameters."""
+        """Restore the parameters from a pickle."""
         self.__dict__.update(state)
 
     def _setup_prototype(self, *args: Any, **kwargs: Any) -> None:
@@ -105,18 +106,18 @@ class DVIGuide(AutoGuide):
         return type(self).__name__
 
     def _look_at(self, model: Callable, sites: dict[str, dict], args: tuple, kwargs: dict) -> None:
-        """Learn more of the model than its latent sites, which a subclass may need."""
+        """Learn more about the model than its latent sites; subclasses override this."""
 
     def load_state_dict(self, state_dict: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
         """Load parameters that :meth:`state_dict` gave, also into a guide that met no model yet.
 
-        Such a guide has no parameters before its first call; it takes these then, and the sites
-        that have some for the latent ones.
+        Such a guide has no parameters before its first call; it loads these then, and treats the
+        sites that have parameters as the latent ones.
 
         Args:
             state_dict: the parameters.
-            *args: as of :meth:`torch.nn.Module.load_state_dict`.
-            **kwargs: likewise.
+            *args: passed to :meth:`torch.nn.Module.load_state_dict`.
+            **kwargs: passed to :meth:`torch.nn.Module.load_state_dict`.
 
         Raises:
             RuntimeError: if they are not those of the guide; at its first call, if it had none.
@@ -127,16 +128,16 @@ class DVIGuide(AutoGuide):
         return super().load_state_dict(state_dict, *args, **kwargs)
 
     def _start(self, site: dict) -> Any:
-        """An initial value; a draw of a site that is open, and was observed in training."""
+        """Return the initial value of a site, or a draw if it was observed in training."""
         return self.init_loc_fn(site) if self._is_saved(site["name"]) else site["fn"].sample()
 
     def restore(self, parameters: Iterable[str]) -> None:
-        """Take the sites that have parameters for the latent ones, unless it knows them.
+        """Treat the sites that have parameters as the latent ones, unless the sites are known.
 
         A guide that meets a model without observations cannot tell them from latent sites.
 
         Args:
-            parameters: names of trained parameters, as Pyro's store has them.
+            parameters: names of trained parameters, as in Pyro's parameter store.
         """
         self._trained = tuple(parameters) if self._sites is None else None
 
@@ -160,13 +161,13 @@ class DVIGuide(AutoGuide):
         return LatentSite(name, event_dim, support, plates)
 
     def _add_spread(self, name: str, loc: torch.Tensor, event_dim: int) -> None:
-        """Make what says how far a site is from its location: its scale."""
+        """Create the scale of a site; subclasses may create another parameter instead."""
         scale = torch.full_like(loc, self.init_scale)
         positive = constraints.softplus_positive
         deep_setattr(self.scales, name, PyroParam(scale, positive, event_dim))
 
     def forward(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """Sample every latent site; arguments are the model's."""
+        """Sample every latent site; the arguments are those of the model."""
         if self._sites is None:
             self._setup_prototype(*args, **kwargs)
         plates = self._create_plates(*args, **kwargs)
@@ -181,14 +182,13 @@ class DVIGuide(AutoGuide):
         return result
 
     def posteriors_alone(self) -> dict[str, dist.TorchDistribution] | None:
-        """What a call of the guide samples from, where it does nothing else.
+        """Return the posteriors that a call of the guide samples from, if it does nothing else.
 
-        Their parameters are not validated, which takes time: a loss that is finite shows that they
-        are valid.
+        Their parameters are not validated, to save time: a finite loss shows that they are valid.
 
         Returns:
-            Distributions by site name; None before the first call, of a guide with plates or
-            hooks, and of one that says itself how it is run.
+            Distributions by site name; None before the first call, for a guide with plates or
+            hooks, and for a subclass with its own ``forward``.
         """
         own = type(self).forward is not DVIGuide.forward
         hooked = self._forward_hooks or self._forward_pre_hooks
@@ -201,10 +201,11 @@ class DVIGuide(AutoGuide):
     def get_posterior(
         self, params: Mapping[str, torch.Tensor] | None = None
     ) -> dict[str, dist.TorchDistribution]:
-        """Posterior of every latent site.
+        """Return the posterior of every latent site.
 
         Args:
-            params: of an earlier state, as ``fit`` returns them; by default those of now.
+            params: parameters of an earlier state, as ``fit`` returns them; by default the current
+                ones.
 
         Returns:
             Distributions by site name, on the sites' supports; of all elements of the plates.
@@ -224,7 +225,7 @@ class DVIGuide(AutoGuide):
         )
 
     def _parts(self, site: str) -> tuple[str, ...]:
-        """The parameters of a site, each after the module that has it."""
+        """Return the names of a site's parameters, each after the module that holds it."""
         return f"locs.{site}", f"scales.{site}"
 
     def _posterior(
@@ -253,7 +254,7 @@ class DVIGuide(AutoGuide):
 
     @torch.no_grad()
     def median(self, *args: Any, **kwargs: Any) -> dict[str, torch.Tensor]:
-        """Posterior medians by site name; arguments are ignored, as in Pyro's guides."""
+        """Return posterior medians by site name; arguments are ignored, as in Pyro's guides."""
         return {
             site.name: biject_to(site.support)(self._loc_and_scale(site.name)[0].clone())
             for site in self._known_sites()
@@ -263,7 +264,7 @@ class DVIGuide(AutoGuide):
     def quantiles(
         self, quantiles: Sequence[float], *args: Any, **kwargs: Any
     ) -> dict[str, torch.Tensor]:
-        """Posterior quantiles.
+        """Return posterior quantiles.
 
         Args:
             quantiles: probabilities between 0 and 1.
@@ -284,7 +285,7 @@ class DVIGuide(AutoGuide):
         return transform(dist.Normal(loc, scale).icdf(levels))
 
     def _marginal(self, site: str) -> tuple[torch.Tensor, torch.Tensor]:
-        """Locations and standard deviations of a site's components."""
+        """Return the locations and standard deviations of a site's components."""
         loc, scale = self._loc_and_scale(site)
         return loc, scale
 

@@ -1,4 +1,4 @@
-"""Tridiagonal Gaussian guides: sites whose neighbouring elements are correlated."""
+"""Define the tridiagonal guide: neighbouring elements of a site are correlated Normals."""
 
 from __future__ import annotations
 
@@ -65,7 +65,10 @@ class TridiagonalGuide(DVIGuide):
         self._design = Design({}, {}, frozenset())
 
     def fixed_settings(self) -> dict[str, Any]:
-        """What belongs to the posterior and is no parameter; a file has to have the same."""
+        """Return the settings of the posterior that are not parameters.
+
+        A saved posterior can only be loaded into a guide with the same settings.
+        """
         return self.options.fixed()
 
     def _look_at(self, model: Callable, sites: dict[str, dict], args: tuple, kwargs: dict) -> None:
@@ -88,7 +91,7 @@ class TridiagonalGuide(DVIGuide):
             deep_setattr(self.correlations, group, rho)
 
     def _add_spread(self, name: str, loc: torch.Tensor, event_dim: int) -> None:
-        """The scales of a site, where its group has none."""
+        """Create the scales of a site, unless they are τ m; then its initial m are nonzero."""
         if name not in self._design.proportional:
             super()._add_spread(name, loc, event_dim)
             return
@@ -102,7 +105,7 @@ class TridiagonalGuide(DVIGuide):
         return (f"locs.{site}", spread, *((f"correlations.{group}",) if learnt else ()))
 
     def _loc_and_scale(self, name: str) -> tuple[torch.Tensor, ...]:
-        """Location, the scale of the site or of its group, and the correlation if it is learnt."""
+        """Return the location, the scale of the site or its group, and ρ if it is learnt."""
         parts = (part.split(".", 1) for part in self._parts(name))
         return tuple(parameter(getattr(self, module), path) for module, path in parts)
 
@@ -119,7 +122,7 @@ class TridiagonalGuide(DVIGuide):
 
     @torch.no_grad()
     def summary(self) -> dict[str, Group]:
-        """Scale τ, correlation ρ, sites and number of elements of every group."""
+        """Return scale τ, correlation ρ, sites and number of elements of every group."""
         self._known_sites()
         members = self._design.members.items()
         return {group: self._summary(group, sites) for group, sites in members}
@@ -136,7 +139,7 @@ class TridiagonalGuide(DVIGuide):
 
 
 def _order(site: dict, axis: int) -> Order:
-    """How a chain goes through a site whose inputs are on an axis."""
+    """Return the order of the chain through a site whose inputs are on a negative ``axis``."""
     fn, value = site["fn"], site["value"]
     shape = biject_to(fn.support).inverse_shape(value.shape)
     return order_of(shape, fn.event_dim + len(shape) - value.dim(), axis)

@@ -1,7 +1,7 @@
-"""Functions made of functions: scaled and shifted, chained, or combined; one function each.
+"""Functions made of functions: scaled and shifted, composed, or combined elementwise.
 
-Each is a function of one variable like any of the table, integrated at once. Where programs are
-traced once, what a combination computes is looked at, and may be found in the table.
+Each is integrated as one function of one variable. In programs that are traced once, its values
+are compared with the activations of the table, whose closed forms replace it where they agree.
 """
 
 from __future__ import annotations
@@ -33,32 +33,19 @@ _known: ContextVar[dict | None] = ContextVar("values of the functions of a chain
 
 
 def moved(function: Any, move: Move, shape: tuple[int, ...]) -> Any:
-    """A function of each element, after the elements were put elsewhere.
-
-    Args:
-        function: any elementwise function; its arrays move along.
-        move: puts the elements of an array elsewhere.
-        shape: of that array.
-    """
+    """Rearrange the arrays within a function, broadcast to ``shape``, by ``move``."""
     made = isinstance(function, Scaled | Composed | Fused)
     return function.moved(move, shape) if made else function
 
 
 @dataclass(frozen=True, eq=False)
 class Scaled(SeesThrough, Activation):
-    """scale · f(x) + shift: in other units, with arrays as well as numbers.
+    """The function scale · f(x) + shift, for numbers or arrays."""
 
-    Args:
-        inner: f.
-        scale: array or number.
-        shift: likewise.
-        look: whether f may be looked at.
-    """
-
-    inner: Any
-    scale: Any
+    inner: Any  # f
+    scale: Any  # number or array, as is the shift
     shift: Any
-    look: Look
+    look: Look  # whether f may be evaluated at fixed points
     name = "scaled"
 
     def __call__(self, x: Array) -> Array:
@@ -66,49 +53,49 @@ class Scaled(SeesThrough, Activation):
         return self.inner(x) * self.scale + self.shift
 
     def moments(self, mean: Array, variance: Array) -> tuple[Array, Array]:
-        """Those of f(x), scaled and shifted."""
+        """Return the mean and the variance of f(x), scaled and shifted."""
         centre, spread = self.inner.moments(mean, variance)
         return centre * self.scale + self.shift, spread * (self.scale * self.scale)
 
     def expectation(self, mean: Array, variance: Array) -> Array:
-        """That of f(x), scaled and shifted."""
+        """Return the mean of f(x), scaled and shifted."""
         return self.inner.expectation(mean, variance) * self.scale + self.shift
 
     def hermite(self, mean: Array, variance: Array, order: int) -> list[Array]:
-        """Those of f(x), scaled."""
+        """Return the Hermite coefficients of f(x), scaled."""
         return [term * self.scale for term in self.inner.hermite(mean, variance, order)]
 
     def gain(self, mean: Array, variance: Array) -> Array:
-        """That of f(x), scaled."""
+        """Return the expected derivative of f(x), scaled."""
         return self.inner.gain(mean, variance) * self.scale
 
     @property
     def knots(self) -> tuple[Any, ...]:  # type: ignore[override]
-        """Those of f."""
+        """Return the knots of f."""
         return self.inner.knots
 
     @property
     def fast(self) -> bool:  # type: ignore[override]
-        """As of f."""
+        """Return whether f grows faster than linearly."""
         return self.inner.fast
 
     @property
     def constants(self) -> frozenset[float] | None:
-        """Those of f, and its own."""
+        """Return the numbers of f and its own; None if some are arrays."""
         return numbers(constants_of(self.inner), self.scale, self.shift)
 
     @property
     def extent(self) -> Bounds:
-        """Bounds of f, mapped."""
+        """Return the bounds of f, scaled and shifted."""
         return bounds_of(self.inner).affine(self.scale, self.shift)
 
     def preimages(self, level: Any) -> Preimages:
-        """Those of f."""
+        """Return where f takes the value (level − shift) / scale, and |dx/d level| there."""
         found = self.look.preimages(self.inner, (level - self.shift) / self.scale)
         return tuple((place, stretch / abs(self.scale)) for place, stretch in found)
 
     def moved(self, move: Move, shape: tuple[int, ...]) -> Scaled:
-        """With its arrays moved."""
+        """Return the function with its arrays rearranged."""
         scale, shift = (_moved_part(part, move, shape) for part in (self.scale, self.shift))
         return Scaled(moved(self.inner, move, shape), scale, shift, self.look)
 
@@ -121,27 +108,15 @@ def _moved_part(part: Any, move: Move, shape: tuple[int, ...]) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class Composed(SeesThrough, Integrated):
-    """outer(f(x)), integrated at once.
+    """The function outer(f(x)), integrated as one function."""
 
-    Args:
-        outer: an activation.
-        inner: f.
-        look: whether f may be looked at.
-    """
-
-    outer: Any = None
-    inner: Any = None
-    look: Look = NOT
+    outer: Any = None  # an activation
+    inner: Any = None  # f
+    look: Look = NOT  # whether f may be evaluated at fixed points
 
     @classmethod
     def of(cls, outer: Any, inner: Any, look: Look) -> Composed:
-        """The chain of two functions.
-
-        Args:
-            outer: an activation.
-            inner: any elementwise function.
-            look: whether it may be looked at.
-        """
+        """Return the composition of an activation and any elementwise function."""
         return cls(
             lambda points: outer(inner(points)),
             lambda: merged(inner.knots, through(_levels(outer), inner, look)),
@@ -153,32 +128,32 @@ class Composed(SeesThrough, Integrated):
 
     @property
     def extent(self) -> Bounds:
-        """Those of the outer function."""
+        """Return the bounds of the composition."""
         return chain_bounds(self.outer, self.inner)
 
     @property
     def fast(self) -> bool:  # type: ignore[override]
-        """Not where it is bounded, or neither function is."""
+        """Return whether it is unbounded and one of the functions grows faster than linearly."""
         low, high = self.outer.bounds
         bounded = math.isfinite(low) and math.isfinite(high)
         return not bounded and (self.outer.fast or self.inner.fast)
 
     def preimages(self, level: Any) -> Preimages:
-        """Through both functions."""
+        """Return where the composition takes a value, as far as both functions know."""
         return through(self.outer.preimages(level), self.inner, self.look)
 
     def moved(self, move: Move, shape: tuple[int, ...]) -> Composed:
-        """With the arrays of f moved."""
+        """Return the composition with the arrays of f rearranged."""
         return Composed.of(self.outer, moved(self.inner, move, shape), self.look)
 
 
 def _levels(outer: Any) -> tuple[tuple[Any, Any], ...]:
-    """The knots of a function as values of its argument, each with a width."""
+    """Return the knots of a function as pairs of a place and a width."""
     return tuple(knot if isinstance(knot, tuple) else (knot, 1.0) for knot in outer.knots)
 
 
 class Itself:
-    """x, as a part of a combination."""
+    """The identity x, as a part of a combination."""
 
     knots = ()
 
@@ -189,19 +164,12 @@ class Itself:
 
 @dataclass(frozen=True, eq=False)
 class Fused(Integrated):
-    """combine(f(x), g(x), …), integrated at once, like a chain.
+    """The function combine(f(x), g(x), …), integrated as one function."""
 
-    Args:
-        combine: elementwise function of as many arrays.
-        parts: f, g, …, or :class:`Itself`.
-        told: finds the bounds of the result, where they are known.
-        look: whether the whole may be looked at.
-    """
-
-    combine: Callable[..., Array] = None  # type: ignore[assignment]
-    parts: tuple[Any, ...] = ()
-    told: Callable[[], Bounds] = field(default=Bounds)
-    look: Look = NOT
+    combine: Callable[..., Array] = None  # type: ignore[assignment]  # elementwise
+    parts: tuple[Any, ...] = ()  # f, g, …, or :class:`Itself`
+    told: Callable[[], Bounds] = field(default=Bounds)  # computes the bounds that are known
+    look: Look = NOT  # whether the whole may be evaluated at fixed points
 
     @classmethod
     def of(
@@ -211,14 +179,7 @@ class Fused(Integrated):
         told: Callable[[], Bounds],
         look: Look,
     ) -> Fused:
-        """The combination of functions; see the class.
-
-        Args:
-            combine: as of the class.
-            parts: likewise.
-            told: likewise.
-            look: likewise.
-        """
+        """Return the combination of functions of one variable."""
         return cls(
             _Shared(lambda points: combine(*(part(points) for part in parts))),
             lambda: merged(*(part.knots for part in parts)),
@@ -231,19 +192,19 @@ class Fused(Integrated):
 
     @cached_property
     def settled(self) -> Any:
-        """What it is recognised as."""
+        """Return the activation of the table that it equals, or itself."""
         return self.look.settled(self)
 
     @property
     def extent(self) -> Bounds:
-        """What is told; where that says nothing, that of the function it is recognised as."""
+        """Return the bounds from ``told``; else those of the activation that it equals."""
         known, found = self.told(), self.settled
         if known.positive or found is self or not agrees_in_the_tails(self, found):
             return known
         return bounds_of(found)
 
     def moved(self, move: Move, shape: tuple[int, ...]) -> Fused:
-        """With the arrays of its parts moved."""
+        """Return the combination with the arrays of its parts rearranged."""
         parts = tuple(moved(part, move, shape) for part in self.parts)
         return Fused.of(self.combine, parts, self.told, self.look)
 
@@ -268,6 +229,6 @@ class _Shared:
             finally:
                 _known.reset(token)
         key = id(self), id(points)
-        if key not in known:  # with the points, whose id it keeps
+        if key not in known:  # the entry keeps the points alive: their id is not used again
             known[key] = points, self.function(points)
         return known[key][1]

@@ -1,4 +1,4 @@
-"""What is known of a chain of elementwise functions: the knots and the bounds of the whole."""
+"""Bounds, knots and constants of chains of elementwise functions."""
 
 from __future__ import annotations
 
@@ -13,70 +13,48 @@ Knots = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class Bounds:
-    """Bounds of a function.
-
-    Args:
-        low: no value is below.
-        high: no value is above.
-        open_ended: whether the function never reaches a finite bound, and comes near it
-            exponentially at most, so that powers of the distance have moments.
-    """
+    """Lower and upper bound of a function."""
 
     low: float = -math.inf
     high: float = math.inf
+    # Whether f never reaches a finite bound, and approaches it at most exponentially: powers of the
+    # distance to the bound then have moments.
     open_ended: bool = False
 
     @property
     def positive(self) -> bool:
-        """Whether the function, and with it its reciprocal, is positive."""
+        """Return whether the function is positive, and so is its reciprocal."""
         return self.low > 0 or (self.low == 0 and self.open_ended)
 
     def plus(self, other: Bounds) -> Bounds:
-        """Bounds of the sum of two functions.
-
-        Args:
-            other: bounds of the other one.
-        """
+        """Return the bounds of the sum of two functions."""
         open_ended = self.open_ended or other.open_ended
         return Bounds(self.low + other.low, self.high + other.high, open_ended)
 
     def affine(self, scale: Any, shift: Any) -> Bounds:
-        """Bounds of scale · f + shift.
-
-        Args:
-            scale: number or array.
-            shift: likewise.
-        """
+        """Return the bounds of scale · f + shift, for numbers or arrays."""
         scales, shifts = extremes(scale), extremes(shift)
         if scales is None or shifts is None:
             return Bounds()
         ends = [s * end if s else 0.0 for s in scales for end in (self.low, self.high)]
-        # f is zero times an infinite bound nowhere: a scale of zero leaves the shift alone
+        # f is finite: a scale of zero leaves the shift alone, even if a bound is infinite
         open_ended = self.open_ended and 0 not in scales
         return Bounds(min(ends) + shifts[0], max(ends) + shifts[1], open_ended)
 
 
 def extremes(part: Any) -> tuple[float, float] | None:
-    """Smallest and largest entry; None for an array that is traced, and has no values yet.
-
-    Args:
-        part: number or array.
-    """
+    """Return the smallest and the largest entry of a number or array; None if it is traced."""
     if isinstance(part, int | float):
         return float(part), float(part)
     xp = namespace(part)
     try:
         return float(xp.min(part)), float(xp.max(part))
-    except (RuntimeError, TypeError):  # of torch and of JAX
+    except (RuntimeError, TypeError):  # torch and JAX: a traced array has no values
         return None
 
 
 def bounds_of(function: Any) -> Bounds:
-    """Bounds that a function declares, or that follow from those of its parts.
-
-    Args:
-        function: any elementwise function.
-    """
+    """Return the bounds that a function declares, or that follow from its parts."""
     extent = getattr(function, "extent", None)
     if extent is not None:
         return extent
@@ -85,34 +63,21 @@ def bounds_of(function: Any) -> Bounds:
 
 
 def constants_of(function: Any) -> frozenset[float] | None:
-    """Numbers by which a function multiplies and shifts; None if some are arrays.
-
-    Args:
-        function: any elementwise function.
-    """
+    """Return the numbers by which a function multiplies and shifts; None if some are arrays."""
     return getattr(function, "constants", frozenset())
 
 
 def chain_bounds(outer: Any, inner: Any) -> Bounds:
-    """Bounds of outer(f(x)).
-
-    Args:
-        outer: an activation.
-        inner: f.
-    """
+    """Return the bounds of outer(f(x)) for an activation ``outer`` and any function f."""
     known, within = bounds_of(outer), bounds_of(inner)
-    # behind e^{x²}, say, the outer function comes near its bound faster than exponentially
+    # behind e^{x²}, say, the outer function approaches its bound faster than exponentially
     finite = math.isfinite(within.low) and math.isfinite(within.high)
     slow = finite or not inner.fast
     return Bounds(known.low, known.high, known.open_ended and slow)
 
 
 def merged(*knots: Knots) -> Knots:
-    """Knots of two functions; equal numbers once.
-
-    Args:
-        knots: of each function.
-    """
+    """Return the knots of several functions, equal numbers once."""
     found: dict[Any, Any] = {}
     for knot in (knot for part in knots for knot in part):
         place, width = knot if isinstance(knot, tuple) else (knot, 1.0)
@@ -122,11 +87,7 @@ def merged(*knots: Knots) -> Knots:
 
 
 def numbers(*parts: Any) -> frozenset[float] | None:
-    """Numbers and sets of numbers together; None if one of them is None, or no number.
-
-    Args:
-        parts: numbers, sets of numbers, None, or arrays.
-    """
+    """Return the union of numbers and sets of numbers; None if a part is None or an array."""
     found: set[float] = set()
     for part in parts:
         if isinstance(part, frozenset):

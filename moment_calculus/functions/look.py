@@ -1,4 +1,4 @@
-"""A look at what the functions of a program compute, where it is traced once and run often."""
+"""Whether functions of a program may be compared with the table: only if it is traced once."""
 
 from __future__ import annotations
 
@@ -15,45 +15,28 @@ Preimages = tuple[tuple[Any, Any], ...]
 
 
 class SeesThrough:
-    """Base of functions that find preimages through their parts."""
+    """Base of functions that compute their preimages from those of their parts."""
 
 
 class Look(NamedTuple):
-    """Whether a program may be looked at for what its functions compute.
+    """Whether functions of a program may be evaluated at fixed points, to recognise them."""
 
-    Args:
-        allowed: whether it is traced once, so that a look costs nothing when it runs.
-        single: whether its constants are rounded to single precision.
-    """
-
-    allowed: bool
-    single: bool
+    allowed: bool  # the program is traced once, so that recognition costs nothing when it runs
+    single: bool  # constants of the program are rounded to single precision
 
     @classmethod
     def at(cls, array: Array) -> Look:
-        """That of a program on such arrays.
-
-        Args:
-            array: any array of it.
-        """
+        """Return the permission for a program that computes with arrays like this one."""
         return cls(is_traced_once(array), is_single(array))
 
     def settled(self, function: Any) -> Any:
-        """The function, or the one of the table that it is recognised as.
-
-        Args:
-            function: any elementwise function.
-        """
+        """Return the activation of the table that a function equals, if permitted, or itself."""
         return recognised(function, single=self.single) if self.allowed else function
 
     def preimages(self, function: Any, level: Any) -> Preimages:
-        """Where a function takes a value, as :meth:`Activation.preimages`.
+        """Return where a function takes a value, and |dx/df| there.
 
-        Of a number, wherever the function crosses it, if that may be looked at.
-
-        Args:
-            function: any elementwise function.
-            level: the value, a number or an array.
+        If the function knows none, crossings of a number are searched for where that is permitted.
         """
         found = function.preimages(level)
         known = found or isinstance(function, SeesThrough)
@@ -66,13 +49,7 @@ NOT = Look(allowed=False, single=False)
 
 
 def through(levels: Sequence[Any], inner: Any, look: Look) -> Preimages:
-    """Places where a function takes given values, with |dx/d level| times the width with them.
-
-    Args:
-        levels: pairs of a value and a width.
-        inner: the function.
-        look: whether it may be looked at.
-    """
+    """Map (level, width) pairs of f to pairs of x with f(x) = level and |dx/d level| · width."""
     return tuple(
         (place, stretch * width)
         for level, width in levels

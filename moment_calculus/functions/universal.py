@@ -1,7 +1,7 @@
-"""Any named function by the universal rule: a subclass writes f, f′ and its knots, no formula.
+"""Activations without closed form: a subclass gives f, f′ and its knots, quadrature the rest.
 
-The moments carry their derivatives in closed form (Stein's lemma), so that of the hundreds of
-nodes nothing is kept for the backward pass.
+The derivatives of the moments are computed explicitly (Stein's lemma), so that the backward pass
+stores no quadrature nodes.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ CHUNK = 1024  # elements integrated together: about 2 MB for each array of nodes
 
 
 class Smooth(Activation):
-    """A continuous function, integrated in double precision by the universal rule.
+    """A continuous function, integrated in double precision by the universal quadrature rule.
 
-    Moments and expected derivative are exact to a relative 1e-9 for |μ/σ| ≤ 8 and σ from 1e-3 to
-    1e2 (measured; the variance of hardswish to 2e-7), and to the rounding of the arguments in
-    single precision; a subclass overrides what it knows in closed form. JAX has double precision
+    Moments and expected derivative have relative errors of 1e-9 for |μ/σ| ≤ 8 and σ from 1e-3 to
+    1e2 (measured; the variance of hardswish 2e-7); in single precision the rounding of the
+    arguments is added. A subclass overrides what it knows in closed form. JAX has double precision
     only with ``jax_enable_x64``: without it, variances at σ < 1e-3 lose digits, as f(x) − f(μ)
     rounds.
     """
@@ -50,7 +50,7 @@ class Smooth(Activation):
         """
 
     def preimages(self, level: Any) -> tuple[tuple[Any, Any], ...]:
-        """Of numbers, wherever f crosses them between −50 and 50; of arrays they are not known."""
+        """Where f crosses a number between −50 and 50, and |dx/df|; nothing is known of arrays."""
         return _crossings(self, float(level)) if isinstance(level, int | float) else ()
 
     def moments(self, mean: Array, variance: Array) -> tuple[Array, Array]:
@@ -63,12 +63,12 @@ class Smooth(Activation):
         return list(found) if isinstance(found, tuple) else [found]
 
     def slope_coefficients(self, mean: Array, variance: Array, count: int) -> list[Array]:
-        """E[f′ He_k(z)] / √k! for k = 0 … count − 1 by quadrature; differentiated nowhere.
+        """E[f′ He_k(z)] / √k! for k = 0 … count − 1 by quadrature; not meant to be differentiated.
 
         Args:
             mean: mean of x, in double precision where that exists.
             variance: variance of x, of the same shape.
-            count: how many.
+            count: number of coefficients.
         """
         xp = namespace(mean)
         z, weights, rise, start = _integrand(self, mean, variance, self.derivative)
@@ -82,7 +82,7 @@ class Smooth(Activation):
 
 @functools.lru_cache(maxsize=256)
 def _crossings(activation: Smooth, level: float) -> tuple[tuple[float, float], ...]:
-    """Where f(x) = level, and |dx/df| there, by bisection."""
+    """Find where f(x) = level for |x| ≤ 50, and |dx/df| there, by bisection."""
     grid = np.linspace(-50.0, 50.0, 4001) + 1e-6
     above = activation(grid) > level
     (places,) = np.nonzero(above[1:] != above[:-1])
@@ -96,11 +96,7 @@ def _crossings(activation: Smooth, level: float) -> tuple[tuple[float, float], .
 
 
 def in_double(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Let a function from arrays to a tuple compute in double precision.
-
-    Args:
-        function: its results are returned in the precision of its first argument.
-    """
+    """Make a function compute in double precision and return that of its first argument."""
 
     @functools.wraps(function)
     def wide(*arrays: Array) -> tuple[Array, ...]:
@@ -112,11 +108,7 @@ def in_double(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def in_chunks(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Bound the memory: the nodes of :data:`CHUNK` elements are held at a time.
-
-    Args:
-        function: elementwise function of (mean, variance) to a tuple.
-    """
+    """Make an elementwise function process :data:`CHUNK` elements at a time, to save memory."""
 
     @functools.wraps(function)
     def chunked(mean: Array, variance: Array) -> tuple[Array, ...]:
@@ -130,7 +122,7 @@ def in_chunks(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _integrand(activation: Smooth, mean: Array, variance: Array, function: Callable) -> Any:
-    """Steps, weights, and a function at the nodes, less its value at the mean."""
+    """Return steps z, weights, g at the nodes minus g(μ), and g(μ), for g = ``function``."""
     scale = safe_scale(variance)
     z, weights = steps(mean, scale, activation.knots)
     centre = function(mean)
@@ -138,13 +130,7 @@ def _integrand(activation: Smooth, mean: Array, variance: Array, function: Calla
 
 
 def by_variance(slope: Array, variance: Array, limit: Array | float = 0.0) -> Array:
-    """A derivative by the variance, given the one by σ.
-
-    Args:
-        slope: derivative by σ.
-        variance: the variance.
-        limit: what it is where there is no variance.
-    """
+    """Return ∂/∂v = ∂/∂σ / 2σ of a derivative by σ, and ``limit`` where v is zero."""
     xp = namespace(variance)
     return xp.where(variance > TINY_VARIANCE, slope / (2 * safe_scale(variance)), limit + 0 * slope)
 

@@ -1,4 +1,4 @@
-"""Checkpoints of a fit: written between its stretches, and resumed exactly."""
+"""Write checkpoints of a fit between stretches of training, and resume a fit from one."""
 
 from __future__ import annotations
 
@@ -15,33 +15,20 @@ from moment_calculus.storage.errors import StoredFileError
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A file that a fit goes on from.
-
-    Args:
-        path: the file.
-        stored: reads and writes it.
-        settings: of the fit, which those of the file have to equal.
-    """
+    """A checkpoint file of a fit, which resumes from the file if it exists."""
 
     path: Path
-    stored: StoredTraining
-    settings: dict[str, Any]
+    stored: StoredTraining  # reads and writes the file
+    settings: dict[str, Any]  # the fit's; the file must have the same
 
     def train(
         self,
         trainer: Trainer,
         course: Course,
-        plan: Callable[[Any], Plan],
-        parameters: Callable[[Any], dict[str, Any]],
+        plan: Callable[[Any], Plan],  # receives the function that writes a checkpoint
+        parameters: Callable[[Any], dict[str, Any]],  # by name, from what the trainer keeps
     ) -> None:
-        """Train, from the file if there is one.
-
-        Args:
-            trainer: the method.
-            course: new.
-            plan: what is done between the stretches, given what writes.
-            parameters: by name as they are stored, of what the trainer keeps.
-        """
+        """Train, starting from the file's state if the file exists."""
 
         def write(course: Course, kept: Any) -> None:
             tree = {
@@ -55,7 +42,7 @@ class Checkpoint:
         train(trainer, course, plan(write), self._resumed(trainer, course))
 
     def _resumed(self, trainer: Trainer, course: Course) -> Any:
-        """The best parameters so far, if the file was there."""
+        """Restore course and trainer from the file, if any, and return its best parameters."""
         if not self.path.exists():
             return None
         tree = self.stored.read(self.path, self.settings)

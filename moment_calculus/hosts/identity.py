@@ -1,4 +1,4 @@
-"""Whether a stored training is of the same model and the same kind of posterior."""
+"""Check that a stored training belongs to the same model and the same kind of posterior."""
 
 from __future__ import annotations
 
@@ -7,15 +7,11 @@ from typing import Any
 
 from moment_calculus.storage.errors import StoredFileError
 
-Signature = dict[str, dict[str, Any]]  # of a model: what is fixed of each of its sites
+Signature = dict[str, dict[str, Any]]  # by site: "family", "event" and "observed"
 
 
 def settings_of(guide: Any) -> dict[str, Any]:
-    """What belongs to the posterior of a guide and is no parameter; empty where nothing does.
-
-    Args:
-        guide: the guide; one made of others has the settings of its parts, by their places.
-    """
+    """Return a guide's fixed settings (not parameters), for a guide of parts by their positions."""
     if hasattr(guide, "fixed_settings"):
         return guide.fixed_settings()
     parts = enumerate(guide) if isinstance(guide, Iterable) else ()
@@ -24,16 +20,7 @@ def settings_of(guide: Any) -> dict[str, Any]:
 
 
 def check_posterior(path: Any, stored: Any, current: dict[str, Any]) -> None:
-    """Refuse other settings of the guide: its parameters would be those of another posterior.
-
-    Args:
-        path: the file.
-        stored: the settings in it.
-        current: those of the guide.
-
-    Raises:
-        StoredFileError: naming the first that differs.
-    """
+    """Raise StoredFileError, naming the first difference, if the guide's settings differ."""
     stored = stored if isinstance(stored, dict) else {}
     for name in sorted({*stored, *current}, key=lambda n: (not (n in stored and n in current), n)):
         if stored.get(name) != current.get(name):
@@ -47,16 +34,8 @@ def check_posterior(path: Any, stored: Any, current: dict[str, Any]) -> None:
 
 
 def check_model(path: Any, stored: Signature, current: Signature) -> None:
-    """Refuse another model; what is observed there may be open here, and the other way round.
-
-    Args:
-        path: the file.
-        stored: the sites in it.
-        current: those of the model.
-
-    Raises:
-        StoredFileError: naming what differs.
-    """
+    """Raise StoredFileError if the models differ in more than which sites are observed."""
+    # Sites that the stored model observed may be absent here.
     missing = [
         name for name, site in stored.items() if name not in current and not site.get("observed")
     ]

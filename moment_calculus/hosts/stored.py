@@ -1,4 +1,4 @@
-"""What stands in the header of a stored training, and whether it is of the same model and guide."""
+"""Read and write stored trainings, whose header tells the model and the guide they belong to."""
 
 from __future__ import annotations
 
@@ -25,12 +25,7 @@ from moment_calculus.storage.trees import pack, unpack
 
 
 def signature_of(sites: Mapping[str, Any], inner: Callable[[Any], Any]) -> Signature:
-    """What is fixed of the sites of a model, whatever its data.
-
-    Args:
-        sites: as the host's traces have them, by name.
-        inner: takes wrappers off a distribution.
-    """
+    """Return by site what does not depend on the data: family, event shape, whether observed."""
     return {
         name: {
             "family": type(inner(site["fn"])).__name__,
@@ -42,12 +37,7 @@ def signature_of(sites: Mapping[str, Any], inner: Callable[[Any], Any]) -> Signa
 
 
 def joint_density(sites: Mapping[str, Any], observed: bool) -> str:
-    """Log density of the sites of a model at their values, as it stands in settings.
-
-    Args:
-        sites: as the host's traces have them, by name.
-        observed: whether what is observed counts, or the prior alone.
-    """
+    """Return a trace's log density as text, with or without the observed sites."""
     parts = [
         site["fn"].log_prob(site["value"]).sum()
         for site in sites.values()
@@ -57,34 +47,22 @@ def joint_density(sites: Mapping[str, Any], observed: bool) -> str:
 
 
 def guide_name(guide: Any) -> str:
-    """The class of a guide, or the name of a function.
-
-    Args:
-        guide: the guide.
-    """
+    """Return the name of the guide's class, or of the function that it is."""
     while isinstance(guide, partial):
         guide = guide.func
     return getattr(guide, "__name__", type(guide).__name__)
 
 
 class StoredTraining:
-    """Reads and writes the parameters of a training, and checks whose they are.
-
-    Args:
-        host: name of the front end.
-        packages: those whose versions are written down.
-        guide: the guide.
-        model: its sites.
-        to_array: makes a NumPy array of one of the host; None of anything else.
-    """
+    """Reader and writer of the parameters of a training of one model and guide."""
 
     def __init__(
         self,
-        host: str,
-        packages: Iterable[str],
+        host: str,  # name of the front end
+        packages: Iterable[str],  # whose versions are stored
         guide: Any,
         model: Signature,
-        to_array: Callable[[Any], Any],
+        to_array: Callable[[Any], Any],  # framework array -> NumPy array; None for other things
     ) -> None:
         self.host, self.guide, self.model, self.to_array = host, guide_name(guide), model, to_array
         self.posterior = settings_of(guide)
@@ -92,13 +70,8 @@ class StoredTraining:
         self.versions = {"python": platform.python_version(), **found}
 
     def write(self, path: Any, tree: dict[str, Any], settings: dict[str, Any]) -> None:
-        """Write a file at once.
-
-        Args:
-            path: the file.
-            tree: ``"parameters"``, and for checkpoints ``"course"``, ``"trainer"``, ``"kept"``.
-            settings: of the fit; empty if it is none.
-        """
+        """Write a file with a tree of parameters; empty settings stand for no fit."""
+        # The tree has "parameters", and of a checkpoint also "course", "trainer" and "kept".
         skeleton, arrays = pack(_plain(tree), self.to_array)
         header = {
             "versions": self.versions,
@@ -114,15 +87,9 @@ class StoredTraining:
     def read(
         self, path: Any, settings: dict[str, Any] | None = None, whole: bool = True
     ) -> dict[str, Any]:
-        """Read a file of the same host, guide and model; arrays are those of NumPy.
+        """Return the tree of a file, with NumPy arrays; raise if front end, guide or model differ.
 
-        Args:
-            path: the file.
-            settings: that it has to have; None for any.
-            whole: whether it has to be a checkpoint.
-
-        Raises:
-            StoredFileError: naming what differs.
+        Settings of None accept any; ``whole`` demands a checkpoint.
         """
         header, arrays = read(path)
         self._check(path, header)
@@ -156,7 +123,7 @@ class StoredTraining:
 
 
 def _check_settings(path: Any, stored: dict[str, Any], current: dict[str, Any]) -> None:
-    """Refuse to go on with other settings: the result would be that of neither."""
+    """Raise StoredFileError if a fit would go on with other settings than it began with."""
     for name in sorted({*stored, *current}):
         if stored.get(name) != current.get(name):
             raise StoredFileError(
@@ -182,15 +149,7 @@ def _check_tree(path: Any, tree: Any, whole: bool) -> None:
 
 
 def flattened(tree: Mapping[str, Any]) -> dict[str, Any]:
-    """Parameters of modules, which are dictionaries themselves, with names like paths.
-
-    Args:
-        tree: parameters by name.
-
-    Example:
-        >>> flattened({"net": {"layer": {"kernel": 1}}, "scale": 2})
-        {'net/layer/kernel': 1, 'scale': 2}
-    """
+    """Return nested parameters with paths as names: ``{"net": {"w": 1}}`` as ``{"net/w": 1}``."""
     found: dict[str, Any] = {}
     for name, part in tree.items():
         inner = flattened(part) if isinstance(part, Mapping) else None
@@ -199,16 +158,7 @@ def flattened(tree: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_parameters(path: Any, stored: Mapping[str, Any], current: Mapping[str, Any]) -> None:
-    """Refuse parameters that are not those of model and guide.
-
-    Args:
-        path: the file.
-        stored: in it, by name.
-        current: those that model and guide make, by name; of them the shapes count.
-
-    Raises:
-        StoredFileError: naming the first that differs.
-    """
+    """Raise StoredFileError if the stored parameters have other names or shapes."""
     for name in sorted({*stored, *current}):
         if name not in stored:
             cause = f"has no parameter '{name}', which model and guide have"
@@ -228,11 +178,7 @@ def check_parameters(path: Any, stored: Mapping[str, Any], current: Mapping[str,
 
 
 def data_digest(arrays: Iterable[np.ndarray]) -> str:
-    """A number that other data do not have.
-
-    Args:
-        arrays: the data.
-    """
+    """Return a hash of arrays, including their dtypes and shapes."""
     found = hashlib.sha256()
     for array in arrays:
         found.update(f"{array.dtype} {array.shape}".encode())
@@ -241,29 +187,20 @@ def data_digest(arrays: Iterable[np.ndarray]) -> str:
 
 
 def course_tree(course: Course) -> dict[str, Any]:
-    """What is stored of a course; the losses as an array.
-
-    Args:
-        course: of a training.
-    """
+    """Return the fields of a course as a dictionary, with the losses as an array."""
     parts = {part.name: getattr(course, part.name) for part in fields(Course)}
     return {**parts, "losses": np.asarray(course.losses, np.float64)}
 
 
 def fill_course(course: Course, tree: Mapping[str, Any]) -> None:
-    """Go on with a course.
-
-    Args:
-        course: to be filled.
-        tree: from :func:`course_tree`.
-    """
+    """Set the fields of a course from the dictionary that :func:`course_tree` made."""
     for part in fields(Course):
         setattr(course, part.name, tree[part.name])
     course.losses = np.asarray(tree["losses"]).tolist()
 
 
 def _plain(tree: Any) -> Any:
-    """Subclasses of dictionaries, lists and numbers, as libraries have them, as these."""
+    """Convert subclasses of dictionaries, lists, tuples and numbers, which libraries define."""
     if isinstance(tree, dict):
         return {key: _plain(part) for key, part in tree.items()}
     if isinstance(tree, list | tuple):

@@ -1,9 +1,7 @@
-"""Expected log-likelihoods E_q[log p(y | f)] and predictive moments, for functions of Gaussians.
+"""Expected log-likelihoods E_q[log p(y | f)] and predictive moments of functions of Gaussians.
 
-One file for each family. Parameters are live values or certain arrays; parameters that depend on
-each other enter with their exact covariance. A family is a function from an observation and its
-parameters to the expected log density; predictive moments and densities of every univariate
-likelihood come from :func:`moments_of_observation` and :func:`log_expectation`.
+A family is a function from an observation and its parameters (random values or certain arrays) to
+the expected log density. Parameters that depend on each other enter with their exact covariance.
 """
 
 from moment_calculus.likelihoods.classes import one_hot_moments

@@ -1,4 +1,4 @@
-"""The Gaussians behind the random parameters of a likelihood, and quadrature over them."""
+"""Drivers (Gaussians behind the random parameters of a likelihood), and quadrature over them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from moment_calculus.values.deferred import as_function
 from moment_calculus.values.layout import broadcast_shape
 from moment_calculus.values.support import overlap
 
-NESTED = 6  # points of a panel where two rules are nested
+NESTED = 6  # points of a panel if two rules are nested
 
 HEADS_REMEDY = (
     "make every random parameter a function of one Gaussian, or of two heads sliced from one "
@@ -31,49 +31,33 @@ HEADS_REMEDY = (
 
 @dataclass(frozen=True)
 class Grid:
-    """Points of the drivers with their weights, nodes on the leading axes.
+    """Quadrature points of the drivers with their weights; the nodes are the leading axes."""
 
-    Args:
-        weights: [nodes, ..., *shape], of sum one over the leading axes.
-        points: of every driver, broadcastable to the weights.
-        axes: the leading axes.
-    """
-
-    weights: Array
-    points: tuple[Array, ...]
-    axes: tuple[int, ...]
+    weights: Array  # [nodes, ..., *shape]; they sum to one over the leading axes
+    points: tuple[Array, ...]  # of every driver, broadcastable to the weights
+    axes: tuple[int, ...]  # the leading axes
 
 
 @dataclass(frozen=True)
 class Drivers:
-    """Arguments of a function as functions of at most two jointly Gaussian drivers.
+    """Arguments of a function, as functions of at most two jointly Gaussian drivers."""
 
-    Args:
-        gaussians: the drivers, of one shape.
-        arguments: maps points of the drivers to every argument.
-        knots: where the arguments bend, for each driver.
-    """
-
-    gaussians: tuple[Gaussian, ...]
-    arguments: tuple[Callable[[Sequence[Array]], Any], ...]
-    knots: tuple[Knots, ...]
+    gaussians: tuple[Gaussian, ...]  # the drivers, of one shape
+    arguments: tuple[Callable[[Sequence[Array]], Any], ...]  # from points of the drivers
+    knots: tuple[Knots, ...]  # for each driver, where the arguments bend
 
     def at(self, points: Sequence[Array]) -> list[Any]:
-        """All arguments at points of the drivers."""
+        """Return all arguments at points of the drivers."""
         return [argument(points) for argument in self.arguments]
 
     def grid(self, knots: Knots = ()) -> Grid:
-        """Quadrature over the drivers in double precision: the second, then the first given it.
-
-        Args:
-            knots: further places around which the function of the first driver changes.
-        """
+        """Return nodes over the drivers in double precision, around ``knots`` of the first, too."""
         first = self.gaussians[0]
         own = merged(self.knots[0], knots)
         if len(self.gaussians) == 1:
             points, weights = points_of(first, own)
             return Grid(weights, (points,), (0,))
-        second = self.gaussians[1]
+        second = self.gaussians[1]  # the outer rule; the inner one is conditional on its points
         outer, outer_weights = points_of(second, self.knots[1], NESTED)
         mean, variance = conditional(first, second, outer)
         points, weights = even(mean, variance) if asked() else nodes(mean, variance, own, NESTED)
@@ -81,24 +65,14 @@ class Drivers:
 
 
 def is_function(operand: Any) -> bool:
-    """Whether an operand is a function of a Gaussian, or switched by a mask: no Gaussian.
-
-    Args:
-        operand: value, array or number.
-    """
+    """Tell whether a value is a function of a Gaussian, or switched by a mask of dropout."""
     if isinstance(operand, Gaussian):
         return branches_of(operand) is not None
     return isinstance(operand, Deferred)
 
 
 def points_of(driver: Gaussian, knots: Knots, count: int = POINTS) -> tuple[Array, Array]:
-    """Points and weights of a driver, under either outcome of a mask that switches it.
-
-    Args:
-        driver: the value.
-        knots: as of :func:`moment_calculus.numerics.quadrature.nodes`.
-        count: points in every panel.
-    """
+    """Return points and weights [nodes, ...] of a driver, for either outcome of its mask."""
     known = branches_of(driver)
     if known is None:
         moments = double(driver.mean), double(driver.variance)
@@ -121,16 +95,7 @@ def _points_of_branch(branch: Any, knots: Knots, count: int) -> tuple[Array, Arr
 
 
 def conditional(first: Gaussian, second: Gaussian, points: Array) -> tuple[Array, Array]:
-    """Mean and variance of the first of two jointly Gaussian values, given the second.
-
-    Args:
-        first: a value.
-        second: a value of the same shape.
-        points: of the second, [nodes, *shape].
-
-    Raises:
-        UnsupportedMoments: if their covariance is not known.
-    """
+    """Return mean and variance [nodes, *shape] of one value given ``points`` of the other."""
     covariance = elementwise_covariance(*aligned(first, second)[:2])
     if branches_of(first) is not None or (overlap(first, second) and is_function(second)):
         raise UnsupportedMoments(
@@ -156,21 +121,7 @@ def conditional(first: Gaussian, second: Gaussian, points: Array) -> tuple[Array
 def drawn(
     arguments: Sequence[Any], count: int, noise: Callable[[tuple[int, ...]], Array]
 ) -> list[Any]:
-    """Draws of the arguments of a likelihood, element by element.
-
-    What belongs to one element is drawn jointly, different elements independently.
-
-    Args:
-        arguments: values, arrays or numbers that broadcast with each other.
-        count: how many draws.
-        noise: makes fresh standard normal numbers of a shape.
-
-    Returns:
-        One array [count, ...] for each argument that is random; the others as they are.
-
-    Raises:
-        UnsupportedMoments: as :func:`drivers_of` and :func:`conditional`.
-    """
+    """Draw the random arguments [count, ...]: jointly in an element, independently between them."""
     drivers = drivers_of(*arguments)
     if any(map(is_function, drivers.gaussians)):
         raise UnsupportedMoments(
@@ -188,14 +139,7 @@ def drawn(
 
 
 def drivers_of(*arguments: Any) -> Drivers:
-    """Find the Gaussians of which the arguments are elementwise functions.
-
-    Args:
-        arguments: values, arrays or numbers that broadcast with each other.
-
-    Raises:
-        UnsupportedMoments: if there are more than two, or an argument has no moments.
-    """
+    """Find the (at most two) Gaussians of which the arguments are elementwise functions."""
     shape = broadcast_shape(*(shape_of(argument) for argument in arguments), ())
     found: list[Gaussian] = []
     knots: list[Knots] = []
@@ -213,10 +157,10 @@ def drivers_of(*arguments: Any) -> Drivers:
 def _function(
     argument: Any, shape: tuple[int, ...], found: list[Gaussian], knots: list[Knots]
 ) -> Callable[[Sequence[Array]], Any]:
-    """An argument as a function of the drivers found so far; a new driver is added."""
+    """Return an argument as a function of the drivers' points; append its driver if it is new."""
     if not is_value(argument):
         if hasattr(argument, "gaussian"):
-            argument.gaussian()  # which refuses
+            argument.gaussian()  # raises UnsupportedMoments
         return lambda points: argument
     wide = broadcast(argument, shape)
     base = wide.base if isinstance(wide, Deferred) else wide
@@ -237,7 +181,7 @@ def _at(value: Any, points: Array) -> Array:
 
 
 def _inside(values: Array, bounds: Bounds) -> Array:
-    """Values of an interval without its ends, which rounding reaches and where densities vanish."""
+    """Clip values to an open interval: rounding reaches its ends, where densities vanish."""
     if not bounds.open_ended or math.inf in (-bounds.low, bounds.high):
         return values
     xp = namespace(values)

@@ -19,7 +19,7 @@ from moment_calculus.values import Deferred, Gaussian
 from moment_calculus.values.ancestry import branches_of
 from moment_calculus.values.applied import ruled
 
-LINEAR = -30.0  # below it log softplus(x) is x to 5e-14
+LINEAR = -30.0  # below it x is log softplus(x) up to 5e-14
 
 
 def _log_softplus(x: Array) -> Array:
@@ -32,19 +32,13 @@ LOG_NDTR = Integrated(log_ndtr)
 
 
 def log(operand: Any) -> Any:
-    """Logarithm of a positive operand: value, array or number.
+    """Return the logarithm of a value, array or number; raise if a value may not be positive.
 
     Logarithms of multiples of exp, softplus, sigmoid and Φ are recognised and do not underflow.
-
-    Args:
-        operand: a rate, scale or probability.
-
-    Raises:
-        UnsupportedMoments: if a value may be zero or negative.
     """
     if not is_value(operand):
         if hasattr(operand, "gaussian"):
-            operand.gaussian()  # which refuses
+            operand.gaussian()  # raises UnsupportedMoments
         return math.log(operand) if isinstance(operand, int | float) else _log(operand)
     made = operand.function if isinstance(operand, Deferred) else None
     if isinstance(made, Scaled) and _is_zero(made.shift):
@@ -60,10 +54,8 @@ def log(operand: Any) -> Any:
 
 
 def _is_undeclared(function: Any) -> bool:
-    """Whether nobody said how large a function is: then it is the user's word that it is positive.
-
-    So it is with the transforms of the host, which make sites positive.
-    """
+    """Tell whether a function declares no range; then the user vouches that it is positive."""
+    # Such are the transforms of the frameworks that make sites positive.
     return type(function) is Integrated and function.bounds == (-math.inf, math.inf)
 
 
@@ -76,11 +68,7 @@ def _is_zero(shift: Any) -> bool:
 
 
 def outermost(value: Any) -> tuple[Any, Any]:
-    """The last function of a chain, and its argument; None for another value.
-
-    Args:
-        value: a value.
-    """
+    """Return the last function of a chain and its argument; (None, None) for another value."""
     if not isinstance(value, Deferred) or isinstance(value.function, Scaled):
         return None, None
     if isinstance(value.function, Composed) and not value.is_recognised:
@@ -89,21 +77,14 @@ def outermost(value: Any) -> tuple[Any, Any]:
 
 
 def _unscaled(function: Any, argument: Any) -> tuple[Any, Any]:
-    """f and bx for f(bx)."""
+    """Return (f, b x) for a function x ↦ f(b x)."""
     if isinstance(function, Rescaled) and (function.outer, function.shift) == (1, 0):
         return function.activation, scale_shift(argument, function.inner)
     return function, argument
 
 
 def log_probabilities(probability: Any) -> tuple[Any, Any]:
-    """log p and log(1 − p) of a probability: value or array.
-
-    Args:
-        probability: the logistic function or Φ of a value, or another function between 0 and 1.
-
-    Raises:
-        UnsupportedMoments: if the value may leave the interval.
-    """
+    """Return log p and log(1 − p); raise UnsupportedMoments if a value p may leave [0, 1]."""
     if not is_value(probability):
         return _log(probability), namespace(probability).log1p(-probability)
     logits = log_ratio(probability)
@@ -126,17 +107,13 @@ def log_probabilities(probability: Any) -> tuple[Any, Any]:
 
 
 def log_ratio(probability: Any) -> Any:
-    """x of a probability S(x); None of another value.
-
-    Args:
-        probability: a value.
-    """
+    """Return x of a probability S(x) of the logistic function S; None for another value."""
     function, argument = outermost(probability)
     return argument if function == activation("sigmoid") else None
 
 
 def _normal_deviation(value: Any) -> Any:
-    """z of Φ(z), as distributions write it: ½ (1 + erf(x)) or ½ erfc(−x), with z = √2 x."""
+    """Return z of Φ(z) = ½ (1 + erf(x)) = ½ erfc(−x), z = √2 x; None for another value."""
     scale: Any = 1.0
     shift: Any = 0.0
     while isinstance(value, Deferred) and isinstance(value.function, Scaled):
@@ -154,11 +131,7 @@ def _normal_deviation(value: Any) -> Any:
 
 
 def log_odds(logits: Any) -> tuple[Any, Any]:
-    """log S(x) and log S(−x) for the logistic function S of a value or array.
-
-    Args:
-        logits: x.
-    """
+    """Return log S(x) and log S(−x) for the logistic function S of a value or array x."""
     if not is_value(logits):
         return -log_1p_exp(-logits), -log_1p_exp(logits)
     sigmoid = activation("logsigmoid")
@@ -166,11 +139,7 @@ def log_odds(logits: Any) -> tuple[Any, Any]:
 
 
 def expected_log_odds(logits: Any) -> tuple[Array, Array]:
-    """E[log S(x)] and E[log S(−x)] for the logistic function S of a value or array.
-
-    Args:
-        logits: x.
-    """
+    """Return E[log S(x)] and E[log S(−x)] for the logistic function S of a value or array x."""
     if _is_gaussian(logits):
         return expected_trials(logits, 1, 0, 1), expected_trials(logits, 0, 1, 1)
     one, zero = log_odds(logits)
@@ -178,14 +147,7 @@ def expected_log_odds(logits: Any) -> tuple[Array, Array]:
 
 
 def expected_trials(logits: Any, successes: Any, failures: Any, total: Any) -> Array:
-    """s E[log S(x)] + f E[log S(−x)] for the logistic function S of a value or array.
-
-    Args:
-        logits: x.
-        successes: s, a number or an array.
-        failures: f, likewise.
-        total: s + f, likewise.
-    """
+    """Return s E[log S(x)] + f E[log S(−x)] for a value or array x; ``total`` is s + f."""
     if _is_gaussian(logits):
         smaller, right = _smaller(logits)
         return (successes - total * right) * logits.mean - total * smaller

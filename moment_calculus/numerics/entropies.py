@@ -1,4 +1,4 @@
-"""Entropies of distributions by what is known of them: probabilities, or a density on panels."""
+"""Compute entropies from probabilities, or from densities by quadrature."""
 
 from __future__ import annotations
 
@@ -14,31 +14,23 @@ from moment_calculus.numerics.quadrature import POINTS, legendre
 from moment_calculus.numerics.quantiles import COUNTED, block_of
 from moment_calculus.numerics.special import constants, expit, namespace
 
-VALUES = 2**9  # of a density that are looked at together
-MISSED = 1e-4  # of the mass of a density: then it is not what the panels have seen
+VALUES = 2**9  # values of a density that are computed together
+MISSED = 1e-4  # error of the mass from which on the panels do not resolve a density
 SHORT, NEGLIGIBLE = (
     1e-4,
     1e-9,
-)  # mass that may be left where a sum ends, and −p log p times the count
+)  # at the end of a sum: largest mass left, largest −p log p times the count
 
 
 def surprisal(probability: Array) -> Array:
-    """−p log p of probabilities in nats, zero where they are zero.
-
-    Args:
-        probability: any array; what is not positive counts as zero, NaN stays.
-    """
+    """Return −p log p in nats, zero where p is not positive; NaN stays."""
     xp = namespace(probability)
     nothing = probability <= 0
     return xp.where(nothing, 0.0, -probability * xp.log(xp.where(nothing, 1.0, probability)))
 
 
 def surprisal_of_log(log_probability: Array) -> Array:
-    """−p log p from log p, zero where the logarithm is −∞ or does not exist.
-
-    Args:
-        log_probability: any array.
-    """
+    """Return −p log p from log p, zero where the logarithm is −∞ or NaN."""
     xp = namespace(log_probability)
     known = log_probability > -math.inf
     finite = xp.where(known, log_probability, 0.0)
@@ -46,20 +38,12 @@ def surprisal_of_log(log_probability: Array) -> Array:
 
 
 def class_entropy(probabilities: Array) -> Array:
-    """Entropy of classes in nats.
-
-    Args:
-        probabilities: [..., classes].
-    """
+    """Return the entropy in nats of probabilities [..., classes]."""
     return namespace(probabilities).sum(surprisal(probabilities), axis=-1)
 
 
 def binary_entropy(probability: Array) -> Array:
-    """Entropy of an outcome with a probability, and of its opposite, in nats.
-
-    Args:
-        probability: [...].
-    """
+    """Return the entropy in nats of an event with a probability [...]."""
     return surprisal(probability) + surprisal(1 - probability)
 
 
@@ -68,27 +52,18 @@ def density_entropy(
     edges: Array,
     bounds: tuple[Any, Any] = (-math.inf, math.inf),
 ) -> Array:
-    """−∫ p log p of densities in nats, by Gauss-Legendre on panels.
+    """Return −∫ p log p [*shape] in nats, by Gauss-Legendre on panels between ``edges``.
 
-    In coordinates in which tails are exponential, and densities that are infinite at a bound too:
-    c + w sinh t, b + w exp t from a lower bound b, the logistic function between two bounds.
-
-    Args:
-        log_density: from values [values, *shape] to the logarithms of their densities.
-        edges: ends of the panels, [edges, *shape], between which all of the mass is; what lies
-            between two of them should be no more than a tenth of it.
-        bounds: numbers or arrays between which all values are.
-
-    Returns:
-        Array [*shape]; NaN where 1e-4 of the mass or more is missing or too much, because
-        the density is narrower than the panels, or has jumps or atoms.
+    All of the mass is between the edges [edges, *shape], at most a tenth of it between two of them.
+    ``log_density`` maps values [values, *shape] to log densities. The result is NaN where the mass
+    is wrong by 1e-4: the density is narrower than the panels, or has jumps or atoms.
     """
     xp = namespace(edges)
     edges, stretched = _coordinates(xp.sort(edges, axis=0), bounds)
     shape = tuple(edges.shape[1:])
     size = max(VALUES // (POINTS * max(math.prod(shape), 1)), 1)
     size = min(size, edges.shape[0] - 1)
-    empty = -(edges.shape[0] - 1) % size  # panels in the end, so that all groups are of a size
+    empty = -(edges.shape[0] - 1) % size  # empty panels at the end make all groups equally large
     edges = xp.concat([edges, *[edges[-1:, ...]] * empty], axis=0)
     low, high = (xp.reshape(part, (-1, size, *shape)) for part in (edges[:-1, ...], edges[1:, ...]))
     places, weights = (
@@ -115,7 +90,9 @@ Stretched = Callable[[Array], tuple[Array, Array]]
 
 
 def _coordinates(edges: Array, bounds: tuple[Any, Any]) -> tuple[Array, Stretched]:
-    """Coordinates of edges, and from coordinates to values with their slopes."""
+    """Return edges in smooth coordinates, and the map from these to values and slopes."""
+    # Tails become exponential, and densities that are infinite at a bound too: c + w sinh t without
+    # bounds, b ± w exp t from one bound b, the logistic function of t between two bounds.
     xp, (low, high) = namespace(edges), bounds
     is_low, is_high = (not isinstance(end, int | float) or math.isfinite(end) for end in bounds)
     centre = edges[edges.shape[0] // 2, ...]
@@ -148,7 +125,7 @@ def _coordinates(edges: Array, bounds: tuple[Any, Any]) -> tuple[Array, Stretche
 
 
 def _distance(places: Array, bound: Any) -> Array:
-    """Distance of places from a bound, which they do not reach by rounding."""
+    """Return the distance of places from a bound, kept positive despite rounding."""
     xp = namespace(places)
     info, bound = xp.finfo(places.dtype), bound + 0 * places
     least = 4 * float(info.eps) * xp.abs(bound) + float(info.smallest_normal)
@@ -161,20 +138,11 @@ def count_total(
     variance: Array,
     bounds: tuple[Any, Any] = (0, math.inf),
 ) -> Array:
-    """Σ t(k) over all counts k, of terms that vanish with their probabilities.
+    """Return Σ t(k) [*shape] over all counts k, of terms that vanish with their probabilities.
 
-    It ends beyond the mean, where all but 1e-4 of the mass has been seen and −p log p times the
-    count is below 1e-9, or at the bound of Cantelli's inequality for 1e-4. The work is
-    proportional to the largest count.
-
-    Args:
-        terms: from counts [counts, *shape] to their probabilities and terms.
-        mean: of the counts, [*shape].
-        variance: of the counts, likewise.
-        bounds: the smallest count there is, a number, and the largest, number or array.
-
-    Returns:
-        Array [*shape]; NaN where the moments are not finite, or four millions do not suffice.
+    ``terms`` maps counts [counts, *shape] to their probabilities and terms. The sum ends at the
+    bound of Cantelli's inequality for 1e-4, or earlier where the rest is negligible; the work is
+    proportional to the largest count. NaN: no finite moments, or more than four million counts.
     """
     xp = namespace(mean)
     first, last = bounds

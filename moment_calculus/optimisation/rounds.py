@@ -1,8 +1,8 @@
-"""Rounds of a method of SciPy, in units that follow the scales of the posterior.
+"""Rounds of a SciPy method, in units that follow the scales of the posterior.
 
-SciPy's methods take no preconditioner. The Fisher matrix of a mean-field Gaussian is diagonal, 1/s²
-for locations and 2 for log s, so that locations in units of their scales do as well. Scales change
-on the way: when one has moved by more than a factor, a new round begins in new units.
+SciPy's methods take no preconditioner. The Fisher matrix of a mean-field Gaussian is diagonal,
+1/s² for locations and 2 for log s, so that locations in units of their scales serve as one. Scales
+change: when one has moved by more than a factor, a new round begins in new units.
 """
 
 from __future__ import annotations
@@ -20,35 +20,24 @@ from moment_calculus.optimisation.outcome import Outcome
 Report = Callable[[float], None] | None
 
 DRIFT = 4.0  # factor by which a unit may change within a round
-FLAT = 1e-5  # nats that a slope may still promise in units of the scales where no step is lower
+FLAT = 1e-5  # nats that a slope (in units of the scales) may promise if no step lowers the loss
 
 
 @dataclass(frozen=True)
 class Objective:
-    """A deterministic loss of a flat vector of parameters.
+    """A deterministic loss of a flat vector of parameters."""
 
-    Args:
-        value_and_slope: loss and gradient.
-        curvature: Hessian.
-        curvature_along: Hessian at a place times a direction; called many times at one place.
-        units: how far each parameter may move, by the parameters; one with zero stays.
-        precision: rounding unit of the loss, relative.
-        scales: which parameters are scales of the guide, [n] of bool; None if that is not known.
-    """
-
-    value_and_slope: Callable[[np.ndarray], tuple[float, np.ndarray]]
-    curvature: Callable[[np.ndarray], np.ndarray]
+    value_and_slope: Callable[[np.ndarray], tuple[float, np.ndarray]]  # loss and gradient
+    curvature: Callable[[np.ndarray], np.ndarray]  # Hessian
+    # Hessian at a place times a direction; called many times at one place.
     curvature_along: Callable[[np.ndarray, np.ndarray], np.ndarray]
+    # How far each parameter may move; one with zero stays.
     units: Callable[[np.ndarray], np.ndarray]
-    precision: float
-    scales: np.ndarray | None = None
+    precision: float  # rounding unit of the loss, relative
+    scales: np.ndarray | None = None  # [n] of bool: scales of the guide; None if unknown
 
     def within(self, context: Callable[[], AbstractContextManager]) -> Objective:
-        """The same objective, whose functions are computed inside a context.
-
-        Args:
-            context: makes it, anew for each call.
-        """
+        """Return the same objective with functions that are computed inside ``context()``."""
 
         def entering(function: Callable) -> Callable:
             def run(*places: np.ndarray) -> Any:
@@ -63,13 +52,8 @@ class Objective:
 
 
 def remembering(objective: Objective) -> Objective:
-    """The same objective, which is not computed again where it was last.
-
-    A round begins where the one before ended, a fit where its start was looked at.
-
-    Args:
-        objective: a loss.
-    """
+    """Return the same objective, which is not computed again at the last place."""
+    # A round begins where the one before ended, and a fit where its start was checked.
     return replace(
         objective,
         value_and_slope=_remembered(objective.value_and_slope),
@@ -91,12 +75,7 @@ def _remembered(compute: Callable[[np.ndarray], Any]) -> Callable[[np.ndarray], 
 
 
 class Round:
-    """The objective in the units of one place, and what was found of it last.
-
-    Args:
-        objective: the loss.
-        origin: the place, where the steps are zero.
-    """
+    """The objective in the units of one place, its origin, with its last results."""
 
     def __init__(self, objective: Objective, origin: np.ndarray) -> None:
         self.objective, self.origin = objective, origin
@@ -104,42 +83,42 @@ class Round:
         self._known: dict[bytes, dict[str, Any]] = {}
 
     def place(self, steps: np.ndarray) -> np.ndarray:
-        """Parameters after steps in the units."""
+        """Return the parameters after steps in the units."""
         return self.origin + self.units * steps
 
     def value_and_slope(self, steps: np.ndarray) -> tuple[float, np.ndarray]:
-        """Loss, and gradient by the steps."""
+        """Return the loss, and its gradient by the steps."""
         value, slope = self._once("slope", steps, self.objective.value_and_slope)
         return value, self.units * slope
 
     def curvature(self, steps: np.ndarray) -> np.ndarray:
-        """Hessian by the steps."""
+        """Return the Hessian by the steps."""
         matrix = self._once("curvature", steps, self.objective.curvature)
         if not np.isfinite(matrix).all():
             raise FloatingPointError("the curvature of the loss is not finite")
         return self.units[:, None] * matrix * self.units
 
     def curvature_along(self, steps: np.ndarray, direction: np.ndarray) -> np.ndarray:
-        """Hessian by the steps times a direction."""
+        """Return the Hessian by the steps times a direction."""
         if np.array_equal(direction, -self.value_and_slope(steps)[1]):
-            # the decrement begins with it, and so does the next step
+            # The decrement begins with this direction, and so does the next step.
             return self._once("steepest", steps, lambda place: self._along(place, direction))
         return self._along(self.place(steps), direction)
 
     def _along(self, place: np.ndarray, direction: np.ndarray) -> np.ndarray:
         product = self.units * self.objective.curvature_along(place, self.units * direction)
-        # with NaN SciPy's conjugate gradients would never end; with zero they go to the boundary
+        # With NaN SciPy's conjugate gradients would never end; with zero they go to the boundary.
         return product if np.isfinite(product).all() else np.zeros_like(product)
 
     def drifted(self, steps: np.ndarray) -> bool:
-        """Whether the units have changed too much."""
+        """Tell whether the units have changed by more than the factor DRIFT."""
         moving = self.units > 0
         ratio = self.objective.units(self.place(steps))[moving] / self.units[moving]
         return bool((np.maximum(ratio, 1 / ratio) > DRIFT).any())
 
     def _once(self, what: str, steps: np.ndarray, compute: Callable) -> Any:
-        """Of the last two places, as a rejected step returns to the one before."""
-        key = steps.tobytes()
+        """Compute something at a place, unless it is known from one of the last two places."""
+        key = steps.tobytes()  # a rejected step returns to the place before the last
         if key not in self._known:
             self._known = dict([*self._known.items()][-1:])
         found = self._known.setdefault(key, {})
@@ -149,26 +128,12 @@ class Round:
 
 
 def limits(steps: int | None, tolerance: float | None, most: int) -> tuple[int, float]:
-    """Steps and tolerance, or their defaults.
-
-    Args:
-        steps: that the user asks for.
-        tolerance: likewise.
-        most: default of the steps.
-    """
+    """Return the user's steps and tolerance, or their defaults."""
     return most if steps is None else steps, 1e-9 if tolerance is None else tolerance
 
 
 def started(objective: Objective, start: np.ndarray | Outcome) -> Outcome:
-    """The outcome of no steps.
-
-    Args:
-        objective: the loss.
-        start: parameters to begin with, or an outcome, which stays as it is.
-
-    Raises:
-        ValueError: if there are no parameters, or the loss is not finite.
-    """
+    """Return the outcome of no steps from parameters; an outcome is returned as it is."""
     if isinstance(start, Outcome):
         return start
     if not start.size:
@@ -183,22 +148,12 @@ def in_rounds(
     objective: Objective,
     outcome: Outcome,
     steps: int,
-    finished: Callable[[Round, np.ndarray], str],
-    method: str,
+    finished: Callable[[Round, np.ndarray], str],  # why it has converged; empty if it has not
+    method: str,  # SciPy's name
     options: dict[str, Any],
     report: Report,
 ) -> Outcome:
-    """Go on from an outcome by rounds of a method of SciPy, each in the units of its first place.
-
-    Args:
-        objective: the loss.
-        outcome: so far; what is found is written down there.
-        steps: most that the outcome may have.
-        finished: why it has converged at a place; empty if it has not.
-        method: SciPy's name of it.
-        options: SciPy's.
-        report: told of the loss after every step.
-    """
+    """Go on from an outcome by rounds of a SciPy method, each in the units of its first place."""
     outcome.converged, outcome.reason = False, f"stopped after {steps} steps"
     while outcome.steps < steps and not outcome.converged:
         current, before = Round(objective, outcome.place), outcome.steps
@@ -219,7 +174,7 @@ def in_rounds(
         except FloatingPointError as error:
             outcome.stop(False, str(error))
             break
-        if outcome.steps == before:  # nothing was found below
+        if outcome.steps == before:  # no step found a lower loss
             slope = current.value_and_slope(np.zeros_like(outcome.place))[1]
             outcome.stop(bool(0.5 * slope @ slope <= FLAT), "no step lowers the loss any more")
             break
@@ -233,9 +188,9 @@ def _watching(
     finished: Callable[[Round, np.ndarray], str],
     report: Report,
 ) -> Callable[..., None]:
-    """A callback that writes down where a round is, and ends it."""
+    """Return a callback for SciPy, which records every step in the outcome, and ends a round."""
 
-    def watch(intermediate_result: Any) -> None:  # SciPy asks for this name
+    def watch(intermediate_result: Any) -> None:  # SciPy requires this name
         at = intermediate_result.x
         outcome.place = current.place(at)
         outcome.losses.append(float(intermediate_result.fun))

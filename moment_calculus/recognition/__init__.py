@@ -1,4 +1,4 @@
-"""Parts of composite functions, which hosts spell out in sums, exponentials and quotients."""
+"""Recognition of softmax, logsumexp and normalisations written in elementary operations."""
 
 from moment_calculus.recognition import dispersion, features, normalisation, softmax, stabilisers
 from moment_calculus.recognition.base import Symbolic, View

@@ -1,7 +1,7 @@
-"""The parts of a normalisation: first and second moments of features over groups of them.
+"""The parts of a normalisation: first and second moments of features over groups.
 
-With M₁ = Σ x/n and M₂ = Σ x²/n, a centred feature is x − M₁, a variance M₂ − M₁². The coefficients
-are kept, so that every spelling is found: two passes or one, any scale, n or n − 1.
+With M₁ = Σ x/n and M₂ = Σ x²/n, a centred feature is x − M₁, and a variance is M₂ − M₁². The parts
+keep their coefficients, so that one pass or two, any scale, and n or n − 1 are recognised.
 """
 
 from __future__ import annotations
@@ -15,47 +15,27 @@ import numpy as np
 from moment_calculus.recognition.base import Entries, Grouped, Reduction, View, reduction_of
 from moment_calculus.recognition.steps import Certain, step
 
-ROUNDING = 1e-6  # of coefficients that are computed in single precision
+ROUNDING = 1e-6  # of coefficients in single precision
 
 
 class Mean(Grouped):
-    """β M₁ over groups.
-
-    Args:
-        reduction: the groups.
-        slope: β.
-        like: a part whose layout it has.
-    """
+    """The part β M₁ over groups."""
 
     def __init__(self, reduction: Reduction, slope: float, like: Grouped | None = None) -> None:
         super().__init__(reduction, like)
-        self.slope = slope
+        self.slope = slope  # β
 
 
 class Centred(Entries):
-    """α x + β M₁.
-
-    Args:
-        view: x.
-        reduction: the groups of the mean.
-        scale: α.
-        slope: β.
-    """
+    """The part α x + β M₁."""
 
     def __init__(self, view: View, reduction: Reduction, scale: float, slope: float) -> None:
         super().__init__(view)
-        self.reduction, self.scale, self.slope = reduction, scale, slope
+        self.reduction, self.scale, self.slope = reduction, scale, slope  # scale α, slope β
 
 
 class Square(Entries):
-    """(α x + β M₁)².
-
-    Args:
-        view: x.
-        reduction: the groups of the mean, or None for x² itself.
-        scale: α.
-        slope: β.
-    """
+    """The part (α x + β M₁)², or x² without groups."""
 
     def __init__(self, view: View, reduction: Reduction | None, scale: float, slope: float) -> None:
         super().__init__(view)
@@ -63,13 +43,7 @@ class Square(Entries):
 
 
 class Quadratic(Grouped):
-    """a M₂ + b M₁² + e.
-
-    Args:
-        reduction: the groups.
-        coefficients: a, b and e; e may be an array of one element.
-        like: a part whose layout it has.
-    """
+    """The part a M₂ + b M₁² + e."""
 
     def __init__(
         self,
@@ -78,15 +52,10 @@ class Quadratic(Grouped):
         like: Grouped | None = None,
     ) -> None:
         super().__init__(reduction, like)
-        self.coefficients = coefficients
+        self.coefficients = coefficients  # a, b and e; e may be an array of one element
 
     def scaled(self, factor: float, by: Callable = operator.mul) -> Quadratic:
-        """The multiple by a number.
-
-        Args:
-            factor: the number.
-            by: how it enters, ``operator.mul`` or ``operator.truediv``.
-        """
+        """Return the product with a number, or the quotient for ``operator.truediv``."""
         a, b, e = self.coefficients
         return Quadratic(self.reduction, (by(a, factor), by(b, factor), by(e, factor)), self)
 
@@ -98,11 +67,7 @@ class Quadratic(Grouped):
 
 
 def is_number(operand: Any) -> bool:
-    """Whether an operand is a known number.
-
-    Args:
-        operand: anything.
-    """
+    """Whether an operand is a known number."""
     return isinstance(operand, int | float) and not isinstance(operand, bool)
 
 
@@ -151,12 +116,7 @@ def _negative_centred(mean: Mean, view: View) -> Any:
 
 
 def is_own(view: View, part: Grouped) -> bool:
-    """Whether a part is of the groups of a view, each beside its elements.
-
-    Args:
-        view: the elements.
-        part: indexed by groups.
-    """
+    """Whether a part belongs to groups of a view, with its components beside their elements."""
     reduction = part.reduction
     return view.source is reduction.view.source and reduction.belongs(part, view.index)
 
@@ -236,7 +196,7 @@ def _divided(quadratic: Quadratic, divisor: Any) -> Any:
 
 @step("maximum", Quadratic, Certain, commutes=True)
 def _clipped(quadratic: Quadratic, bound: Any) -> Any:
-    """Hosts guard a variance against rounding."""
+    """Ignore a bound at or below zero, by which frameworks guard a variance against rounding."""
     idle = is_number(bound) and bound <= 0 and quadratic.positive
     return quadratic if idle else None
 

@@ -1,4 +1,4 @@
-"""Normalisations by parts: (α x + β M₁)·(a M₂ + b M₁² + e)^(−½) with the mean removed or not."""
+"""Recognition of normalisations (α x + β M₁)·(a M₂ + b M₁² + e)^(−½), centred or not."""
 
 from __future__ import annotations
 
@@ -20,13 +20,7 @@ from moment_calculus.values import Gaussian
 
 
 class Root(Grouped):
-    """A power of a quadratic, ½ or −½, times a gain; on its own it has no moments.
-
-    Args:
-        quadratic: the quadratic, or another root of it.
-        power: the power.
-        gain: value, array or number.
-    """
+    """The power ½ or −½ of a quadratic, times a gain; on its own it has no moments."""
 
     def __init__(self, quadratic: Quadratic | Root, power: float, gain: Any = None) -> None:
         super().__init__(quadratic.reduction, quadratic)
@@ -38,7 +32,7 @@ class Root(Grouped):
         self.otherwise(lambda: refuse(self.sites))
 
     def moved(self, move: Any, plain: Any) -> Any:
-        """The same part after a shape operation; with a gain, which is not moved, it is none."""
+        """Return the part after a shape operation; None with a gain, which is not moved."""
         return super().moved(move, plain) if self.gain is None else None
 
 
@@ -53,7 +47,7 @@ def _rsqrt(quadratic: Quadratic) -> Root | None:
 
 
 def _root(quadratic: Quadratic, power: float) -> Root | None:
-    """Of a dispersion; without M₂ it is a function of the mean, as any other."""
+    """Return the root of a quadratic with M₂; without it, it is a function of the mean."""
     return Root(quadratic, power) if quadratic.coefficients[0] else None
 
 
@@ -117,13 +111,7 @@ def _is_own_centred(features: View | Centred, root: Root) -> bool:
 
 
 def _is_centred(scale: float, slope: float, root: Root) -> bool | None:
-    """Whether the mean is removed, from the features and from their second moment; None: neither.
-
-    Args:
-        scale: α.
-        slope: β.
-        root: (a M₂ + b M₁² + e)^(−½).
-    """
+    """Whether the mean is removed (True) or not (False), consistently; None if neither holds."""
     a, b, e = root.coefficients
     if not a > 0 or (is_number(e) and e < 0):
         return None
@@ -135,7 +123,7 @@ def _is_centred(scale: float, slope: float, root: Root) -> bool | None:
 def _over_groups(
     view: View, reduction: Reduction, function: Callable[[Any], Gaussian]
 ) -> Gaussian | None:
-    """A function of the features on the trailing axis, applied to groups in any layout."""
+    """Apply a function of trailing features to the groups of a view, in any layout."""
     axes = reduction.axes_in(view)
     if axes is not None:
         return _over_axes(view, axes, function)

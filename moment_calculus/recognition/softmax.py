@@ -1,7 +1,7 @@
-"""The parts of softmax, log-softmax and logsumexp.
+"""Recognition of softmax, log-softmax and logsumexp from their parts.
 
 exp(x − s) / Σ exp(x − s) does not depend on a stabiliser s that is the same for all classes, nor
-does s + log Σ exp(x − s). Hosts choose the maximum, without its gradient.
+does s + log Σ exp(x − s). Frameworks choose the maximum, without its gradient.
 """
 
 from __future__ import annotations
@@ -27,27 +27,15 @@ from moment_calculus.values import Gaussian
 
 
 class Exponential(Entries):
-    """exp(x), or exp(x − max x).
-
-    Args:
-        view: x.
-        shift: the groups of the maximum, or None.
-    """
+    """The part exp(x), or exp(x − max x)."""
 
     def __init__(self, view: View, shift: Reduction | None = None) -> None:
         super().__init__(view)
-        self.shift = shift
+        self.shift = shift  # the groups of the maximum, or None
 
 
 class ExponentialSum(Grouped):
-    """Σ exp(x) over groups, or Σ exp(x − max x), or the reciprocal of one of them.
-
-    Args:
-        reduction: the groups.
-        shift: the groups of the maximum, or None.
-        inverse: whether it is the reciprocal.
-        like: a part whose layout it has.
-    """
+    """The part Σ exp(x) or Σ exp(x − max x) over groups, or its reciprocal."""
 
     def __init__(
         self,
@@ -61,13 +49,7 @@ class ExponentialSum(Grouped):
 
 
 class LogExponentialSum(Grouped):
-    """log Σ exp(x) over groups, or log Σ exp(x − max x).
-
-    Args:
-        reduction: the groups.
-        shift: the groups of the maximum, or None.
-        like: a part whose layout it has.
-    """
+    """The part log Σ exp(x) or log Σ exp(x − max x) over groups."""
 
     def __init__(self, reduction: Reduction, shift: Reduction | None, like: Grouped) -> None:
         super().__init__(reduction, like)
@@ -155,7 +137,7 @@ def _log_of_softmax(view: View) -> Any:
 
 
 def _ratio(kind: type[OfClasses], terms: Any, total: Any) -> Any:
-    """A function of logits, if numerator and denominator are of the same ones."""
+    """Return a function of logits, if numerator and denominator are of the same logits."""
     view, reduction = terms.view, total.reduction
     own = view.source is reduction.view.source and _alike(
         getattr(terms, "shift", None), total.shift
@@ -171,7 +153,7 @@ def _alike(left: Reduction | None, right: Reduction | None) -> bool:
 
 
 def _along(kind: type[OfClasses], view: View, axes: tuple[int, ...]) -> Any:
-    """A composite of the classes along one axis; it stays one if the axis is the last."""
+    """Return a function of the classes along one axis; its moments if that axis is not the last."""
     axis, last = _class_axis(kind, view, axes), len(view.shape) - 1
     if axis == last:
         return kind(_class_logits(view))
@@ -190,7 +172,7 @@ def _class_axis(kind: type[OfClasses], view: View, axes: tuple[int, ...]) -> int
 
 
 def _class_logits(view: View) -> Gaussian:
-    """Of log-probabilities, the logits behind them: the two differ by a common shift."""
+    """Return the logits; for log-probabilities their logits, up to a common shift."""
     value = view.value()
     return value.source if isinstance(value, LogSoftmax) else value.gaussian()
 

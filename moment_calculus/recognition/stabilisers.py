@@ -1,4 +1,4 @@
-"""The stabiliser of a softmax: the maximum of the logits, which hosts subtract before exp."""
+"""Recognition of the maximum of the logits, which frameworks subtract before exp in a softmax."""
 
 from __future__ import annotations
 
@@ -21,17 +21,11 @@ from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments
 
 
 class Maximum(Grouped):
-    """max x over groups.
-
-    Args:
-        reduction: the groups.
-        held: whether no gradient flows through it; then it has no moments of its own.
-        like: a part whose layout it has.
-    """
+    """The part max x over groups."""
 
     def __init__(self, reduction: Reduction, held: bool = False, like: Grouped | None = None):
         super().__init__(reduction, like)
-        if held:
+        if held:  # no gradient flows through it, so it has no moments of its own
             self.otherwise(self._refuse)
 
     def _refuse(self) -> NoReturn:
@@ -45,23 +39,18 @@ class Maximum(Grouped):
 
 
 class Finite(Grouped):
-    """Whether a maximum is finite."""
+    """The part that tells whether a maximum is finite."""
 
     def __init__(self, maximum: Maximum) -> None:
         super().__init__(maximum.reduction, maximum)
 
 
 class Shifted(Entries):
-    """x − max x.
-
-    Args:
-        view: x.
-        shift: the groups of the maximum.
-    """
+    """The part x − max x."""
 
     def __init__(self, view: View, shift: Reduction) -> None:
         super().__init__(view)
-        self.shift = shift
+        self.shift = shift  # the groups of the maximum
 
 
 @step("reduce_max", View)
@@ -88,7 +77,7 @@ def _is_finite(maximum: Maximum) -> Finite:
 
 @step("select", Finite, Certain, Maximum)
 def _finite_maximum(finite: Finite, instead: Any, maximum: Maximum) -> Any:
-    """JAX's guard: the maximum of logits is finite, unless all of them are masked."""
+    """Recognise JAX's guard: the maximum is finite, unless all logits are masked."""
     same = maximum.reduction.same(finite.reduction) and finite.shape == maximum.shape
     return maximum if same and np.array_equal(finite.index, maximum.index) else None
 
@@ -102,7 +91,7 @@ def _shifted(view: View, maximum: Maximum) -> Any:
 
 @fallback
 def _anew(operation: str, *operands: Any, axes: tuple[int, ...] = ()) -> Any:
-    """A stabiliser of logits that are a part themselves: what they are is the source of it."""
+    """Recognise a stabiliser of logits that are a part themselves, by their value."""
     if not isinstance(operands[0], Symbolic):
         return None
     if operation == "reduce_max" and not isinstance(operands[0], Maximum | Finite):

@@ -1,4 +1,4 @@
-"""The table of steps by which parts of composites become larger parts."""
+"""The table of steps that turn parts of composite functions into larger parts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from moment_calculus.values import Deferred, Gaussian
 
 
 class Certain:
-    """Stands for operands that are not random in the table of steps."""
+    """The kind of operands that are not random, in the table of steps."""
 
 
 STEPS: dict[tuple, Callable] = {}
@@ -20,18 +20,10 @@ VECTOR_FUNCTIONS = (LogSoftmax, LogSumExp, Softmax)
 
 
 def step(operation: str, *kinds: type, commutes: bool = False) -> Callable[[Callable], Callable]:
-    """Register what an operation makes of parts of composites.
+    """Return a decorator that registers the result of an operation on parts of these kinds.
 
-    The function is called with the operands, and options by keyword. It returns another part, or
-    a value where the composite is complete, or None where it is not recognised.
-
-    Args:
-        operation: its name.
-        kinds: classes of the operands, exactly; values that are nothing else are a ``View``.
-        commutes: whether the operands may be in the other order.
-
-    Returns:
-        The decorator.
+    The function takes the operands, and options by keyword. It returns another part, a value where
+    the composite is complete, or None. Values that are no other part are of kind ``View``.
     """
 
     def register(function: Callable) -> Callable:
@@ -44,26 +36,15 @@ def step(operation: str, *kinds: type, commutes: bool = False) -> Callable[[Call
 
 
 def fallback(function: Callable) -> Callable:
-    """Register what is asked where no step recognises an operation on parts.
-
-    Args:
-        function: called with the operation's name, the operands and its options; returns as a
-            step does.
-    """
+    """Register a function that is called if no step recognises an operation on parts."""
     FALLBACKS.append(function)
     return function
 
 
 def take_step(operation: str, *operands: Any, **options: Any) -> Any:
-    """The part or composite that an operation makes of its operands, if one is recognised.
+    """Return the part or value that an operation makes of its operands; None if not recognised.
 
-    Args:
-        operation: name of a step.
-        *operands: parts, values, arrays or numbers.
-        **options: of the operation, as its steps take them.
-
-    Returns:
-        A part, whose own moments are still to be set with ``otherwise``; a value; or None.
+    The moments of a part on its own are still to be set by ``otherwise``.
     """
     kinds = tuple(map(_kind, operands))
     function = STEPS.get((operation, *kinds))
@@ -75,11 +56,7 @@ def take_step(operation: str, *operands: Any, **options: Any) -> Any:
 
 
 def resolved(operand: Any) -> Any:
-    """An operand on its own, for rules that know nothing of parts.
-
-    Args:
-        operand: anything.
-    """
+    """Return an operand on its own, for rules that know nothing of parts."""
     return operand.value() if isinstance(operand, Symbolic) else operand
 
 

@@ -1,1 +1,1 @@
-"""What the calculus raises and warns of."""
+"""Errors and warnings of the library, with the user's line."""

@@ -1,10 +1,10 @@
-"""What the calculus raises: every refusal names its cause, the latent sites and a remedy."""
+"""Errors and warnings of moment propagation, with cause, latent sites and remedy."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-# What helps wherever a random value meets what has no rule: drawn sites are certain numbers.
+# Endings of remedies: drawn sites are plain numbers, so that every operation supports them.
 OR_DRAW = ", or draw the sites by naming them in sample_sites="
 OR_DRAW_ALL = ", or draw all sites: propagation='sampled'"
 
@@ -15,7 +15,7 @@ OR_DRAW_ONE_MASK = (
 
 
 class UnsupportedMoments(TypeError):
-    """Moments that have no rule, with the cause, the latent sites involved and the remedy.
+    """No rule gives the moments; the message has cause, latent sites and remedy.
 
     It derives from ``TypeError`` because Pyro rebuilds ``ValueError`` and ``RuntimeError``
     from their message alone, which would lose the fields.
@@ -23,11 +23,11 @@ class UnsupportedMoments(TypeError):
     Args:
         cause: what is not supported, and why.
         sites: names of the latent sites that the operands depend on.
-        remedy: what the user can do about it; where sites may be drawn by name, all of them may be
-            drawn as well, which is added here.
-        operation: the operation as the user called it; added by the front end.
-        location: the user's file and line, and the enclosing module; added by the front end.
-        feeds: names of the sites that the result leads to; added by front ends that know.
+        remedy: what the user can do about it. If it suggests to draw sites by ``sample_sites=``,
+            the advice to draw all of them is appended.
+        operation: the operation as the user called it; added later by the framework's code.
+        location: the user's file and line, and the enclosing module; added later.
+        feeds: names of the sites that the result leads to; added later if known.
     """
 
     def __init__(
@@ -50,13 +50,13 @@ class UnsupportedMoments(TypeError):
     def located(
         self, operation: str, location: str, sites: Iterable[str] = (), feeds: Iterable[str] = ()
     ) -> UnsupportedMoments:
-        """Return the same refusal with what is known of its place filled in where it is missing.
+        """Return the same error with empty fields about its place filled in.
 
         Args:
-            operation: as of the class.
-            location: likewise.
-            sites: likewise.
-            feeds: likewise.
+            operation: the operation as the user called it.
+            location: the user's file and line, and the enclosing module.
+            sites: names of the latent sites that the operands depend on.
+            feeds: names of the sites that the result leads to.
         """
         return UnsupportedMoments(
             self.cause,
@@ -68,10 +68,10 @@ class UnsupportedMoments(TypeError):
         )
 
     def with_remedy(self, remedy: str) -> UnsupportedMoments:
-        """Return the same refusal with another remedy.
+        """Return the same error with another remedy.
 
         Args:
-            remedy: what helps where it arose.
+            remedy: what the user can do about it.
         """
         return UnsupportedMoments(
             self.cause,
@@ -83,11 +83,11 @@ class UnsupportedMoments(TypeError):
         )
 
     def at_site(self, name: str, location: str = "") -> UnsupportedMoments:
-        """Return the same refusal with the observed site that led to it, if it has none yet.
+        """Return the same error with the observed site that led to it, unless the cause names it.
 
         Args:
-            name: the site.
-            location: the user's line of the site.
+            name: name of the site.
+            location: the user's line of the site; used if the error has no location.
         """
         named = f"'{name}'" in self.cause
         return UnsupportedMoments(
@@ -111,20 +111,20 @@ class UnsupportedMoments(TypeError):
 
 
 class DependenceWarning(UserWarning):
-    """Two dependent values were added and their covariance is not known: it was taken as zero."""
+    """Two dependent values were added, and their unknown covariance was taken as zero."""
 
 
 class CovarianceDroppedWarning(UserWarning):
-    """A reshape mixed the feature axis of a full covariance: only the variances were kept."""
+    """A reshape mixed the feature axis of a full covariance: only variances are kept."""
 
 
 class LossByDrawsWarning(UserWarning):
-    """A trained loss is another one by draws: moments on the way are approximated too coarsely."""
+    """A trained loss differs from its estimate by draws: some moments are too approximate."""
 
 
 class CaptureWarning(UserWarning):
-    """A program could not be captured or compiled: it runs the slower way, with the same result."""
+    """A program could not be captured or compiled: it runs more slowly, with the same result."""
 
 
 class ApproximationWarning(UserWarning):
-    """A rule is known to be far off: where training leads, or of what it is applied to."""
+    """A rule is known to be inaccurate for its arguments, or where training moves them."""

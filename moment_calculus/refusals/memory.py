@@ -1,4 +1,4 @@
-"""Refuses a covariance that would not fit into memory, before it is computed."""
+"""Check that a covariance fits into memory before it is computed."""
 
 from __future__ import annotations
 
@@ -11,16 +11,7 @@ ALL = slice(None)
 
 
 def check_memory(value: Any, rows: slice = ALL, columns: slice = ALL) -> None:
-    """Refuse a value whose covariance over the feature axis exceeds the memory limit.
-
-    Args:
-        value: Gaussian with features d and a batch of B: B·d² numbers.
-        rows: of the covariance, of which no others are needed.
-        columns: likewise.
-
-    Raises:
-        UnsupportedMoments: with the bytes that are needed and the limit.
-    """
+    """Raise UnsupportedMoments if these rows and columns of a covariance exceed the limit."""
     if value.axis is None:
         return
     size = max(1, value.shape[value.axis])

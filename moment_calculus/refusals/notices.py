@@ -1,4 +1,4 @@
-"""Warnings that point to the user's line, so that Python shows each of them once per line."""
+"""Warn with the user's line, so that Python shows each warning once per line."""
 
 from __future__ import annotations
 
@@ -12,18 +12,14 @@ from typing import Any
 
 from moment_calculus.refusals.places import is_library
 
-# File and line of the user's program where it is not on the stack: it was traced before.
+# Gives file and line of a user's program that was traced earlier and is not on the stack.
 _line: ContextVar[Callable[[], tuple[str, int] | None] | None] = ContextVar("line", default=None)
 _shown: dict[Any, Any] = {}
 
 
 @contextlib.contextmanager
 def at_line(line: Callable[[], tuple[str, int] | None]) -> Iterator[None]:
-    """Let warnings point to a line of a program that was traced before.
-
-    Args:
-        line: called when there is something to warn of; the file and the line, or None.
-    """
+    """Give warnings in this context the line that ``line()`` returns, if it returns one."""
     token = _line.set(line)
     try:
         yield
@@ -32,12 +28,7 @@ def at_line(line: Callable[[], tuple[str, int] | None]) -> Iterator[None]:
 
 
 def warn_user(message: str, category: type[Warning]) -> None:
-    """Warn at the innermost line that belongs neither to this library nor to its hosts.
-
-    Args:
-        message: the text.
-        category: the kind of warning.
-    """
+    """Warn at the innermost line of the call stack that belongs to no library."""
     line = _line.get()
     place = line() if line is not None else None
     if place is None:
@@ -47,7 +38,7 @@ def warn_user(message: str, category: type[Warning]) -> None:
 
 
 def _user_level() -> int:
-    """Stack level of the user's frame, counted from :func:`warn_user`."""
+    """Return the stack level of the user's frame, counted from :func:`warn_user`."""
     frame: FrameType | None = sys._getframe(1)
     level = 1
     while frame is not None:
@@ -58,11 +49,7 @@ def _user_level() -> int:
 
 
 def called_by(module: str) -> bool:
-    """Whether a module is among those that are calling.
-
-    Args:
-        module: its name.
-    """
+    """Return whether a module is on the call stack."""
     frame = sys._getframe(1)
     while frame is not None and frame.f_globals.get("__name__") != module:
         frame = frame.f_back  # type: ignore[assignment]

@@ -1,4 +1,4 @@
-"""Where in the user's program something was called, past the frames of libraries."""
+"""Find the line of the user's program that called or raised, past the frames of libraries."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 import sysconfig
 from types import FrameType
 
-# Packages whose frames are not the user's: this one, the hosts, what networks are written in.
+# Packages whose frames are not the user's: this one, the frameworks, libraries for networks.
 LIBRARIES = frozenset(
     "beartype einops equinox flax functorch guides haiku jax jaxlib jaxtyping moment_calculus "
     "numpy numpyro numpyro_moments opt_einsum pyro pyro_moments torch torchvision".split()
@@ -16,35 +16,27 @@ LIBRARIES = frozenset(
 
 
 def is_library(frame: FrameType) -> bool:
-    """Whether a frame runs code of a library, or of Python itself.
-
-    Args:
-        frame: of the stack.
-    """
+    """Return whether a frame runs code of a library, or of Python itself."""
     return _is_library(frame.f_globals.get("__name__", ""), frame.f_code.co_filename)
 
 
 @functools.cache
 def _is_library(module: str, file: str) -> bool:
-    """By names, of which a program has few: the frames of many calls are looked at."""
+    """Cache :func:`is_library` by names, since many calls look at the same few files."""
     return module.partition(".")[0] in LIBRARIES or is_standard(file)
 
 
 @functools.cache
 def is_standard(file: str) -> bool:
-    """Whether a file is Python's own, or generated: cells of a notebook and <stdin> are not.
-
-    Args:
-        file: its name.
-    """
-    if file.startswith(("<frozen", "<@")):  # by importlib, by beartype
+    """Return whether a file is Python's own or generated; notebook cells and <stdin> are not."""
+    if file.startswith(("<frozen", "<@")):  # made by importlib, by beartype
         return True
     inside = file.startswith(os.path.join(sysconfig.get_path("stdlib"), ""))
     return inside and not any(part in file for part in ("site-packages", "dist-packages"))
 
 
 def calling_line() -> str:
-    """File and line of the user's innermost frame; empty if there is none."""
+    """Return file and line of the user's innermost frame; empty if there is none."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and is_library(frame):
         frame = frame.f_back
@@ -52,12 +44,8 @@ def calling_line() -> str:
 
 
 def raising_line(error: BaseException) -> str:
-    """File and line of the user's innermost frame where an error began; empty if there is none.
-
-    Args:
-        error: one that was caught, possibly made from another one.
-    """
-    while error.__cause__ is not None:
+    """Return file and line of the user's innermost frame where an error began, or ""."""
+    while error.__cause__ is not None:  # back to the error that was raised first
         error = error.__cause__
     found, step = "", error.__traceback__
     while step is not None:

@@ -18,21 +18,14 @@ from moment_calculus.response.problem import Problem
 from moment_calculus.response.solved import Solved
 from moment_calculus.response.summary import table
 
-DENSE = 3000  # coordinates whose covariance is factored
+DENSE = 3000  # most coordinates whose covariance is factored
 
 
 class CorrectedMoments:
-    """Corrected standard deviations and covariances of the latent sites.
-
-    Args:
-        problem: model, guide and data at their optimum.
-        tolerance: Newton decrement up to which it is one, in nats.
-
-    Raises:
-        NotAnOptimum: if it is none; the message names the sites and the remedy.
-    """
+    """Corrected standard deviations and covariances of the latent sites."""
 
     def __init__(self, problem: Problem, tolerance: float) -> None:
+        # NotAnOptimum is raised if the Newton decrement exceeds the tolerance, in nats.
         self.problem, self._solved = problem, Solved(problem, tolerance)
         self._variances = self._known_variances()
         if not self._solved.inverse.is_iterative:
@@ -45,7 +38,7 @@ class CorrectedMoments:
 
     @property
     def decrement(self) -> float:
-        """Newton decrement at the parameters, in nats: what one more step of Newton would gain."""
+        """Newton decrement at the parameters, in nats: what one more Newton step would gain."""
         return self._solved.decrement
 
     def location(self, site: str) -> Any:
@@ -77,7 +70,7 @@ class CorrectedMoments:
         return self._array(self._covariance(first, second))
 
     def correlation(self, first: str | None = None, second: str | None = None) -> Any:
-        """Corrected correlation on the unconstrained space; arguments as of ``covariance``."""
+        """Corrected correlation on the unconstrained space; arguments as for ``covariance``."""
         ends = [np.sqrt(self._variance(site)) for site in (first, second or first)]
         return self._array(self._covariance(first, second) / np.multiply.outer(*ends))
 
@@ -99,15 +92,14 @@ class CorrectedMoments:
         return {site: (self._array(low), self._array(high)) for site, (low, high) in found}
 
     def narrower(self) -> dict[str, Any]:
-        """Where corrected variances are smaller than the guide's.
+        """Sites where corrected variances are smaller than the guide's.
 
-        With an ELBO that is exact they never are, for at its optimum the curvature by a location
-        is the inverse of the guide's variance: either the guide has other scales than the best, or
-        the ELBO is approximate, as of a network.
+        With an exact ELBO there are none: at its optimum the curvature by a location is the inverse
+        of the guide's variance. Either the scales of the guide are not the best, or the ELBO is
+        approximate, as for a network.
 
         Returns:
-            By site, of those that have one, the ratios of corrected to the guide's variances, of
-            the site's shape.
+            By site, the ratios of corrected to the guide's variances, of the site's shape.
         """
         return {site: self._array(ratios) for site, ratios in self._narrower().items()}
 
@@ -120,21 +112,19 @@ class CorrectedMoments:
         return found
 
     def _ratios(self, site: str) -> np.ndarray | None:
-        """Of corrected to the guide's variances, if one is below one; None otherwise.
-
-        By less than the optimum is missed by does not count: a scale is off by the root of the
-        decrement.
-        """
+        """Return corrected over guide's variances if one is below one, otherwise None."""
+        # Differences smaller than the distance to the optimum are ignored: near it the relative
+        # error of a scale is about the root of the decrement.
         missed = 2 * (2 * max(self._solved.decrement, 0.0)) ** 0.5
         least = 1 - missed - 10 * self.problem.objective.precision**0.5
         variance, guides = self._variance(site), self._latent(site).scale ** 2
         return variance / guides if (variance < least * guides).any() else None
 
     def summary(self, mass: float = 0.9) -> str:
-        """A table of all latent sites, of large ones the first elements.
+        """A table of all latent sites, with the first elements of large ones.
 
         Args:
-            mass: of the intervals.
+            mass: probability inside the intervals.
 
         Returns:
             Lines with location and standard deviations on the unconstrained space, the guide's and
@@ -145,12 +135,12 @@ class CorrectedMoments:
         return table(self._solved.layout.latents, deviations, ends, mass)
 
     def __repr__(self) -> str:
-        """The sites with their shapes."""
+        """Return the sites with their shapes."""
         sites = ", ".join(f"{site} {list(shape)}" for site, shape in self.sites.items())
         return f"{type(self).__name__}({sites})"
 
     def _known_variances(self) -> dict[str, np.ndarray]:
-        """Of all coordinates, where these are parameters and the diagonal of H⁻¹ is known."""
+        """Return variances of sites whose coordinates are parameters, if diag(H⁻¹) is known."""
         solved = self._solved
         diagonal = solved.inverse.diagonal()
         if diagonal is None or not isinstance(solved.locations, Selected):
@@ -182,7 +172,7 @@ class CorrectedMoments:
         return found.reshape(rows + columns)
 
     def _part(self, site: str | None) -> tuple[slice, tuple[int, ...]]:
-        """Where a site's coordinates are, and their shape."""
+        """Return the slice of a site's coordinates and their shape; of all coordinates for None."""
         if site is None:
             count = len(self._solved.locations.value)
             return slice(0, count), (count,)
@@ -233,7 +223,7 @@ class CorrectedMoments:
     def weighted_draws(
         self, generator: np.random.Generator, count: int
     ) -> tuple[dict[str, Any], np.ndarray]:
-        """Draws of the corrected posterior with their log densities, as importance weights take.
+        """Draws of the corrected posterior with their log densities, for importance weights.
 
         Args:
             generator: of NumPy.
@@ -243,8 +233,7 @@ class CorrectedMoments:
             Arrays [count, ...] by latent site, and the log density on the supports, [count].
 
         Raises:
-            ValueError: if the covariance of so many coordinates is not held densely, or it is
-                singular.
+            ValueError: if there are too many coordinates for a dense covariance, or it is singular.
         """
         size = len(self._solved.locations.value)
         if size > DENSE:
@@ -271,7 +260,7 @@ class CorrectedMoments:
         return found
 
     def _steps(self, generator: np.random.Generator, count: int) -> np.ndarray:
-        """From the locations of all coordinates to draws, [count, coordinates]."""
+        """Return draws of all coordinates relative to their locations, [count, coordinates]."""
         solved = self._solved
         return solved.locations.push(solved.inverse.draws(generator, count))
 

@@ -1,4 +1,4 @@
-"""What one datum of a model is, and where its weight goes."""
+"""Find out what one datum of a model is, and where its weight enters the log densities."""
 
 from __future__ import annotations
 
@@ -6,40 +6,26 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-Plates = Mapping[str, tuple[int, int]]  # axis, counted from the right, and size, by name
+Plates = Mapping[str, tuple[int, int]]  # by name: axis, counted from the right, and size
 
 
 @dataclass(frozen=True)
 class Data:
-    """The data of a model: the elements of the plates around what it observes.
+    """The data of a model: the elements of the plates around its observations."""
 
-    Args:
-        shape: of their weights.
-        plates: whose elements they are, from left to right; none if they are the elements of one
-            observed site.
-        site: that one; empty if there are plates.
-        local: latent sites inside the plates, which belong to the data as well.
-    """
-
-    shape: tuple[int, ...]
-    plates: tuple[str, ...]
-    site: str = ""
-    local: tuple[str, ...] = ()
+    shape: tuple[int, ...]  # shape of the weights of the data
+    plates: tuple[str, ...]  # from left to right; empty if one observed site holds the data
+    site: str = ""  # that site; empty if there are plates
+    local: tuple[str, ...] = ()  # latent sites inside the plates, which belong to the data
 
     @classmethod
     def of(
         cls, sites: Mapping[str, Any], is_factor: Callable[[Any], bool], datum: str | None
     ) -> Data:
-        """The data of a model.
+        """Return the data of a model from its sites; raise ValueError if they are not clear.
 
-        Args:
-            sites: of its trace, by name.
-            is_factor: whether an observed site is none of the data.
-            datum: a plate whose elements are the data; None for all plates that are around every
-                observation, or where there are no plates, elements of the one observed site.
-
-        Raises:
-            ValueError: if that is not clear; the message names the sites and their plates.
+        They are the elements of the plate ``datum``; without it, those of all plates around every
+        observation, or without plates those of the one observed site. Factors are no data.
         """
         observed = {
             name: site
@@ -65,12 +51,7 @@ class Data:
         return cls(tuple(first[plate][1] for plate in ordered), ordered, local=tuple(local))
 
     def weight_shape(self, name: str, site: Any) -> tuple[int, ...] | None:
-        """The shape in which the weights meet the log density of a site; None if it has none.
-
-        Args:
-            name: of the site.
-            site: of a trace, or a message on its way.
-        """
+        """Return the shape in which weights multiply a site's log density; None if they do not."""
         if not self.plates:
             return self.shape if name == self.site else None
         found = plates_of(site)
@@ -79,14 +60,7 @@ class Data:
         return _shape([found[plate] for plate in self.plates])
 
     def check_guide(self, sites: Mapping[str, Any]) -> None:
-        """Refuse a guide of which it is not known what it adds to each datum.
-
-        Args:
-            sites: of its trace, by name, and what they belong to in the model.
-
-        Raises:
-            ValueError: naming the site.
-        """
+        """Raise ValueError unless the guide samples the local latent sites inside the plates."""
         for name in self.local:
             if name not in sites or self.weight_shape(name, sites[name]) is None:
                 listed = ", ".join(map(repr, self.plates))
@@ -98,11 +72,7 @@ class Data:
 
 
 def plates_of(site: Any) -> Plates:
-    """Axis, counted from the right, and size of each vectorised plate around a site.
-
-    Args:
-        site: of a trace, or a message on its way.
-    """
+    """Return by name the axis (negative) and the size of each vectorised plate around a site."""
     return {
         frame.name: (frame.dim, frame.size)
         for frame in site["cond_indep_stack"]
@@ -122,7 +92,7 @@ def _unclear(plates: Mapping[str, Plates], datum: str | None) -> ValueError:
 
 
 def _shape(axes: Sequence[tuple[int, int]]) -> tuple[int, ...]:
-    """Sizes on their axes, ones elsewhere, of plates from left to right."""
+    """Return the shape with the sizes of plates on their axes and ones elsewhere."""
     shape = [1] * -min(axis for axis, _ in axes)
     for axis, size in axes:
         shape[axis] = size

@@ -1,4 +1,4 @@
-"""Differentiable functions of the parameters, at one place."""
+"""Differentiable functions of the parameters, evaluated at the optimum."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import numpy as np
 
 
 class Functional(Protocol):
-    """A vector that depends on the parameters, with its Jacobian G at the optimum."""
+    """A vector that depends on the parameters, with its Jacobian G [d, n] at the optimum."""
 
     @property
     def value(self) -> np.ndarray:
-        """The vector there, [d]."""
+        """The vector at the optimum, [d]."""
 
     def pull(self, rows: np.ndarray) -> np.ndarray:
         """Rows times G.
@@ -38,43 +38,34 @@ class Functional(Protocol):
 
 @dataclass(frozen=True)
 class Selected:
-    """Parameters themselves.
+    """A functional whose elements are parameters themselves."""
 
-    Args:
-        value: theirs, [d].
-        places: where they are, [d].
-        size: number of all parameters.
-    """
-
-    value: np.ndarray
-    places: np.ndarray
-    size: int
+    value: np.ndarray  # [d]
+    places: np.ndarray  # indices of the elements among the parameters, [d]
+    size: int  # number of all parameters
 
     def pull(self, rows: np.ndarray) -> np.ndarray:
-        """Rows times G."""
+        """Return rows [k, d] times G, [k, parameters]."""
         found = np.zeros([len(rows), self.size])
         found[:, self.places] = rows
         return found
 
     def push(self, rows: np.ndarray) -> np.ndarray:
-        """Rows times the transpose of G."""
+        """Return rows [k, parameters] times the transpose of G, [k, d]."""
         return rows[:, self.places]
 
 
 def selected(functional: Functional, size: int) -> Functional:
-    """The same functional, as a selection where its elements are parameters themselves.
-
-    Args:
-        functional: of any kind.
-        size: number of all parameters.
-    """
+    """Return a functional as a selection if its elements are parameters, otherwise as it is."""
     count = len(functional.value)
+    # If G selects parameters, the numbers 1 to d appear at the places of the parameters.
     (numbered,) = functional.pull(np.arange(1.0, count + 1)[None])
     (places,) = np.nonzero(numbered)
     order = np.rint(numbered[places]).astype(int) - 1
     if not np.array_equal(np.sort(order), np.arange(count)):
         return functional
     found = Selected(functional.value, places[np.argsort(order)], size)
+    # G could select more than that: compare with a random direction.
     probe = np.random.default_rng(0).normal(size=[1, size])
     there = functional.push(probe)
     return found if np.allclose(there, found.push(probe), rtol=1e-6, atol=0) else functional

@@ -1,4 +1,4 @@
-"""Whether a place is an optimum, and the inverse of the Hessian there."""
+"""Check that parameters are an optimum of a loss, and invert the Hessian there."""
 
 from __future__ import annotations
 
@@ -15,49 +15,39 @@ from moment_calculus.response.solvers.arrow import Arrow
 from moment_calculus.response.solvers.dense import Dense
 from moment_calculus.response.solvers.products import Products
 
-DENSE = 3000  # parameters up to which the dense Hessian is taken
-WORTH = 4  # times fewer products that an arrow has to take than a dense matrix
+DENSE = 3000  # most parameters for which the dense Hessian is computed
+WORTH = 4  # factor by which an arrow must take fewer products than a dense matrix
 TOLERANCE = 1e-3  # nats that one more step of Newton's method may gain
 
 REMEDY = 'train it further by fit(..., method="newton"), in double precision by float64=True'
 
 
 class InverseHessian(Protocol):
-    """H⁻¹ at the optimum.
+    """The inverse Hessian H⁻¹ at the optimum.
 
     Args:
-        is_iterative: whether every row takes a solution by iterations of its own.
+        is_iterative: whether each row takes iterations of its own.
     """
 
     is_iterative: bool
 
     def solve(self, rows: np.ndarray) -> np.ndarray:
-        """Rows times H⁻¹, [k, n]."""
+        """Rows [k, n] times H⁻¹, [k, n]."""
 
     def within(self, rows: np.ndarray) -> np.ndarray:
-        """The same, without what rows have along directions in which H is flat."""
+        """The same, without the parts of rows along directions in which H is flat."""
 
     def diagonal(self) -> np.ndarray | None:
-        """Of H⁻¹, [n]; None if that takes a solution for each."""
+        """The diagonal of H⁻¹, [n]; None if each element takes a solution of its own."""
 
     def draws(self, generator: np.random.Generator, count: int) -> np.ndarray:
-        """From N(0, H⁻¹), [count, n]."""
+        """Draws from N(0, H⁻¹), [count, n]."""
 
 
 def inverse_hessian(
     objective: Objective, place: np.ndarray, layout: Layout, tolerance: float
 ) -> tuple[InverseHessian, float]:
-    """H⁻¹ where a place is an optimum, and the Newton decrement there.
-
-    Args:
-        objective: the loss.
-        place: parameters, [n].
-        layout: of the parameters.
-        tolerance: Newton decrement up to which it is one, in nats.
-
-    Raises:
-        NotAnOptimum: if it is none; the message names the sites and the remedy.
-    """
+    """Return H⁻¹ at parameters [n] and the Newton decrement; raise NotAnOptimum if none."""
     loss, slope = objective.value_and_slope(place)
     if not (np.isfinite(loss) and np.isfinite(slope).all()):
         raise NotAnOptimum(
@@ -82,7 +72,8 @@ def _inverse(objective: Objective, place: np.ndarray, layout: Layout) -> Inverse
     if place.size <= DENSE:
         return Dense(objective.curvature(place), objective.precision)
     inverse = Products(product, objective.units(place), objective.precision)
-    inverse.within(np.random.default_rng(0).normal(size=[1, place.size]))  # in all directions
+    # Solving for a random row meets directions of negative curvature, if there are any.
+    inverse.within(np.random.default_rng(0).normal(size=[1, place.size]))
     return inverse
 
 
@@ -118,7 +109,7 @@ def _saddle(
 
 
 def _lowest(objective: Objective, place: np.ndarray, units: np.ndarray) -> Indefinite | None:
-    """The lowest direction of a large Hessian, in the units."""
+    """Return the lowest direction of a large Hessian; None if it does not curve downwards."""
     product = lambda v: units * objective.curvature_along(place, units * np.ravel(v))  # noqa: E731
     operator = LinearOperator((place.size, place.size), product, dtype=np.float64)
     start = np.random.default_rng(0).normal(size=place.size)
@@ -130,7 +121,7 @@ def _lowest(objective: Objective, place: np.ndarray, units: np.ndarray) -> Indef
 
 
 def _sites(layout: Layout, amounts: np.ndarray) -> str:
-    """The sites that have most, with their share."""
+    """Return the names of the sites with the largest shares, for a message."""
     shares = [(name, share) for name, share in layout.shares(amounts)[:3] if share >= 0.05]
     named = ", ".join(f"'{name}' ({share:.0%})" for name, share in shares)
     return f"site{'s' * (len(shares) > 1)} {named}"

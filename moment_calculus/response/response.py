@@ -1,4 +1,4 @@
-"""Linear response: moments of the posterior beyond those of its approximation."""
+"""Moments of the posterior by linear response, and how they depend on priors and data."""
 
 from __future__ import annotations
 
@@ -19,20 +19,12 @@ from moment_calculus.response.solved import ENTRIES, MOST
 from moment_calculus.response.wording import check_reliable
 
 FEWER_ROWS = "predict fewer rows at once"
-DRAWS = 10_000  # of which weighted moments are made
-TWICE, FEWEST = 2, 4000  # proposals for each draw that is resampled, and all together at least
+DRAWS = 10_000  # for weighted moments
+TWICE, FEWEST = 2, 4000  # proposals per resampled draw; fewest proposals
 
 
 class Response(CorrectedMoments):
-    """Corrected moments of a posterior, and how they depend on priors and data.
-
-    Args:
-        problem: model, guide and data at their optimum.
-        tolerance: Newton decrement up to which it is one, in nats.
-
-    Raises:
-        NotAnOptimum: if it is none; the message names the sites and the remedy.
-    """
+    """Corrected moments of a posterior, and how they depend on priors and data."""
 
     def moments(
         self,
@@ -53,7 +45,7 @@ class Response(CorrectedMoments):
             of: a site of the model, latent, deterministic or observed (of these it is the mean of
                 what is observed that counts), or a function of a dictionary of the values of latent
                 and deterministic sites, of operations that moments propagate through.
-            *args: of the model, where not its data count but others, such as new inputs.
+            *args: of the model, if they differ from its data, such as new inputs.
             importance_weights: whether the moments are those of weighted draws; the function may
                 then have any operations.
             num_samples: how many weighted draws.
@@ -64,8 +56,9 @@ class Response(CorrectedMoments):
             2²³ numbers; a dictionary or tuple of them if the function returns one of arrays.
 
         Raises:
-            UnsupportedMoments: if moments do not propagate through the function: it may be taken of
-                draws. If importance weights cannot be trusted: the message tells k̂.
+            UnsupportedMoments: if moments do not propagate through the function, which can be
+                applied to draws instead, or if importance weights cannot be trusted; the message
+                gives k̂.
 
         Source: Giordano, Broderick and Jordan 2018, section 3; Vehtari et al. 2024 (weights).
         """
@@ -88,7 +81,7 @@ class Response(CorrectedMoments):
         Args:
             *args: of the model, with new inputs and, usually, without observations; by default
                 those of the data.
-            **named: likewise, by name.
+            **named: arguments of the model by name.
 
         Returns:
             By site what ``predict`` returns: a ``Prediction``, or :class:`Moments` of a
@@ -107,7 +100,7 @@ class Response(CorrectedMoments):
         """How expectations change with the weight of each datum, without a refit.
 
         Args:
-            of: as of ``moments``, and so are the model's arguments.
+            of: as for ``moments``, and so are the model's arguments.
             *args: of the model.
             datum: the plate whose elements are the data; by default all plates that are around
                 every observation together, and without plates the elements of the one observed
@@ -130,13 +123,13 @@ class Response(CorrectedMoments):
     ) -> Any:
         """Frequentist standard errors of posterior expectations, by the infinitesimal jackknife.
 
-        They hold also where the model is wrong: what the expectation would vary by with other
-        data of the same kind, if the data are independent.
+        They hold even if the model is wrong: they are how much the expectation would vary between
+        data sets of the same kind, if the data are independent.
 
         Args:
-            of: as of ``moments``, and so are the model's arguments.
+            of: as for ``moments``, and so are the model's arguments.
             *args: of the model.
-            datum: as of ``influence``.
+            datum: as for ``influence``.
             **named: arguments of the model by name.
 
         Returns:
@@ -153,9 +146,9 @@ class Response(CorrectedMoments):
         """How expectations change with the parameters of the priors, without a refit.
 
         Args:
-            of: as of ``moments``, and so are the model's arguments.
+            of: as for ``moments``, and so are the model's arguments.
             *args: of the model.
-            **named: likewise, by name.
+            **named: arguments of the model by name.
 
         Returns:
             By site and parameter of its prior's distribution, an array of the quantity's shape,
@@ -180,7 +173,7 @@ class Response(CorrectedMoments):
     def _changes(
         self, of: Quantity, args: tuple, named: dict[str, Any], perturbation: Perturbation
     ) -> tuple[Quantities, dict[Any, np.ndarray]]:
-        """What is asked for, and its derivatives by what is perturbed, flat along the first axis.
+        """Return the quantities, and their derivatives by what is perturbed, flat along axis 0.
 
         Source: Giordano, Broderick and Jordan 2018, section 4.
         """
@@ -192,10 +185,7 @@ class Response(CorrectedMoments):
     def _moments(
         self, asked: Quantities, joint: Sequence[bool], most: int = ENTRIES
     ) -> list[Moments]:
-        """Of each quantity, with covariances over its trailing axis if they are joint.
-
-        Those of more than so many numbers are left out.
-        """
+        """Return moments of each quantity, with joint covariances of at most ``most`` numbers."""
         sizes = [math.prod(s) * s[-1] if j else 0 for s, j in zip(asked.shapes, joint, strict=True)]
         dense = [j and size <= most for size, j in zip(sizes, joint, strict=True)]
         parts = zip(asked.slices, asked.shapes, dense, strict=True)
@@ -225,7 +215,7 @@ class Response(CorrectedMoments):
     def _proposals(
         self, generator: np.random.Generator, count: int
     ) -> tuple[dict[str, Any], Weights]:
-        """Draws of the corrected Gaussian, with weights that can be trusted."""
+        """Return draws of the corrected Gaussian with weights; raise if these cannot be trusted."""
         values, density = self.weighted_draws(generator, count)
         weights = smoothed(checked_ratios(self.problem.log_joint(values) - density))
         check_reliable(weights, "linear response", self.sites)

@@ -1,4 +1,4 @@
-"""Rows solved for at the optimum: what all corrected moments are made of."""
+"""Products with the inverse Hessian at the optimum, of which all corrected moments are made."""
 
 from __future__ import annotations
 
@@ -14,23 +14,14 @@ from moment_calculus.response.problem import Problem
 from moment_calculus.response.solvers.arrow import Arrow
 from moment_calculus.response.solvers.dense import Dense
 
-ENTRIES = 2**23  # of what is held at once beside the Hessian
-MOST = 2**27  # of what is returned: a gibibyte
+ENTRIES = 2**23  # most numbers that are held at once beside the Hessian
+MOST = 2**27  # most numbers that are returned: a gibibyte
 OF_SOME = "ask for those of a function of some elements, lambda sites: ..."
-SOLUTIONS = 3000  # by conjugate gradients, for which a user would wait
+SOLUTIONS = 3000  # most solutions by conjugate gradients for which a user would wait
 
 
 class Solved:
-    """The inverse Hessian at an optimum.
-
-    Args:
-        problem: model, guide and data there.
-        tolerance: Newton decrement up to which it is one, in nats.
-
-    Raises:
-        NotAnOptimum: if it is none; the message names the sites and the remedy.
-        ValueError: if there is no latent site.
-    """
+    """The inverse Hessian H⁻¹ of a problem at its optimum; G is the Jacobian of a functional."""
 
     def __init__(self, problem: Problem, tolerance: float) -> None:
         self.size = problem.place.size
@@ -43,35 +34,16 @@ class Solved:
         )
 
     def rows(self, functional: Functional, part: slice | None = None) -> Iterator[np.ndarray]:
-        """G H⁻¹ of some elements at once, [k, n].
-
-        Args:
-            functional: with the Jacobian G.
-            part: which elements; by default all.
-
-        Raises:
-            FlatDirection: if the loss is flat along a direction on which they depend.
-        """
+        """Yield G H⁻¹ of some elements (by default all) in batches [k, n]."""
         for _, solved in self._pairs(functional, part or slice(0, len(functional.value))):
             yield solved
 
     def variances(self, functional: Functional, part: slice) -> np.ndarray:
-        """The diagonal of G H⁻¹ Gᵀ.
-
-        Args:
-            functional: with the Jacobian G.
-            part: which elements.
-        """
+        """Return the diagonal of G H⁻¹ Gᵀ at some elements."""
         return self.blocks(functional, part, 1).ravel()
 
     def blocks(self, functional: Functional, part: slice, width: int) -> np.ndarray:
-        """The blocks along the diagonal of G H⁻¹ Gᵀ, [blocks, width, width].
-
-        Args:
-            functional: with the Jacobian G.
-            part: which elements.
-            width: of a block.
-        """
+        """Return the blocks along the diagonal of G H⁻¹ Gᵀ, [blocks, width, width]."""
         count = part.stop - part.start
         if isinstance(self.inverse, Dense) and count > self.size:
             return self._by_directions(functional, self.inverse, part, width)
@@ -87,16 +59,7 @@ class Solved:
         return np.concatenate([np.zeros([0, width, width]), *found])
 
     def covariance(self, functional: Functional, rows: slice, columns: slice) -> np.ndarray:
-        """G H⁻¹ Gᵀ of some elements with others.
-
-        Args:
-            functional: with the Jacobian G.
-            rows: the ones.
-            columns: the others.
-
-        Raises:
-            ValueError: if these are more numbers than should be held at once.
-        """
+        """Return G H⁻¹ Gᵀ of some elements (rows) with others (columns)."""
         if rows.stop - rows.start > columns.stop - columns.start:
             return self.covariance(functional, columns, rows).T
         self.check_size((rows.stop - rows.start) * (columns.stop - columns.start))
@@ -105,28 +68,12 @@ class Solved:
         return np.concatenate([np.zeros([0, columns.stop - columns.start]), *found])
 
     def check_size(self, count: int, remedy: str = OF_SOME) -> None:
-        """Refuse more numbers than should be held at once.
-
-        Args:
-            count: how many.
-            remedy: what to do instead.
-
-        Raises:
-            ValueError: with the remedy.
-        """
+        """Raise ValueError with the remedy if a result has more numbers than should be held."""
         if count > MOST:
             raise ValueError(f"that are {count:.1e} numbers: {remedy}")
 
     def check_count(self, count: int, what: str) -> None:
-        """Refuse more solutions by conjugate gradients than a user would wait for.
-
-        Args:
-            count: how many.
-            what: they are for.
-
-        Raises:
-            ValueError: with the remedy.
-        """
+        """Raise ValueError if so many solutions by conjugate gradients would take too long."""
         if count > SOLUTIONS and self.inverse.is_iterative:
             raise ValueError(
                 f"{what} has {count} elements, and each takes a solution by conjugate gradients: "
@@ -137,7 +84,7 @@ class Solved:
     def _pairs(
         self, functional: Functional, part: slice, multiple: int = 1
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Rows of G and of G H⁻¹, some at once."""
+        """Yield batches of rows of G and of G H⁻¹."""
         size = len(functional.value)
         width = multiple * max(1, ENTRIES // max(self.size, size) // multiple)
         for start in range(part.start, part.stop, width):
@@ -162,7 +109,7 @@ class Solved:
     def _by_directions(
         self, functional: Functional, inverse: Dense, part: slice, width: int
     ) -> np.ndarray:
-        """The same by as many directions as there are parameters."""
+        """Return the same blocks with one product for each parameter instead of each element."""
         at_once = max(1, ENTRIES // len(functional.value))
         found = np.zeros([(part.stop - part.start) // width, width, width])
         for start in range(0, inverse.root.shape[1], at_once):

@@ -1,4 +1,4 @@
-"""What the parameters of a likelihood are made of: Gaussians, whose moments can be corrected."""
+"""Find the Gaussians behind the parameters of a likelihood, and replace their moments."""
 
 from __future__ import annotations
 
@@ -25,27 +25,23 @@ Random = Value | Composite
 
 @dataclass(frozen=True, eq=False)
 class Sources:
-    """The different Gaussians of which the random parameters of one site are functions.
+    """The distinct Gaussians of which the random parameters of one site are functions.
 
-    Several are the components of one vector for each element of the site, so that their covariance
-    counts. Gaussians that differ by certain numbers alone are one.
-
-    Args:
-        values: the random parameters.
-        own: of each, how many trailing axes belong to one element of the site, such as the classes.
+    Several form one vector for each element of the site, because their covariance counts.
+    Gaussians that differ by a constant shift count as one.
     """
 
-    values: Sequence[Random]
-    own: Sequence[int]
+    values: Sequence[Random]  # the random parameters
+    own: Sequence[int]  # trailing axes of each that belong to one element, such as classes
 
     @cached_property
     def gaussians(self) -> list[Gaussian]:
-        """The Gaussian of every parameter."""
+        """Return the Gaussian of every parameter."""
         return [_source_of(value) for value in self.values]
 
     @cached_property
     def places(self) -> list[int]:
-        """For every parameter, the first one whose Gaussian is the same but for a certain shift."""
+        """Return for each parameter the first one whose Gaussian differs at most by a constant."""
         origins = [
             (id(shifted_from(g)), own) for g, own in zip(self.gaussians, self.own, strict=True)
         ]
@@ -53,17 +49,17 @@ class Sources:
 
     @property
     def distinct(self) -> list[int]:
-        """The parameters whose Gaussians are different."""
+        """Return the places of parameters whose Gaussians are distinct."""
         return sorted(set(self.places))
 
     @property
     def joint(self) -> bool:
-        """Whether the covariances over the trailing axis of :attr:`mean` count."""
+        """Return whether the covariances over the trailing axis of :attr:`mean` are needed."""
         return len(self.distinct) > 1 or self.own[0] > 0
 
     @property
     def mean(self) -> Array:
-        """Means of the different Gaussians: of several, side by side, [*batch, components]."""
+        """Return the mean of the Gaussian, or of several concatenated, [*batch, components]."""
         means = [self.gaussians[place].mean for place in self.distinct]
         if len(means) == 1:
             return means[0]
@@ -77,7 +73,7 @@ class Sources:
         return xp.reshape(wide, (*self._batch, math.prod(event)))
 
     def _shape(self, place: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """The axes of the batch of a Gaussian, and those of an element."""
+        """Return the batch shape of a Gaussian and the shape of one element."""
         shape = self.gaussians[place].shape
         split = len(shape) - self.own[place]
         return shape[:split], shape[split:]
@@ -87,12 +83,7 @@ class Sources:
         return broadcast_shape(*(self._shape(place)[0] for place in self.distinct), ())
 
     def replaced(self, moments: Moments, name: str) -> list[Random]:
-        """The same functions of Gaussians with other moments, which depend on nothing else.
-
-        Args:
-            moments: of :attr:`mean`.
-            name: of the site.
-        """
+        """Return the same functions of Gaussians that have the given moments of :attr:`mean`."""
         propagation = replace(self.gaussians[0].propagation, covariance="full")
         whole = as_value(moments, name, propagation)
         found = dict(zip(self.distinct, self._apart(whole), strict=True))
@@ -100,7 +91,7 @@ class Sources:
         return [_of_source(value, self._shifted(found, i, place)) for i, (value, place) in pairs]
 
     def _apart(self, whole: Gaussian) -> list[Gaussian]:
-        """The different Gaussians, as components of the vector."""
+        """Split the vector into the distinct Gaussians."""
         if len(self.distinct) == 1:
             return [whole]
         events = [self._shape(place)[1] for place in self.distinct]

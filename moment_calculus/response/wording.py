@@ -1,4 +1,4 @@
-"""What linear response says where it refuses."""
+"""Error messages of linear response, and the parts that its docstrings share."""
 
 from __future__ import annotations
 
@@ -69,14 +69,7 @@ WITHOUT_NOISE = (
 
 
 def check_dictionary(params: Any) -> None:
-    """Refuse what is no dictionary of parameters.
-
-    Args:
-        params: what the user passed.
-
-    Raises:
-        TypeError: with the remedy.
-    """
+    """Raise TypeError unless ``params`` is a dictionary of parameters."""
     if not isinstance(params, Mapping):
         raise TypeError(
             "params takes the trained parameters, a dictionary as of fit(model, guide, ...).params,"
@@ -85,12 +78,7 @@ def check_dictionary(params: Any) -> None:
 
 
 def other_parameters(given: Iterable[str], known: Iterable[str]) -> ValueError:
-    """Parameters that are not those of model and guide.
-
-    Args:
-        given: their names.
-        known: names of those of model and guide.
-    """
+    """Return the error for parameters with other names than those of model and guide."""
     listed = [", ".join(map(repr, sorted(names))) or "nothing" for names in (given, known)]
     return ValueError(
         f"params has {listed[0]}; model and guide have {listed[1]}: pass what "
@@ -99,13 +87,7 @@ def other_parameters(given: Iterable[str], known: Iterable[str]) -> ValueError:
 
 
 def other_shape(name: str, given: Iterable[int], known: Iterable[int]) -> ValueError:
-    """A parameter with another shape than in model and guide.
-
-    Args:
-        name: of the parameter.
-        given: its shape.
-        known: the shape there.
-    """
+    """Return the error for a parameter with another shape than in model and guide."""
     return ValueError(
         f"parameter '{name}' has the shape {tuple(given)} in params, and {tuple(known)} in model "
         "and guide"
@@ -113,11 +95,7 @@ def other_shape(name: str, given: Iterable[int], known: Iterable[int]) -> ValueE
 
 
 def not_gaussian(site: str) -> UnsupportedMoments:
-    """A latent site that is no function of Gaussian coordinates of its own.
-
-    Args:
-        site: its name.
-    """
+    """Return the error for a latent site that is no elementwise function of a Gaussian."""
     return UnsupportedMoments(
         f"the guide's site '{site}' is no elementwise function of a Gaussian: it has no "
         "unconstrained coordinates",
@@ -127,16 +105,7 @@ def not_gaussian(site: str) -> UnsupportedMoments:
 
 
 def check_reliable(weights: Weights, source: str, sites: Iterable[str]) -> None:
-    """Refuse weights that cannot be trusted.
-
-    Args:
-        weights: of draws.
-        source: the approximation that the draws are of.
-        sites: that are drawn.
-
-    Raises:
-        UnsupportedMoments: with k̂, the effective share and the remedy.
-    """
+    """Raise UnsupportedMoments if importance weights of draws of ``source`` cannot be trusted."""
     if weights.is_reliable:
         return
     limit = good_shape(weights.log.shape[-1])
@@ -151,10 +120,5 @@ def check_reliable(weights: Weights, source: str, sites: Iterable[str]) -> None:
 
 
 def unknown_site(name: str, sites: Iterable[str]) -> ValueError:
-    """A name that is no site of the model.
-
-    Args:
-        name: what the user asked for.
-        sites: of the model.
-    """
+    """Return the error for a name that is no site of the model."""
     return ValueError(f"{name!r} is no site of the model; there are {', '.join(map(repr, sites))}")

@@ -1,4 +1,4 @@
-"""Headers as canonical JSON, and the digest by which a flipped byte is found."""
+"""Encode headers as canonical JSON, and compute the digest that reveals a damaged file."""
 
 from __future__ import annotations
 
@@ -11,31 +11,16 @@ import numpy as np
 
 
 def canonical(value: Any) -> str:
-    """Spell a value as JSON in the one way that the digest is computed of.
+    """Return JSON in the one form that enters the digest: sorted keys, no spaces, ASCII.
 
-    Floats are spelt by Python's ``repr``, so that they are read back bit for bit; infinities and
-    NaN as ``Infinity`` and ``NaN``, which Python reads and JSON proper does not know.
-
-    Args:
-        value: what :func:`check_json` accepts.
-
-    Returns:
-        ASCII text with sorted keys and without spaces.
+    Floats have Python's ``repr``, which is read back bit for bit; ``Infinity`` and ``NaN`` are not
+    standard JSON, but Python reads them.
     """
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
 def check_json(value: Any, place: str = "header") -> None:
-    """Refuse what JSON would change in silence, such as tuples and keys that are integers.
-
-    Args:
-        value: the value.
-        place: how the message calls it.
-
-    Raises:
-        TypeError: if the value is not made of dicts with str keys, lists, str, int, float, bool
-            and None alone; the message names the place and the type.
-    """
+    """Raise TypeError for values that JSON would silently change, such as tuples, integer keys."""
     if type(value) is dict:
         for key, part in value.items():
             _check_key(key, place)
@@ -53,15 +38,8 @@ def _check_key(key: object, place: str) -> None:
 
 
 def digest(header: dict[str, Any], arrays: Mapping[str, np.ndarray]) -> str:
-    """SHA-256 of a header and of the names, dtypes, shapes and bytes of arrays.
-
-    Args:
-        header: what :func:`check_json` accepts.
-        arrays: contiguous arrays by name, of little-endian dtypes.
-
-    Returns:
-        64 hexadecimal digits.
-    """
+    """Return the SHA-256 of a header and of names, dtypes, shapes and bytes of arrays, in hex."""
+    # The arrays are contiguous and of little-endian dtypes.
     state = hashlib.sha256(canonical(header).encode())
     for name, array in sorted(arrays.items()):
         # Dtype and shape say how many bytes follow: no two contents make the same stream.

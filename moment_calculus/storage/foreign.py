@@ -1,16 +1,16 @@
-"""What a file is that safetensors cannot read: cut short, damaged, or of another kind."""
+"""Find out what a file is that safetensors cannot read: truncated, damaged or another format."""
 
 from __future__ import annotations
 
 import os
 
-# Safetensors takes no longer header, whatever a file claims.
+# The largest header that safetensors reads.
 LONGEST_HEADER = 100_000_000
 
 AGAIN = "save it again, or fetch an intact copy"
 OWN_FORMAT = "name a file that this library saved; other formats are not converted"
 
-# By the first bytes. The oldest pickles have none of their own: they are "no safetensors file".
+# First bytes, cause and remedy. The oldest pickles have no magic bytes: "no safetensors file".
 KINDS = (
     (b"PK\x03\x04", "is a zip archive, as torch.save and numpy.savez write", OWN_FORMAT),
     (b"\x93NUMPY", "is an array of numpy.save", OWN_FORMAT),
@@ -30,15 +30,7 @@ KINDS = (
 
 
 def diagnosis(path: str | os.PathLike[str], error: Exception) -> tuple[str, str]:
-    """Say what is wrong with a file that safetensors refused.
-
-    Args:
-        path: the file.
-        error: what safetensors said.
-
-    Returns:
-        The cause and the remedy.
-    """
+    """Return the cause and the remedy for a file on which safetensors raised an error."""
     with open(path, "rb") as file:
         start, size = file.read(9), os.fstat(file.fileno()).st_size
     if size == 0:

@@ -1,8 +1,8 @@
-"""Nested dicts, lists and tuples as a skeleton that JSON can hold, and the arrays in them by name.
+"""Split nested dicts, lists and tuples into JSON and named arrays, and join them again.
 
-In a skeleton None, bool, int, float, str and lists stand for themselves. What JSON lacks is an
-object with one key: ``{"tuple": [...]}``, ``{"dict": [[key, value], ...]}`` (the keys may be
-integers, and keep their order) and ``{"array": name}``.
+None, bool, int, float, str and lists stand for themselves. Anything else is an object with one
+key: ``{"tuple": [...]}``, ``{"dict": [[key, value], ...]}`` (in order; keys may be integers) and
+``{"array": name}``.
 """
 
 from __future__ import annotations
@@ -16,29 +16,21 @@ import numpy as np
 from moment_calculus.storage.errors import StoredFileError
 from moment_calculus.storage.foreign import AGAIN
 
-# Far more than programs nest, and far less than Python's own limit, which JSON runs into.
+# Far above what programs nest, far below Python's recursion limit, which the JSON encoder reaches.
 DEEPEST = 100
 
 PLAIN = (bool, int, float, str)
 
 
 def pack(
-    tree: Any, to_array: Callable[[Any], np.ndarray | None]
+    tree: Any,
+    # From a leaf to its array; None or NotImplemented for a leaf that is no array.
+    to_array: Callable[[Any], np.ndarray | None],
 ) -> tuple[Any, dict[str, np.ndarray]]:
-    """Take a tree apart into a skeleton and its arrays.
+    """Split a tree into JSON and its arrays by path-like names such as ``layers/0/weight``.
 
-    Args:
-        tree: dicts with keys that are str or int, lists, tuples, None, bool, int, float, str and
-            arrays, nested. Subclasses of these (named tuples, ordered dicts) are none of them:
-            they would come back as something else.
-        to_array: makes a NumPy array of a leaf; None or NotImplemented if the leaf is no array.
-
-    Returns:
-        The skeleton and the arrays by names that resemble paths, such as ``layers/0/weight``.
-
-    Raises:
-        TypeError: for other leaves and keys; the message names the place in the tree and the type.
-        ValueError: for trees that contain themselves, or are nested deeper than 100.
+    Subclasses of the containers (named tuples, ordered dicts) raise TypeError, since they would be
+    read back as something else.
     """
     arrays: dict[str, np.ndarray] = {}
     return _Packer(to_array, arrays).packed(tree, ()), arrays
@@ -49,22 +41,9 @@ def unpack(
     arrays: Mapping[str, np.ndarray],
     of_array: Callable[[np.ndarray], Any],
     *,
-    path: object = "",
+    path: object = "",  # of the file, for the error message
 ) -> Any:
-    """Put together what :func:`pack` took apart.
-
-    Args:
-        skeleton: the skeleton.
-        arrays: the arrays by name; those that the skeleton does not name are left out.
-        of_array: makes the leaf of an array.
-        path: the file that they come from, for the message of the error.
-
-    Returns:
-        The tree.
-
-    Raises:
-        StoredFileError: if the skeleton is none, or names an array that is not there.
-    """
+    """Join what :func:`pack` split; arrays that the skeleton does not name are ignored."""
     return _Unpacker(arrays, of_array, path).unpacked(skeleton, 0)
 
 
@@ -92,7 +71,7 @@ class _Packer:
         return [key, self.packed(part, (*path, key))]
 
     def kept(self, leaf: Any, path: tuple[Any, ...]) -> str:
-        """Keep the array of a leaf; the name it is kept under."""
+        """Store the array of a leaf and return its name."""
         array = self.to_array(leaf)
         if not isinstance(array, np.ndarray):
             kind = type(leaf).__qualname__
@@ -109,7 +88,7 @@ def _at(path: tuple[Any, ...]) -> str:
 
 
 def _name(path: tuple[Any, ...]) -> str:
-    """Parts with slashes between them; UTF-8 does not know every str of Python."""
+    """Return the path joined by slashes, with characters that UTF-8 lacks escaped."""
     return "/".join(map(str, path)).encode(errors="backslashreplace").decode() or "value"
 
 

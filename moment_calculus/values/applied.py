@@ -1,4 +1,4 @@
-"""A function of a Gaussian, component by component, with its moments matched."""
+"""A function of a Gaussian, component by component, with its moments."""
 
 from __future__ import annotations
 
@@ -27,49 +27,42 @@ LAG_ORDER = 8  # terms of the series for lags
 
 @dataclass(frozen=True, eq=False)
 class Applied(Step):
-    """f(x) for a Gaussian x.
+    """The step of f(x) for a Gaussian x."""
 
-    Args:
-        function: x and f.
-    """
-
-    function: tuple[Gaussian, Any]
+    function: tuple[Gaussian, Any]  # x and f
     in_place = True
     curved = True
 
     @property
     def inputs(self) -> tuple[Gaussian, ...]:  # type: ignore[override]
-        """The Gaussian alone."""
+        """Return x alone."""
         return self.function[:1]
 
     @cached_property
     def gain(self) -> Array:
-        """E f′, the Jacobian by Stein's lemma."""
+        """Return E f′, by which covariances pass (Stein's lemma)."""
         base, activation = self.function
         return _paired(base, activation).gain(base.mean, base.variance)
 
     @cached_property
     def quadratic(self) -> tuple[Gaussian, Gaussian, Array]:  # type: ignore[override]
-        """½ E f″ for x with itself."""
+        """Return x, x and ½ E f″, the part of second order."""
         base, activation = self.function
         scale = safe_scale(base.variance)
         second = _paired(base, activation).hermite(base.mean, base.variance, 2)[1]
         return base, base, math.sqrt(0.5) * second / scale / scale
 
     def follows(self, place: int) -> bool:
-        """Always."""
+        """Return True: every covariance passes."""
         return True
 
     def through(self, place: int, cross: Array) -> Array:
-        """Stein's lemma."""
+        """Return the covariance scaled by E f′ (Stein's lemma)."""
         return rows_scaled(cross, self.gain, self.function[0].axis)
 
     def meet(self, value: Gaussian, other: Gaussian, query: Any) -> Array | None:
-        """Two functions meet as functions; a value that is none comes through its own inputs.
-
-        An ancestor is jointly Gaussian with x.
-        """
-        if query.precedes(other, value):
+        """Return Cov(f(x), g(y)) by both functions; by the inputs where the other value is none."""
+        if query.precedes(other, value):  # an ancestor is jointly Gaussian with x
             return NotImplemented
         if other.step.function is not None:
             return self._crossed(other.step.function, query, outer)
@@ -79,7 +72,7 @@ class Applied(Step):
         return NotImplemented
 
     def each(self, value: Gaussian, other: Gaussian, query: Any) -> Array | None:
-        """Two functions meet as functions."""
+        """Return Cov(f(x), g(y)) of equal components by both functions."""
         newer, older = (value, other) if value.serial > other.serial else (other, value)
         if other.step.function is None or query.precedes(older, newer):
             return None
@@ -87,7 +80,7 @@ class Applied(Step):
         return None if known is None else from_features_last(known, value.axis)
 
     def _crossed(self, other: tuple[Gaussian, Any], query: Any, meet: Meet) -> Array | None:
-        """Cov(f(x), g(y)) for Gaussian x and y."""
+        """Return Cov(f(x), g(y)) for Gaussian x and y."""
         base = self.function[0]
         cross = query.cross(base, other[0])
         if cross is None:
@@ -97,7 +90,7 @@ class Applied(Step):
         return function_covariance(_operand(*self.function), _operand(*other), known, order, meet)
 
     def lag(self, value: Gaussian, offset: tuple[int, ...]) -> Array | None:
-        """Cov(f(x), f(y)) of Gaussian x and y, by Mehler's series and what it leaves."""
+        """Return Cov(f(x), f(y)) at an offset, by Mehler's series and an estimate of its rest."""
         if along_features(value, offset):
             return NotImplemented
         base = self.function[0]
@@ -111,24 +104,24 @@ class Applied(Step):
         inverse = shifted(1 / safe_scale(base.variance), offset)
         xp = namespace(known)
         rho = in_units(known, inverse[0] * inverse[1])
-        # the rest has unknown signs where ρ < 0
+        # the rest as one term, exact at ρ = 1; where ρ < 0 its signs are unknown
         total = xp.clip(rho, min=0.0) * left[LAG_ORDER] * right[LAG_ORDER]
         for n in reversed(range(LAG_ORDER)):
             total = rho * (total + left[n] * right[n])
         return total
 
     def under(self, move: Any, like: Gaussian) -> Gaussian:
-        """The function of the Gaussian moved."""
+        """Return the function of the moved Gaussian."""
         base, activation = self.function
         return image(move.again(base, like), moved(activation, move.move, base.shape))
 
     def as_vector(self, value: Gaussian) -> Gaussian | None:
-        """Of the Gaussian as a vector."""
+        """Return the function of the Gaussian as a vector."""
         base, activation = self.function
         return of_parts(lambda part: image(part, activation), base)
 
     def _coefficients(self, value: Gaussian) -> Array:
-        """Hermite coefficients of the function, and the root of the variance that they leave."""
+        """Return, stacked, Hermite coefficients and the root of the variance that they leave."""
         base, activation = self.function
         coefficients = _paired(base, activation).hermite(base.mean, base.variance, LAG_ORDER)
         rest = value.variance
@@ -146,13 +139,7 @@ def _operand(base: Gaussian, activation: Any) -> Operand:
 def image(
     base: Gaussian, activation: Any, match: Callable[[Gaussian], Gaussian] | None = None
 ) -> Gaussian:
-    """Moments of f(x): the same function of the same Gaussian is the same value.
-
-    Args:
-        base: x.
-        activation: f, with its exact moments.
-        match: computes the value from x, where more is known than the moments of f.
-    """
+    """Return f(x) with its moments; the same function of the same Gaussian is the same object."""
     values = base.memo.values
     known = values.get(activation)
     if known is None:
@@ -185,21 +172,12 @@ def _covariance(base: Gaussian, activation: Any, variance: Array) -> Array:
 
 
 def ruled(base: Gaussian, activation: Any) -> Any:
-    """A function with the moments that the rule book gives it.
-
-    Args:
-        base: its argument.
-        activation: the function, with its exact moments.
-    """
+    """Return a function with the moments that the program's rule book gives it."""
     return base.propagation.rulebook.ruled(activation)
 
 
 def _paired(base: Gaussian, activation: Any) -> Any:
-    """The same, of which covariances are asked.
-
-    Raises:
-        UnsupportedMoments: in full mode, if its covariances do not belong to its variances.
-    """
+    """Return :func:`ruled`; in full mode raise UnsupportedMoments unless its covariances fit."""
     function = ruled(base, activation)
     lacking = _lacking(type(function)) if base.propagation.full else []
     if not lacking:
@@ -215,7 +193,7 @@ def _paired(base: Gaussian, activation: Any) -> Any:
 
 
 def _lacking(kind: type) -> list[str]:
-    """The methods that a class inherits from one before a user's changed the moments."""
+    """Return the methods that a class inherits from before the base that changed ``moments``."""
     line = kind.__mro__
     owner = lambda name: next((part for part in line if name in vars(part)), Activation)  # noqa: E731
     changed = owner("moments")
@@ -223,6 +201,6 @@ def _lacking(kind: type) -> list[str]:
         return []  # the library's own functions are tested as a whole
     names = ("gain", "hermite", "pair_covariance", "cross_covariance", "expectation")
     owners = {name: owner(name) for name in names}
-    # what Activation has is made of the others
+    # the defaults of Activation call the other methods
     own = {Activation, *line[: line.index(changed) + 1]}
     return [name for name, part in owners.items() if part not in own]

@@ -1,4 +1,4 @@
-"""Compiled objectives: the whole Pyro program as one graph, captured once for every signature."""
+"""Compiled objectives: the whole Pyro program as one graph, captured once for each signature."""
 
 from __future__ import annotations
 
@@ -18,41 +18,29 @@ from pyro_moments.compiled.program import Differentiable, Loss, Program, metadat
 from pyro_moments.compiled.surroundings import PLAIN
 from pyro_moments.evaluation.precision import full_precision
 
-DEVIATION = 1e-2  # relative; compilers have been seen to get gradients wrong
-LIMIT = 8  # programs; as many as torch.compile makes of one function
+DEVIATION = 1e-2  # relative error allowed; compilers have got gradients wrong
+LIMIT = 8  # most programs, as many as torch.compile makes of one function
 
 
 class CompiledLoss:
-    """A loss of model, guide and their arguments, compiled at its first call for each signature.
-
-    Args:
-        eager: the loss as Pyro evaluates it, ``eager(model, guide, *args, **kwargs)``.
-        settings: the options of the objective on which the loss depends.
-        backend: makes a graph fast, see :func:`pyro_moments.compiled.compilers.inductor`.
-    """
+    """A loss of model, guide and arguments that is compiled at the first call of each signature."""
 
     def __init__(
         self, eager: Loss, settings: Callable[[], tuple], backend: Backend = inductor
     ) -> None:
+        # The eager loss is Pyro's; settings returns the options on which it depends.
         self.eager, self.settings, self.backend = eager, settings, backend
         self.programs: dict[Any, list[Program]] = {}
-        self.refused: dict[Any, tuple] = {}  # with the model and guide, which keeps their ids
+        self.refused: dict[Any, tuple] = {}  # holds model and guide to keep their ids
         self.latest: tuple[Any, list[Program]] = (None, [])
         self.warned = False
 
     def __getstate__(self) -> dict:
-        """Copy and pickle without the programs, which are made again on first use."""
+        """Return the state without programs, which a copy makes again on first use."""
         return self.__dict__ | {"programs": {}, "refused": {}, "latest": (None, [])}
 
     def differentiable(self, model: Any, guide: Any, args: tuple, kwargs: dict) -> Any:
-        """The loss as a tensor, differentiable once.
-
-        Args:
-            model: Pyro model.
-            guide: Pyro guide.
-            args: positional arguments of both.
-            kwargs: keyword arguments of both.
-        """
+        """Return the loss as a tensor that can be differentiated once."""
         program, inputs = self._program(model, guide, args, kwargs)
         if program is None:
             return self.eager(model, guide, *args, **kwargs)
@@ -62,17 +50,7 @@ class CompiledLoss:
         return Differentiable.apply(program, *inputs)
 
     def with_gradients(self, model: Any, guide: Any, args: tuple, kwargs: dict) -> Any:
-        """The loss as a tensor, its gradients added to those of the parameters.
-
-        Args:
-            model: Pyro model.
-            guide: Pyro guide.
-            args: positional arguments of both.
-            kwargs: keyword arguments of both.
-
-        Returns:
-            The loss, or None if the program cannot be captured.
-        """
+        """Add gradients to the parameters; return the loss, or None if it cannot be captured."""
         program, inputs = self._program(model, guide, args, kwargs)
         if program is None:
             return None
@@ -92,7 +70,7 @@ class CompiledLoss:
     def _program(
         self, model: Any, guide: Any, args: tuple, kwargs: dict
     ) -> tuple[Program | None, list[torch.Tensor]]:
-        """The program for the arguments, and the tensors it takes; None: evaluate eagerly."""
+        """Return the program and the tensors that it takes; None if the loss is to be eager."""
         tensors: list[torch.Tensor] = []
         try:
             _check_handlers()
@@ -111,8 +89,8 @@ class CompiledLoss:
             return None, []
 
     def _captured(self, key: Any) -> list[Program] | None:
-        """The programs captured for a key so far; None: it was refused."""
-        if key != self.latest[0]:  # that of the last call, as a rule; hashing takes longer
+        """Return the programs captured for a key so far; None if capturing it has failed."""
+        if key != self.latest[0]:  # usually the key of the last call; hashing takes longer
             if key in self.refused:
                 return None
             self.latest = key, self.programs.setdefault(key, [])
@@ -145,11 +123,11 @@ class CompiledLoss:
         return program, inputs
 
     def _compile(self, graph: Any, inputs: Sequence[torch.Tensor]) -> Callable[..., Any]:
-        """Compile and try a graph; replay it where there is no working compiler."""
+        """Compile and try a graph; replay its operations if there is no working compiler."""
         try:
             run = self.backend(graph, inputs)
             _compare(run, graph, inputs)
-        except Exception as error:  # whatever a compiler raises
+        except Exception as error:  # a compiler may raise anything
             headline = str(error).strip().partition("\n")[0]
             self._warn(
                 "the captured loss is not compiled, its operations are replayed one by one: "
@@ -166,7 +144,7 @@ class CompiledLoss:
 
 @torch.no_grad()
 def _compare(run: Callable[..., Any], graph: Callable[..., Any], inputs: Sequence[Any]) -> None:
-    """Hold what a compiler made against the graph itself, once, with the same random numbers."""
+    """Compare a compiled graph with the graph itself, with the same random numbers."""
     examples = [tensor.detach() for tensor in inputs]
     devices = {tensor.device.index for tensor in examples if tensor.is_cuda}
     with full_precision(), torch.random.fork_rng(devices):
@@ -183,14 +161,14 @@ def _compare(run: Callable[..., Any], graph: Callable[..., Any], inputs: Sequenc
 
 
 def _check_handlers() -> None:
-    """Refuse handlers around the loss, which a captured program would not pass by again."""
+    """Raise Uncapturable inside handlers, which a captured program would not call again."""
     for handler in _PYRO_STACK:
         if not isinstance(handler, TraceMessenger | BlockMessenger):
             raise Uncapturable(f"it is evaluated inside a {type(handler).__name__}")
 
 
 def _ambient() -> tuple:
-    """Global settings on which a program depends."""
+    """Return the global settings of torch on which a program depends."""
     return (
         torch.is_grad_enabled(),
         torch.is_inference_mode_enabled(),
@@ -205,7 +183,7 @@ def _autocast() -> tuple:
 
 
 def _describe(argument: Any, tensors: list[torch.Tensor]) -> Any:
-    """What a program depends on in an argument; its tensors are put into a list."""
+    """Return what a program depends on in an argument, and append its tensors to the list."""
     if isinstance(argument, torch.Tensor):
         if type(argument) not in (torch.Tensor, torch.nn.Parameter):
             raise Uncapturable(f"an argument is a {type(argument).__name__}")

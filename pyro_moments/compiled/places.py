@@ -1,4 +1,8 @@
-"""Places that are no item of a list or dictionary, and whose they are."""
+"""Places from which a program reads values, as containers with a key, and who owns the code.
+
+Closures, lengths, slots, array contents and Pyro's parameters are not items of a list or
+dictionary; the classes here give all of them the interface ``container[key]``.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +32,7 @@ class Cell:
 
 
 class Length:
-    """The length of a list or dictionary as an item of its own."""
+    """The length of a list or dictionary as an item."""
 
     def __init__(self, items: Any) -> None:
         self.items = items
@@ -38,7 +42,7 @@ class Length:
 
 
 class Attributes:
-    """Attributes that are in no dictionary: slots, and those of functions."""
+    """Attributes outside ``__dict__`` as items: slots, and those of functions."""
 
     def __init__(self, item: Any) -> None:
         self.item = item
@@ -51,7 +55,7 @@ class Attributes:
 
 
 class Digest:
-    """What is in an array or a set, as a number."""
+    """A number for the contents of an array or a set, as an item."""
 
     def __init__(self, items: Any) -> None:
         self.items = items
@@ -63,20 +67,17 @@ class Digest:
 
 
 class ParameterStore:
-    """Pyro's store of unconstrained parameters, whichever dictionary it uses by now."""
+    """Pyro's current store of unconstrained parameters, which may replace its dictionary."""
 
     def __getitem__(self, name: str) -> Any:
         return pyro.get_param_store()._params[name]
 
 
 class Identical:
-    """Whether places hold the very objects that they held: in C, for it is asked at every call.
+    """Tests whether all places hold the same objects as before."""
 
-    Args:
-        entries: container, key, and what was there.
-    """
-
-    def __init__(self, entries: Sequence[tuple]) -> None:
+    # Loops run in C, by map: the test is made at every call of a program.
+    def __init__(self, entries: Sequence[tuple]) -> None:  # of (container, key, value, ...)
         lengths, cells, attributes, items = (
             [entry for entry in entries if _kind_of(entry[0]) is kind]
             for kind in (Length, Cell, Attributes, None)
@@ -91,7 +92,7 @@ class Identical:
         self.values = [entry[2] for entry in (*lengths, *cells, *attributes, *items)]
 
     def __call__(self) -> bool:
-        """Whether they do; an equal object, or none, is another one."""
+        """Return whether they do; an equal object, or none at all, is another one."""
         try:
             return all(map(operator.is_, self._current(), self.values))
         except (LookupError, ValueError, AttributeError):
@@ -110,11 +111,7 @@ def _kind_of(container: Any) -> type | None:
 
 
 def slots_of(kind: type) -> set[str]:
-    """Names of the slots that the user's own classes give an object.
-
-    Args:
-        kind: its class.
-    """
+    """Return the slots that the user's own classes give to objects of a class."""
     found: set[str] = set()
     for base in kind.__mro__:
         slots = vars(base).get("__slots__", ()) if not of_library(base) else ()
@@ -123,21 +120,13 @@ def slots_of(kind: type) -> set[str]:
 
 
 def of_library(item: Any) -> bool:
-    """Whether a function, class or module belongs to this library, its hosts or Python itself.
-
-    Args:
-        item: the function, class or module.
-    """
+    """Return whether a function, class or module belongs to this library, Pyro or Python."""
     package = _package(item)
     return package in _LIBRARIES or package in _STANDARD
 
 
 def is_foreign(kind: Any) -> bool:
-    """Whether a class or module is neither the user's own nor of the hosts, as a data frame is.
-
-    Args:
-        kind: the class or module.
-    """
+    """Return whether a class or module is of Python or another package, as a data frame is."""
     package = _package(kind)
     if package in _LIBRARIES or package in _STANDARD:
         return package in _STANDARD

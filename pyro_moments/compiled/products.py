@@ -1,7 +1,7 @@
-"""Small matrix products as sums, which a compiler fuses with what is around them.
+"""Replace small matrix products by sums, which a compiler fuses with the operations around them.
 
-A library is called for every product that stays, and what lies between two calls is compiled, and
-run, as a file of its own: the step of a small network is little else than such calls.
+Each remaining product is a call of a library, and what lies between two calls is compiled and run
+as a file of its own: a step of a small network would spend most of its time on such calls.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node, Proxy, Transformer
 
-LIMIT = 2**18  # multiplications; with more a library is faster
+LIMIT = 2**18  # multiplications; beyond, a library is faster
 _PRODUCTS = tuple(
     getattr(torch.ops.aten, name).default for name in ("mm", "addmm", "bmm", "baddbmm")
 )
@@ -21,20 +21,12 @@ _EXACT = (torch.float32, torch.float64)
 
 
 def with_sums(graph: GraphModule) -> GraphModule:
-    """The same program with sums for small matrix products.
-
-    Args:
-        graph: a captured program, which stays as it is.
-    """
+    """Return the same program with sums for small matrix products; the graph stays as it is."""
     return _Sums(graph).transform()
 
 
 def products_of(graph: GraphModule) -> Iterator[Node]:
-    """The matrix products in a program.
-
-    Args:
-        graph: a captured program.
-    """
+    """Return the nodes of the matrix products in a program."""
     return (node for node in graph.graph.nodes if node.target in _PRODUCTS)
 
 
@@ -51,7 +43,7 @@ class _Sums(Transformer):
 
 
 def _sum(*operands: Proxy) -> Proxy:
-    """What is added, if anything, and a product: the axis in the middle is summed."""
+    """Return a matrix product as a sum over its inner axis, plus the added term if there is one."""
     aten, (*added, left, right) = torch.ops.aten, operands
     product = aten.mul.Tensor(aten.unsqueeze.default(left, -1), aten.unsqueeze.default(right, -3))
     total: Any = aten.sum.dim_IntList(product, [-2])
@@ -59,7 +51,7 @@ def _sum(*operands: Proxy) -> Proxy:
 
 
 def _is_small(node: Node) -> bool:
-    """Whether a product of plain numbers is small; scaled sums of products are left alone."""
+    """Return whether a node is a small product of plain numbers on the CPU, without scaling."""
     left, right = map(_example, node.args[-2:])
     if left is None or right is None or node.kwargs:
         return False

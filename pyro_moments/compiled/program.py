@@ -1,4 +1,4 @@
-"""One captured loss: the tensors it takes, and what has to stay as it was."""
+"""One captured loss: the tensors that it takes, and what must not change between calls."""
 
 from __future__ import annotations
 
@@ -29,25 +29,14 @@ class Results(NamedTuple):
 
 
 class Program:
-    """One captured loss.
-
-    Args:
-        eager: the loss as Pyro evaluates it.
-        model: Pyro model.
-        guide: Pyro guide.
-        args: positional arguments of both.
-        kwargs: keyword arguments of both.
-        compiler: makes the graph fast.
-
-    Raises:
-        Uncapturable: if that is not possible.
-    """
+    """The captured loss of one model and guide for one signature of arguments."""
 
     def __init__(
         self, eager: Loss, model: Any, guide: Any, args: tuple, kwargs: dict, compiler: Backend
     ) -> None:
         sites = first_run(lambda: eager(model, guide, *args, **kwargs))
         self.around = Surroundings((model, guide), tuple(sites))
+        # The same tensor may be an argument and be read elsewhere: aliases tell the two apart.
         tensors: list[torch.Tensor] = []
         args, kwargs = _aliased((args, kwargs), tensors)
         loss = functools.partial(eager, model, guide, *args, **kwargs)
@@ -62,12 +51,12 @@ class Program:
             raise Uncapturable(f"it changes '{changed}' whenever it runs")
         self.parameters = [_Announcement(name, site) for name, site in sites.items()]
         self.outside = self._places(outside)
-        self._keep = model, guide  # as long as their ids serve as keys
+        self._keep = model, guide  # keeps their ids, which serve as keys
         self.run = compiler(graph, examples)
         self.shared = self._shared(examples)
 
     def _places(self, outside: Sequence[torch.Tensor]) -> list[tuple[Any, Any, tuple]]:
-        """Where to look the outside tensors up, and how they have to look."""
+        """Return container, key and metadata of every outside tensor."""
         announced = {id(parameter.unconstrained) for parameter in self.parameters}
         places = []
         for tensor in outside:
@@ -76,7 +65,7 @@ class Program:
         return places
 
     def _shared(self, examples: Sequence[torch.Tensor]) -> frozenset[int]:
-        """Results that share their memory with another result or an input."""
+        """Return the places of results that share memory with another result or an input."""
         results = self._results([tensor.detach() for tensor in examples])
         memory = {tensor.untyped_storage().data_ptr() for tensor in examples}
         shared = set()
@@ -88,11 +77,7 @@ class Program:
         return frozenset(shared)
 
     def inputs(self, arguments: Sequence[torch.Tensor]) -> list[torch.Tensor] | None:
-        """All tensors that the program takes; None if it is no longer the program to run.
-
-        Args:
-            arguments: the tensors among the arguments of the call.
-        """
+        """Return all tensors that the program takes; None if a change demands another program."""
         inputs = list(arguments)
         try:
             for container, key, metadata in self.outside:
@@ -105,31 +90,24 @@ class Program:
         return inputs if self.around.unchanged() else None
 
     def leaves(self, inputs: Sequence[torch.Tensor]) -> bool:
-        """Whether the gradients may be put into the inputs, without autograd and its hooks.
-
-        Args:
-            inputs: all tensors that the program takes.
-        """
+        """Return whether gradients may be written to the inputs without autograd and its hooks."""
         return all(_is_plain_leaf(inputs[place]) for place in self.used)
 
     def announce(self, values: Sequence[torch.Tensor] = ()) -> None:
-        """Show the parameters to Pyro's handlers, as the eager program does.
-
-        Args:
-            values: those that are constrained; else they are computed, for autograd.
-        """
+        """Show the parameters to Pyro's handlers, as the eager program does."""
         if _PYRO_STACK:
+            # Constrained values that are not given are computed, for autograd.
             known = dict(zip(self.constrained, values, strict=False))
             for parameter in self.parameters:
                 parameter(known.get(parameter.name))
 
     @torch.no_grad()
     def _results(self, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        with full_precision():  # the casts of autocast are in the graph already
+        with full_precision():  # the graph has the casts of autocast already
             return list(self.run(*inputs))
 
     def __call__(self, inputs: Sequence[torch.Tensor]) -> Results:
-        """What the program computes; none of it shares memory."""
+        """Return the results, none of which share memory."""
         results = self._results(inputs)
         for place in self.shared:
             results[place] = results[place].clone()
@@ -138,7 +116,7 @@ class Program:
 
 
 class Differentiable(torch.autograd.Function):
-    """A program's loss, for autograd."""
+    """Autograd function of a program's loss."""
 
     @staticmethod
     def forward(ctx: Any, program: Program, *inputs: torch.Tensor) -> torch.Tensor:
@@ -163,12 +141,7 @@ class Differentiable(torch.autograd.Function):
 
 
 class _Announcement:
-    """A parameter as a site of a trace, with its value of the moment.
-
-    Args:
-        name: of the parameter.
-        site: its node in a trace of the eager program.
-    """
+    """Shows one parameter, with its current value, as a site to the handlers on the stack."""
 
     def __init__(self, name: str, site: Any) -> None:
         self.name = name
@@ -204,16 +177,12 @@ class _Announcement:
         tracers = [handler for handler in _PYRO_STACK if type(handler) is TraceMessenger]
         if len(tracers) < len(_PYRO_STACK):
             return apply_stack(message)
-        for tracer in tracers:  # these only note what they are shown, in a fifth of the time
+        for tracer in tracers:  # these only record: five times faster than the stack
             tracer._pyro_post_param(message)
 
 
 def metadata_of(tensor: torch.Tensor) -> tuple:
-    """What a program depends on in a tensor, besides its values.
-
-    Args:
-        tensor: an input.
-    """
+    """Return what a program depends on in a tensor besides its values."""
     return (
         type(tensor),
         tensor.shape,
@@ -230,14 +199,14 @@ def _is_plain_leaf(tensor: torch.Tensor) -> bool:
 
 
 def _wanted(tensors: Sequence[torch.Tensor]) -> list[int]:
-    """Places of the tensors that take part in differentiation."""
+    """Return the places of tensors that take part in differentiation."""
     if not torch.is_grad_enabled():
         return []
     return [place for place, tensor in enumerate(tensors) if tensor.requires_grad]
 
 
 def _aliased(argument: Any, tensors: list[torch.Tensor]) -> Any:
-    """The same argument with tensor objects of its own, which appear nowhere else."""
+    """Return the same argument with new tensor objects, which appear nowhere else."""
     if isinstance(argument, torch.Tensor):
         alias = argument.detach().requires_grad_(argument.requires_grad)
         tensors.append(alias)

@@ -1,8 +1,7 @@
-"""What a program reads besides its arguments: attributes, closures, globals and parameters.
+"""Find what a program reads besides its arguments: attributes, closures, globals, parameters.
 
-A captured program is a function of tensors alone. Tensors that the program found elsewhere are
-looked up again at every call, in the place where they were found; whatever else was found there
-has to be what it was, or the program is captured anew.
+A captured program is a function of tensors alone. Tensors from elsewhere are looked up again at
+every call, where they were; if anything else there has changed, the program is captured anew.
 """
 
 from __future__ import annotations
@@ -31,24 +30,19 @@ from pyro_moments.compiled.places import (
 
 PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.Size)
 WATCHED = 2**20  # bytes of the largest array whose contents are compared
-CROWD = 1000  # longer lists are compared by identity and length alone
+CROWD = 1000  # of longer lists only identity and length are compared
 _BOOKKEEPING = (vars(torch.nn.Module()).keys() | vars(PyroModule()).keys()) - {"training"}
 
 Slot = tuple[Any, Any]  # a container and a key
-Entry = tuple[Any, Any, Any, bool]  # with what was there, and whether the user put it there
+Entry = tuple[Any, Any, Any, bool]  # slot, what was there, whether the user owns it
 
 
 class Surroundings:
     """Places from which programs can read, and what was there.
 
-    Modules, functions with their closures, defaults and globals, methods, handlers, classes, the
-    user's own Python modules, and the lists, dictionaries, sets, NumPy arrays and objects they hold
-    are searched. The contents of NumPy arrays of more than a mebibyte, and objects of other
-    packages, are not.
-
-    Args:
-        roots: the model and the guide.
-        parameters: names in Pyro's parameter store.
+    Modules, functions, methods, handlers, classes, the user's Python modules, and the containers,
+    arrays and objects that they hold are searched. The contents of NumPy arrays above a mebibyte
+    and objects of other packages are not.
     """
 
     def __init__(self, roots: tuple[Any, ...], parameters: tuple[str, ...] = ()) -> None:
@@ -64,30 +58,21 @@ class Surroundings:
             self._visit(root, True)
 
     def place(self, tensor: torch.Tensor, *, pinned: bool = False) -> Slot:
-        """Where to look a tensor up; one that is held in several places has to stay in all of them.
-
-        Args:
-            tensor: one that the program read.
-            pinned: whether another tensor in its place would not do.
-        """
+        """Return where to look a tensor up; a tensor held in several places must stay in all."""
         slots = self.tensors.get(id(tensor), [])
-        if len(slots) == 1 and not pinned:
+        if len(slots) == 1 and not pinned:  # a pinned tensor must not be replaced
             return slots[0]
         self.fixed.extend((container, key, tensor, True) for container, key in slots)
         return (tensor,), 0
 
     def unchanged(self) -> bool:
-        """Whether everything but the tensors is what it was; nothing can be placed any more."""
+        """Return whether everything but the tensors is what it was; ends the use of ``place``."""
         if self._identical is None:
             self._identical = Identical(self.fixed)
         return self._identical() or next(self._changes(), None) is None
 
     def settle(self) -> str | None:
-        """Forget what the libraries change at every call; call it after the program has run.
-
-        Returns:
-            The name of something that the user's own code has changed, or None.
-        """
+        """Forget what libraries change at every run; return a name that the user's code changed."""
         changes = list(self._changes())
         changed = {id(entry) for entry in changes}
         self.fixed = [entry for entry in self.fixed if id(entry) not in changed]
@@ -98,7 +83,7 @@ class Surroundings:
             container, key, value, _ = entry
             try:
                 current = container[key]
-            except (LookupError, ValueError):  # ValueError: an empty closure
+            except (LookupError, ValueError):  # ValueError: an empty cell
                 yield entry
                 continue
             if current is not value and not _equal(current, value):
@@ -194,7 +179,7 @@ class Surroundings:
                 self._note(vars(kind), key, True)
 
     def _later(self, item: Any) -> None:
-        """An attribute that comes later hides that of a class or a base."""
+        """Watch the number of attributes: a new one would hide that of a class or a base."""
         self.fixed.append((Length(vars(item)), "number of attributes", len(vars(item)), False))
 
     def _property(self, item: property, own: bool) -> None:
@@ -249,7 +234,7 @@ def _filled(cell: types.CellType) -> bool:
 
 
 def _names(code: types.CodeType) -> Iterator[str]:
-    """Global names in a function and the functions inside it."""
+    """Yield the global names in a function and in the functions inside it."""
     yield from code.co_names
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):

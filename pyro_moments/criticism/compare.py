@@ -1,4 +1,4 @@
-"""A guide beside NUTS on the same model."""
+"""Compare a guide with NUTS on the same model."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def compare_with_nuts(
 ) -> Comparison:
     """Compare a trained guide and its linear response with NUTS on the same model.
 
-    Pyro runs several chains in processes of their own; of one, R-hat compares its halves. Networks
-    take NUTS hours here: let chains run before, and pass them as ``reference``.
+    Pyro runs several chains in separate processes; for a single chain, R-hat compares its halves.
+    NUTS takes hours for networks in Pyro: run the chains before, and pass them as ``reference``.
 
     {arguments}
         {options}
@@ -69,20 +69,14 @@ def compare_with_nuts(
 
 @dataclass(frozen=True)
 class Chains:
-    """Chains of a model.
-
-    Args:
-        chains: of Pyro.
-        subject: model and data.
-        is_finished: whether they were run before.
-    """
+    """Chains of a model, finished or not."""
 
     chains: MCMC
     subject: PyroSubject
     is_finished: bool
 
     def run(self) -> Draws:
-        """Their draws; they run now unless they are finished."""
+        """Return the draws of the chains, which run now unless they are finished."""
         model, _, args, named, _ = self.subject.data
         if not self.is_finished:
             with self.subject.surroundings.sampling():

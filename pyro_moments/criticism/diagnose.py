@@ -1,4 +1,4 @@
-"""Whether a fit can be trusted, in words."""
+"""Diagnose in words whether a fit can be trusted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Conversions to ArviZ's container, and leave-one-out."""
+"""Convert fits to ArviZ's container, and compute leave-one-out scores."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def to_inference_data(
 ) -> Any:
     """Convert a fit, or chains of the same model, to ArviZ's ``InferenceData``.
 
-    A guide has the parameters of now, what ``fit`` returned and a linear response those that they
-    were made with. Random numbers are of torch's global generator; nothing else is changed.
+    A guide is converted with its current parameters, the result of ``fit`` and a linear response
+    with those of their creation. Only the state of torch's global generator is changed.
 
     {arguments}
         {options}

@@ -1,4 +1,4 @@
-"""How exact the moments of a model and a guide are, layer by layer."""
+"""Measure how exact the moments of a model and a guide are, layer by layer."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def moment_accuracy(
 
 
 class _Program:
-    """A model and a guide, recorded once, and drawn as often as one likes."""
+    """A model and a guide that are recorded once, and then run with any number of draws."""
 
     def __init__(
         self, model: Callable, guide: Callable, args: tuple, kwargs: dict, how: Propagation
@@ -82,7 +82,7 @@ class _Program:
         self.at_once: AtOnce | None = AtOnce()
 
     def recorded(self, recorder: Recorder) -> list[Recorded]:
-        """What is recorded with moments, the sites last."""
+        """Run with moments, and return all results, those of sites last."""
 
         def watch(draws: Any, program: Callable, *rest: Any) -> Any:
             recorder.mark()
@@ -104,14 +104,14 @@ class _Program:
         ]
 
     def draw(self, count: int, places: Sequence[int]) -> list[np.ndarray]:
-        """Draws of what was recorded at some places, [count, ...] each."""
+        """Return draws of the recorded results at some places, [count, ...] each."""
         if self.at_once is not None:
             try:
                 return self.at_once(lambda _: self._once(places), count)
             except UnsupportedMoments as refusal:
                 if "vmap" not in refusal.cause:
                     raise
-                self.at_once = None  # one after the other
+                self.at_once = None  # from now on one after the other
         single = AtOnce()
         runs = [single(lambda _: self._once(places), 1) for _ in range(count)]
         return [np.concatenate([to_numpy(p) for p in parts]) for parts in zip(*runs, strict=True)]
@@ -138,7 +138,7 @@ def _unwatched(draws: Any, program: Callable[[], Any], *_: Any) -> Any:
 
 
 def _tensors(name: str, site: Any, kind: type) -> list[tuple[str, Any]]:
-    """The random value of a deterministic site, or random parameters of a distribution."""
+    """Return the random value of a deterministic site, or random parameters of a distribution."""
     if is_deterministic(site):
         return [(name, site["value"])] if isinstance(site["value"], kind) else []
     found = {f"{name}.{part}": t for part, t, _ in constrained_tensors(site["fn"], kind)}

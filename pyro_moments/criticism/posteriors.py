@@ -1,4 +1,4 @@
-"""What draws are taken of: guides, linear response, finished chains."""
+"""Draw from posteriors: guides, linear responses, finished chains."""
 
 from __future__ import annotations
 
@@ -40,27 +40,18 @@ from pyro_moments.sites.observed import is_latent, is_sample
 
 @dataclass(frozen=True)
 class GuidePosterior:
-    """A trained guide.
-
-    Args:
-        program: of model and guide with the data.
-        surroundings: with the trained parameters.
-    """
+    """The posterior of a trained guide, in a context with the trained parameters."""
 
     program: Program
     surroundings: Surroundings
 
     @property
     def device(self) -> torch.device:
-        """On which draws are."""
+        """Return the device of the draws."""
         return self.surroundings.device
 
     def draws(self, count: int) -> Draws:
-        """Draws of the latent sites.
-
-        Args:
-            count: how many.
-        """
+        """Return draws of the latent sites, with the guide's log density if there is one."""
         with self.surroundings():
             reason = self._without_density()
             density = _no_density if reason else log_density
@@ -82,7 +73,7 @@ class GuidePosterior:
         return values, density(site for site in nodes.values() if is_sample(site))
 
     def _without_density(self) -> str:
-        """Why there is none; empty where there is one."""
+        """Return why there is no density; empty if there is one."""
         try:
             check_density(self.program, reparameterised=False)
         except UnsupportedMoments as refusal:
@@ -95,11 +86,7 @@ def _no_density(_: Any) -> torch.Tensor:
 
 
 def guide_nodes(program: Program) -> dict[str, Any]:
-    """The sites of a run of a guide.
-
-    Args:
-        program: of model and guide.
-    """
+    """Return the sites of a run of the guide."""
     _, guide, args, named, _ = program
     unwrapped: Any = poutine.unwrap(guide)
     if isinstance(unwrapped, GuideMessenger):  # it runs the model itself
@@ -110,32 +97,24 @@ def guide_nodes(program: Program) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class ResponsePosterior:
-    """A corrected posterior.
-
-    Args:
-        response: the linear response.
-    """
+    """The posterior of a linear response."""
 
     response: LinearResponse
 
     @property
     def surroundings(self) -> Surroundings:
-        """The parameters that it is about."""
+        """Return the context with the parameters of the linear response."""
         problem = self.response.problem
         assert isinstance(problem, PyroProblem)
         return problem.surroundings
 
     @property
     def device(self) -> torch.device:
-        """On which draws are."""
+        """Return the device of the draws."""
         return self.surroundings.device
 
     def draws(self, count: int) -> Draws:
-        """Draws of the latent sites.
-
-        Args:
-            count: how many.
-        """
+        """Return draws of the latent sites."""
         generator = np.random.default_rng(int(torch.randint(SEEDS, ())))
         values, law = drawn(self.response, generator, checked_count(count))
         arrays = {name: value.detach().cpu().numpy()[None] for name, value in values.items()}
@@ -144,27 +123,18 @@ class ResponsePosterior:
 
 @dataclass(frozen=True)
 class ChainPosterior:
-    """Finished chains.
-
-    Args:
-        chains: of Pyro.
-        surroundings: with the parameters of the model.
-    """
+    """The posterior of finished chains of Pyro."""
 
     chains: MCMC
     surroundings: Surroundings
 
     @property
     def device(self) -> torch.device:
-        """On which draws are."""
+        """Return the device of the draws."""
         return next(iter(self.chains.get_samples().values())).device
 
     def draws(self, count: int) -> Draws:
-        """All draws of the chains.
-
-        Args:
-            count: is not asked for.
-        """
+        """Return all draws of the chains; ``count`` is not used."""
         samples = self.chains.get_samples(group_by_chain=True)
         values = {name: value.detach().cpu().numpy() for name, value in samples.items()}
         shape = next(iter(values.values())).shape
@@ -172,7 +142,8 @@ class ChainPosterior:
         return Draws(type(self.chains.kernel).__name__, values, Posterior(), statistics)
 
     def _diverging(self, chains: int, draws: int) -> dict[str, np.ndarray]:
-        """Which draws diverged; Pyro's own table of this takes four draws of a chain."""
+        """Return which draws diverged, by chain."""
+        # MCMC.diagnostics() has this, too, but needs at least four draws of each chain.
         told: Any = self.chains._diagnostics
         if not all("divergences" in told[chain] for chain in range(chains)):
             return {}
@@ -185,18 +156,7 @@ class ChainPosterior:
 def posterior_of(
     posterior: Any, model: Callable, args: tuple, named: Mapping[str, Any]
 ) -> GuidePosterior | ResponsePosterior | ChainPosterior:
-    """What draws are taken of.
-
-    Args:
-        posterior: a guide, what ``fit`` returned, a linear response or chains.
-        model: the model.
-        args: its arguments.
-        named: likewise, by name.
-
-    Raises:
-        TypeError: if it is something else.
-        ValueError: if parameters are not those of model and guide, or chains were not run.
-    """
+    """Return the posterior of a guide, a result of ``fit``, a linear response or chains."""
     if isinstance(posterior, LinearResponse):
         return ResponsePosterior(posterior)
     if isinstance(posterior, MCMC):

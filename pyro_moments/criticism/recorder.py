@@ -1,4 +1,4 @@
-"""Records what operations on random tensors give, in the order of the program."""
+"""Record the results of operations on random tensors, in the order of the program."""
 
 from __future__ import annotations
 
@@ -14,48 +14,38 @@ from pyro_moments.evaluation.user_line import user_line
 
 
 class Called(NamedTuple):
-    """One call of a function of torch on random tensors.
-
-    Args:
-        function: of torch.
-        line: the user's line.
-        values: what each of the results holds; None for certain ones.
-    """
+    """One call of a torch function on random tensors."""
 
     function: Callable
-    line: str
-    values: tuple[Any, ...]
+    line: str  # the user's
+    values: tuple[Any, ...]  # of each result; None if it is certain
 
 
 class Recorder:
-    """Records the calls of a program.
-
-    Args:
-        caller: file and line from which the program is run, which is no line of it.
-    """
+    """Records the calls of a program."""
 
     def __init__(self, caller: str) -> None:
-        self.caller = caller
+        self.caller = caller  # line that runs the program, which is not part of it
         self.calls: list[Called] = []
         self._mark = 0
 
     def mark(self) -> None:
-        """The model begins here."""
+        """Mark the beginning of the model."""
         self._mark = len(self.calls)
 
     def again(self) -> None:
-        """The model is run anew: what it called is forgotten."""
+        """Delete the calls of the model, because it runs again."""
         del self.calls[self._mark :]
 
     def __call__(self, function: Callable, result: Any) -> None:
-        """Note a call."""
+        """Record a call."""
         line = user_line()
         line = "" if line.startswith(self.caller) else line
         self.calls.append(Called(function, line, tuple(map(held, parts(result)))))
 
     @contextlib.contextmanager
     def recording(self) -> Iterator[None]:
-        """Record what is run inside."""
+        """Record what runs in this context."""
         token = OBSERVER.set(self)
         try:
             yield
@@ -63,7 +53,7 @@ class Recorder:
             OBSERVER.reset(token)
 
     def recorded(self) -> list[Recorded]:
-        """What was recorded, one for each result."""
+        """Return the records, one for each result."""
         return [
             Recorded(short_name(call.function), call.line, value)
             for call in self.calls
@@ -72,29 +62,17 @@ class Recorder:
 
 
 def parts(result: Any) -> tuple[Any, ...]:
-    """The results of a call.
-
-    Args:
-        result: of a function of torch.
-    """
+    """Return the results of a call as a tuple."""
     return tuple(result) if isinstance(result, tuple | list) else (result,)
 
 
 def held(tensor: Any) -> Any:
-    """The value that a random tensor holds; None of others.
-
-    Args:
-        tensor: a result.
-    """
+    """Return the value of a random tensor; None for others."""
     return tensor.value if isinstance(tensor, MomentTensor) else None
 
 
 def short_name(function: Callable) -> str:
-    """The name of a function of torch without modules and underscores.
-
-    Args:
-        function: of torch.
-    """
+    """Return the name of a torch function without modules and underscores."""
     raw = name_of(function).rpartition(".")[2]
     name = raw.strip("_")
     turned = raw.startswith("__") and name[0] in "ri"  # __radd__ and __iadd__

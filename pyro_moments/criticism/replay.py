@@ -1,4 +1,4 @@
-"""Runs a program that was recorded with draws, and finds the same results in it."""
+"""Run a recorded program with draws, and match its results with the recorded ones."""
 
 from __future__ import annotations
 
@@ -22,38 +22,22 @@ from pyro_moments.sites.messenger import MomentMessenger
 
 
 class Replay:
-    """One run: it follows the calls that were recorded.
-
-    Args:
-        calls: what was recorded with moments.
-    """
+    """One run that follows the recorded calls."""
 
     def __init__(self, calls: Sequence[Called]) -> None:
         self.calls, self.place = calls, 0
-        self.results: list[Any] = []  # one for each of those that were recorded
+        self.results: list[Any] = []  # one for each recorded result
 
     def draw(self, tensor: torch.Tensor) -> Drawn:
-        """A draw, whose uses are followed.
-
-        Args:
-            tensor: the draw.
-        """
+        """Return a draw whose uses are followed."""
         return Drawn(tensor, self)
 
     def is_next(self, function: Callable) -> bool:
-        """Whether a function is the one that was called next.
-
-        Args:
-            function: of torch.
-        """
+        """Return whether the next recorded call is of this function."""
         return self.place < len(self.calls) and self.calls[self.place].function is function
 
     def call(self, function: Callable, args: tuple, kwargs: dict) -> Any:
-        """Call a function on draws.
-
-        Raises:
-            UnsupportedMoments: if it is not the one that was called with moments.
-        """
+        """Call a function on draws; raise UnsupportedMoments if another one was recorded."""
         if not self.is_next(function):
             known = self.calls[self.place].function if self.place < len(self.calls) else None
             name = "nothing more" if known is None else short_name(known)
@@ -62,7 +46,7 @@ class Replay:
         self.place += 1
         in_place = function in IN_PLACE or bool(kwargs.get("inplace"))
         plain = _plain(args)
-        if in_place:  # what was noted of the argument before stays as it is
+        if in_place:  # keeps earlier results of the argument unchanged
             plain = (plain[0].clone(), *plain[1:])
         found = function(*plain, **_plain(kwargs))
         self._note(function, parts(found), values)
@@ -83,7 +67,7 @@ class Replay:
         self.results += found
 
     def _wrapped(self, found: Any, values: tuple[Any, ...]) -> Any:
-        """Results that are random with moments are followed."""
+        """Return results, those that are random with moments as ``Drawn``."""
         pairs = zip(parts(found), values, strict=True)
         wrapped = [part if value is None else self.draw(part) for part, value in pairs]
         if not isinstance(found, tuple | list):
@@ -102,19 +86,14 @@ def _plain(argument: Any) -> Any:
 
 
 class Drawn(torch.Tensor):
-    """Tensor-like shell of a draw where the recorded program has a random tensor.
-
-    Args:
-        tensor: the draw.
-        replay: the run that it is part of.
-    """
+    """Tensor-like shell of a draw where the recorded program has a random tensor."""
 
     tensor: torch.Tensor
     replay: Replay
 
     @staticmethod
     def __new__(cls, tensor: torch.Tensor, replay: Replay) -> Drawn:
-        """Make the shell: it has the shape of the draw, and no storage."""
+        """Make the shell, which has the shape of the draw and no storage."""
         shell = torch.Tensor._make_wrapper_subclass(
             cls, tensor.shape, dtype=tensor.dtype, device=tensor.device
         )
@@ -122,7 +101,7 @@ class Drawn(torch.Tensor):
         return shell
 
     def __init__(self, tensor: torch.Tensor, replay: Replay) -> None:
-        """Nothing is left to do: ``__new__`` made the shell."""
+        """Do nothing: ``__new__`` has made the shell."""
 
     @classmethod
     def __torch_function__(
@@ -139,7 +118,7 @@ class Drawn(torch.Tensor):
     def __torch_dispatch__(  # type: ignore[override]
         cls, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None
     ) -> Any:
-        """Follow what bypassed ``__torch_function__``, which moments refuse."""
+        """Follow calls that bypassed ``__torch_function__``, for which moments raise errors."""
         return cls.__torch_function__(func, types, args, kwargs)
 
     def __iter__(self):
@@ -153,7 +132,7 @@ define_operators(Drawn)
 
 
 def _first(argument: Any) -> Any:
-    """The first draw in an argument; None if there is none."""
+    """Return the first draw in an argument; None if there is none."""
     if isinstance(argument, Drawn):
         return argument
     if type(argument) in (tuple, list):
@@ -162,13 +141,7 @@ def _first(argument: Any) -> Any:
 
 
 class ReplayMessenger(MomentMessenger):
-    """Gives latent sites draws where the recorded program has moments.
-
-    Args:
-        replay: the run.
-        propagation: as it was recorded.
-        guide: the guide.
-    """
+    """Gives latent sites draws where the recorded program has moments."""
 
     def __init__(self, replay: Replay, propagation: Propagation, guide: Any) -> None:
         super().__init__(propagation, guide=guide)
@@ -188,11 +161,7 @@ class ReplayMessenger(MomentMessenger):
 
 
 class Dropout(TorchFunctionMode):
-    """Follows dropout of certain tensors, where it was recorded.
-
-    Args:
-        replay: the run.
-    """
+    """Follows recorded calls of dropout with certain tensors."""
 
     def __init__(self, replay: Replay) -> None:
         super().__init__()
@@ -201,7 +170,7 @@ class Dropout(TorchFunctionMode):
     def __torch_function__(
         self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None
     ) -> Any:
-        """Call the function."""
+        """Call the function, and follow it if it is a recorded dropout."""
         kwargs = kwargs or {}
         certain = _first((*args, *kwargs.values())) is None
         if func in SERVED and certain and self.replay.is_next(func):

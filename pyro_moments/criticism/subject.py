@@ -1,4 +1,4 @@
-"""A trained Pyro guide with its model and data."""
+"""A trained Pyro guide with its model and data, as comparisons and diagnoses need it."""
 
 from __future__ import annotations
 
@@ -26,16 +26,7 @@ from pyro_moments.response.surroundings import Surroundings
 
 
 class PyroSubject(Subject):
-    """A trained guide with its model and data.
-
-    Args:
-        model: the model.
-        guide: trained, or what ``fit`` returned.
-        data: arguments of both.
-        named: likewise, by name.
-        objective: that it was trained by; None for ``DeterministicELBO()``.
-        test: arguments for predictions; None for the data.
-    """
+    """A trained guide with its model and data."""
 
     def __init__(
         self,
@@ -61,31 +52,26 @@ class PyroSubject(Subject):
         self.surroundings: Surroundings = posterior.surroundings
 
     def running(self) -> Any:
-        """A context in which the model is run, with the trained parameters."""
+        """Return a context in which the model runs with the trained parameters."""
         return self.surroundings()
 
     @cached_property
     def program(self) -> PyroModel:
-        """The model with the data."""
+        """Return the model with the data."""
         first = self.draws(self.source).first
         args, named = self.surroundings.arguments(self.data.args, self.data.kwargs)
         return PyroModel(self.data.model, args, named, first, self.surroundings.device)
 
     @cached_property
     def tested(self) -> PyroModel:
-        """The model with the arguments for predictions."""
+        """Return the model with the arguments for predictions."""
         if self.test is None:
             return self.program
         args, named = self.surroundings.arguments(self.test, {})
         return replace(self.program, args=args, named=named)
 
     def draw(self, source: str, count: int) -> Draws:
-        """Draws of the guide, or of linear response.
-
-        Args:
-            source: which.
-            count: how many.
-        """
+        """Draw ``count`` times from the guide or its linear response, as ``source`` says."""
         if source == self.source:
             return self._posterior.draws(count)
         assert isinstance(self.response, LinearResponse)
@@ -98,20 +84,20 @@ class PyroSubject(Subject):
         return problem_of(model, guide, (args, named), self._params, self._objective, double)
 
     def latents(self) -> dict[str, Latent]:
-        """The latent sites as functions of Gaussian coordinates, by name."""
+        """Return each latent site as a function of Gaussian coordinates, by name."""
         return {latent.name: latent for latent in self._problem.latents}
 
     def respond(self) -> LinearResponse:
-        """Linear response."""
+        """Compute the linear response."""
         with self._problem.precision():
             return LinearResponse(self._problem, TOLERANCE)
 
     def array(self, values: np.ndarray) -> Any:
-        """A tensor."""
+        """Return values as a tensor."""
         return self._problem.array(values)
 
     def predict(self) -> dict[str, Any]:
-        """What the guide predicts, by site, with the arguments for predictions."""
+        """Return the guide's predictions by site, with the arguments for predictions."""
         model, guide, args, named, _ = self.data
         if self.test is not None:
             args, named = self.surroundings.arguments(self.test, {})
@@ -119,11 +105,6 @@ class PyroSubject(Subject):
             return predict(model, guide, *args, **named)
 
     def sample(self, prediction: PredictedSite, count: int) -> np.ndarray:
-        """Draws of a prediction.
-
-        Args:
-            prediction: of a site.
-            count: how many.
-        """
+        """Return draws of a prediction."""
         with self.running():
             return prediction.sample(count).cpu().numpy()  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""A program run with each of many draws, at once where torch can."""
+"""Run a program with each of many draws, by vmap where torch can."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch.utils import _pytree as pytree
 
 from pyro_moments.particles.noise import ArraysApart, OutOfPlace
 
-AT_ONCE = 2**24  # numbers of all draws that are evaluated together
+AT_ONCE = 2**24  # numbers that a batch of draws may hold
 Values = Mapping[str, torch.Tensor]
 Program = Callable[[Values], Any]
 
@@ -22,24 +22,15 @@ Program = Callable[[Values], Any]
 def each(
     program: Program, values: Values, count: int, size: int | None = None, inputs: int = 1
 ) -> Any:
-    """What a program tells of each of many draws.
+    """Return what a program returns for each of ``count`` draws, a pytree of arrays [draws, ...].
 
-    Programs run at once by vmap where torch can do so, one draw after the other where it cannot, as
-    where values decide what is run. The first draw is always run alone, with Pyro's validation.
-
-    Args:
-        program: from one draw by site to a pytree of tensors.
-        values: draws by site, [draws, ...]; empty for a program that draws all it needs.
-        count: how many draws.
-        size: how many at once; None for what fits into memory.
-        inputs: numbers that the program reads besides.
-
-    Returns:
-        A pytree of arrays [draws, ...].
+    The first draw runs alone, with Pyro's validation. The others run by vmap, or one after the
+    other if vmap fails, as it does if values decide what runs.
     """
     first = program({name: value[0] for name, value in values.items()})
     found, tree = pytree.tree_flatten(first)
     wide = [np.empty((count, *part.shape), _as_array(part).dtype) for part in found]
+    # Without a size: as many draws as fit into memory, beside the inputs that the program reads.
     size = size or _fitting(found, max([inputs, *(part[0].numel() for part in values.values())]))
     run = _runner(program, values, min(size, count))
     for start in range(0, count, size):
@@ -59,14 +50,14 @@ def _as_array(tensor: torch.Tensor) -> np.ndarray:
 
 
 def _runner(program: Program, values: Values, size: int) -> Callable[[Values, int], Any]:
-    """The first way to run it that works for two draws, of which the last one always does."""
+    """Return the first way to run the program that works for two draws; one by one always does."""
     count = min(size, 2)
     part = {name: value[:count] for name, value in values.items()}
     ways = [partial(_at_once, program, mode) for mode in (_together, ArraysApart)]
     for way in ways if size > 1 else ():
         try:
             way(part, count)
-        except Exception:  # whatever torch does not know; the model's own errors come up alone
+        except Exception:  # vmap fails; an error of the model also occurs without vmap
             continue
         return way
     return partial(_one_by_one, program)
@@ -84,7 +75,8 @@ def _at_once(
             return program(values)
 
     with pyro.validation_enabled(False), warnings.catch_warnings():  # validation looks at values
-        warnings.filterwarnings("ignore", "There is a performance drop")  # still faster than alone
+        # Such operations are still faster than draws one by one.
+        warnings.filterwarnings("ignore", "There is a performance drop")
         mapped = torch.vmap(once, randomness="different")
         return mapped(dict(values), torch.zeros(count))
 

@@ -1,4 +1,4 @@
-"""A Pyro model with its arguments, run with draws of its latent sites."""
+"""A Pyro model with its arguments, which runs with draws of its latent sites."""
 
 from __future__ import annotations
 
@@ -47,11 +47,7 @@ from pyro_moments.sites.posteriors import without_wrappers
 
 
 class Given(Messenger):
-    """Gives latent sites their values.
-
-    Args:
-        values: by name.
-    """
+    """Handler that gives latent sites their values by name."""
 
     def __init__(self, values: Mapping[str, torch.Tensor]) -> None:
         super().__init__()
@@ -63,7 +59,7 @@ class Given(Messenger):
 
 
 class Unobserved(UnconditionMessenger):
-    """Draws what is observed, but no deterministic sites: a plate has made their Delta wider."""
+    """Handler that draws observed sites, but no deterministic ones, whose Delta a plate expands."""
 
     def _pyro_sample(self, msg: Any) -> None:
         if not is_function(msg):
@@ -72,23 +68,14 @@ class Unobserved(UnconditionMessenger):
 
 @dataclass(frozen=True)
 class PyroModel:
-    """A model with its arguments.
-
-    Args:
-        model: the model.
-        args: its arguments.
-        named: likewise, by name.
-        latent: one draw of each latent site.
-        device: on which draws are.
-        batch_size: draws that are evaluated at once; None for what fits into memory.
-    """
+    """A Pyro model with its arguments and one draw of each latent site."""
 
     model: Callable
     args: tuple
     named: Mapping[str, Any]
-    latent: Mapping[str, np.ndarray]
+    latent: Mapping[str, np.ndarray]  # one draw of each latent site
     device: torch.device
-    batch_size: int | None = None
+    batch_size: int | None = None  # draws evaluated at once; None: as many as memory holds
 
     def _nodes(
         self, values: Mapping[str, torch.Tensor], outside: Messenger | None = None
@@ -100,7 +87,7 @@ class PyroModel:
 
     @cached_property
     def _first(self) -> dict[str, Any]:
-        """The sites that a container has, of a run with one draw."""
+        """Run the model with one draw and whole plates, and return its sites without factors."""
         with whole_plates() as enlarged:
             try:
                 nodes = self._nodes(self._tensors(self.latent))
@@ -116,7 +103,7 @@ class PyroModel:
 
     @cached_property
     def sites(self) -> dict[str, SiteAxes]:
-        """Its sites, with the plates that their axes are of."""
+        """Return the sites by name, with the plates of their axes."""
         missing = [name for name in self.latent if name not in self._first]
         drawn = [name for name, site in self._first.items() if self._is_open(name, site)]
         if missing or (drawn and any(map(is_observed, self._first.values()))):
@@ -138,7 +125,7 @@ class PyroModel:
 
     @cached_property
     def observed(self) -> dict[str, np.ndarray]:
-        """Values of the observed sites that have one."""
+        """Return the values of the observed sites that have one."""
         return {
             name: whole_value(site).detach().cpu().numpy()
             for name, site in self._first.items()
@@ -147,17 +134,13 @@ class PyroModel:
 
     @cached_property
     def constants(self) -> dict[str, np.ndarray]:
-        """The other arrays that it is called with."""
+        """Return the other arrays in the model's arguments."""
         return constant_data(
             self.model, self.args, self.named, self.observed.values(), _tensor_as_array
         )
 
     def evaluate(self, values: Arrays) -> Evaluation:
-        """What it says of draws of its latent sites.
-
-        Args:
-            values: by site, [draws, ...].
-        """
+        """Evaluate the model at draws of its latent sites, [draws, ...] by name."""
         functions, observed = self._of_kind("deterministic"), [*self.observed]
 
         def told(values: Mapping[str, torch.Tensor]) -> tuple:
@@ -172,22 +155,14 @@ class PyroModel:
         return Evaluation(density, likelihood, deterministic, self._drawn(values, observed))
 
     def log_joint(self, values: Arrays) -> np.ndarray:
-        """Log density of draws of its latent sites and the observations together, [draws].
-
-        Args:
-            values: by site, [draws, ...].
-        """
+        """Return the joint log density [draws] of latent sites [draws, ...] and observations."""
         return self._each(lambda values: log_density(self._nodes(values).values()), values)
 
     def quantity(self, of: str | Callable, values: Arrays) -> tuple[list[np.ndarray], Any]:
-        """What a site is, or what a function of latent and deterministic sites makes, of each draw.
+        """Return a site, or a function of sites, for each draw: arrays [draws, ...] and their tree.
 
-        Args:
-            of: a site, of an observed one its mean; or the function.
-            values: by site, [draws, ...].
-
-        Returns:
-            Arrays [draws, ...], and a tree of them; None where there is one.
+        Of an observed site it is the mean. A function gets the latent and the deterministic sites.
+        The tree is None for a single site.
         """
         if isinstance(of, str) and of not in self.latent and not is_function(self._site(of)):
             return [np.asarray(self.predicted(values)[of].parts.mean)], None
@@ -209,22 +184,18 @@ class PyroModel:
 
     @property
     def improper(self) -> list[str]:
-        """Names of latent sites whose prior is improper."""
+        """Return the names of latent sites whose prior is improper."""
         priors = {name: without_wrappers(self._first[name]["fn"]) for name in self.latent}
         return [name for name, prior in priors.items() if isinstance(prior, dist.ImproperUniform)]
 
     @property
     def masked(self) -> dict[str, int]:
-        """How many elements of observed sites a mask hides, where there are such, by site."""
+        """Return how many elements a mask hides, for each observed site that has such."""
         found = {name: hidden(self._first[name]) for name in self.observed}
         return {name: count for name, count in found.items() if count}
 
     def unconstrained(self, values: Arrays) -> dict[str, np.ndarray]:
-        """Draws on the unconstrained space.
-
-        Args:
-            values: by site, on the supports.
-        """
+        """Return draws by site on the unconstrained space, from draws on the supports."""
         found = {}
         for name, value in self._tensors(values).items():
             transform = biject_to(self._first[name]["fn"].support)
@@ -232,11 +203,7 @@ class PyroModel:
         return found
 
     def predicted(self, values: Arrays) -> dict[str, SampledPrediction]:
-        """What draws of its latent sites predict together, by site.
-
-        Args:
-            values: by site, [draws, ...].
-        """
+        """Return the predicted mixture of each site over draws [draws, ...] of latent sites."""
         kinds: dict[str, Any] = {}
 
         def told(values: Mapping[str, torch.Tensor]) -> dict[str, list[torch.Tensor]]:
@@ -247,7 +214,8 @@ class PyroModel:
 
         count = len(next(iter(values.values())))
         found = self._each(told, values)
-        told({name: torch.as_tensor(value[0]) for name, value in values.items()})  # not of vmap
+        # This run without vmap leaves plain distributions in kinds, none with vmap's tensors.
+        told({name: torch.as_tensor(value[0]) for name, value in values.items()})
         return {
             name: SampledPrediction(
                 name, of_particles(kinds[name], list(map(torch.as_tensor, parts)), count)
@@ -256,19 +224,11 @@ class PyroModel:
         }
 
     def replicate(self, values: Arrays) -> Arrays:
-        """Draws of the sites that may be observed, and deterministic ones, given latent sites.
-
-        Args:
-            values: by site, [draws, ...].
-        """
+        """Return draws of all sites but the latent ones, whose draws are [draws, ...]."""
         return self._drawn(values, [name for name in self.sites if name not in self.latent])
 
     def prior(self, count: int) -> PriorDraws | str:
-        """Draws of the prior, or why there are none.
-
-        Args:
-            count: how many.
-        """
+        """Return ``count`` draws of the prior, or the reason why there are none."""
         try:
             found = self._drawn({}, [*self.sites], count)
         except NotImplementedError as error:
@@ -279,7 +239,7 @@ class PyroModel:
         )
 
     def _drawn(self, values: Arrays, names: list[str], count: int | None = None) -> Arrays:
-        """Sites by a run without observations, in the order of the program."""
+        """Return the values of sites in runs without observations, [draws, ...] by name."""
 
         def drawn(values: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
             nodes = self._nodes(values, Unobserved())
@@ -288,7 +248,7 @@ class PyroModel:
         return self._each(drawn, values, count)
 
     def _each(self, function: Callable, values: Arrays, count: int | None = None) -> Any:
-        """What a function of one draw tells of all of them."""
+        """Return what a function of one draw returns for each draw."""
         tensors = self._tensors(values)
         count = count or len(next(iter(tensors.values())))
         leaves = pytree.tree_leaves((self.args, dict(self.named)))

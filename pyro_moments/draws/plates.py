@@ -1,4 +1,4 @@
-"""Plates with all their elements, where the model takes a subsample."""
+"""Run a model with all elements of its plates, also where it takes a subsample."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from pyro.poutine.subsample_messenger import SubsampleMessenger
 
 from moment_calculus.criticism.containers.wording import part_of_plate
 
-Enlarged = dict[str, tuple[int, int]]  # how many elements of how many, by name of the plate
+Enlarged = dict[str, tuple[int, int]]  # sizes of subsample and plate, by the plate's name
 
 
 @contextlib.contextmanager
 def whole_plates() -> Iterator[Enlarged]:
-    """A context in which plates have all their elements; tells which took a part of them.
+    """Give plates all their elements in a context, which yields those that took a subsample.
 
-    Pyro asks its handlers which elements a subsample has, but not how many: what decides that is
-    exchanged for the time of the context.
+    Pyro's handlers can choose the elements of a subsample but not their number, so the method
+    that decides both is replaced.
     """
     enlarged: Enlarged = {}
     subsample = SubsampleMessenger._subsample
@@ -43,15 +43,7 @@ def whole_plates() -> Iterator[Enlarged]:
 
 
 def check_whole(enlarged: Enlarged, sites: Mapping[str, Any]) -> None:
-    """Refuse observations of a part of a plate.
-
-    Args:
-        enlarged: plates of which the model took a part.
-        sites: observed ones, by name.
-
-    Raises:
-        ValueError: naming plate and site.
-    """
+    """Raise ValueError if sites are observed only at a subsample of an enlarged plate."""
     for name, site in sites.items():
         value, event = site["value"], site["fn"].event_dim
         for frame in site["cond_indep_stack"]:

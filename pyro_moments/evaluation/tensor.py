@@ -1,7 +1,7 @@
 """MomentTensor: a random value where Pyro and torch.nn expect a tensor.
 
-A wrapper subclass has no storage: an operation either finds its moment rule in
-``__torch_function__`` or is refused, in ``__torch_dispatch__`` at the latest.
+It has no storage: an operation finds its moment rule in ``__torch_function__``, or it raises
+UnsupportedMoments, in ``__torch_dispatch__`` at the latest.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pyro_moments.evaluation.user_line import user_line
 from pyro_moments.rules.mean_check import MeanCheck
 from pyro_moments.rules.table import IN_PLACE, RULES, VIEWS
 
-# Told of every operation on random tensors and its result, where somebody records the program.
+# Called with every operation on random tensors and its result while a program is recorded.
 OBSERVER: ContextVar[Callable[[Callable, Any], None] | None] = ContextVar("observer", default=None)
 
 
@@ -31,7 +31,7 @@ _SEQUENCES = (tuple, list)
 
 
 class Storage:
-    """The memory that a tensor and its views share: how often it was changed in place."""
+    """The memory that a tensor shares with its views; it counts changes in place."""
 
     __slots__ = ("version",)
 
@@ -55,7 +55,7 @@ class MomentTensor(torch.Tensor):
     def __new__(
         cls, value: Value | Composite | MeanCheck, storage: Storage | None = None
     ) -> MomentTensor:
-        """Make the shell: it has the value's shape, dtype and device, and no storage."""
+        """Make the shell, which has the value's shape, dtype and device, and no storage."""
         like = _example(value)
         shell = torch.Tensor._make_wrapper_subclass(
             cls, value.shape, dtype=like.dtype, device=like.device
@@ -67,13 +67,13 @@ class MomentTensor(torch.Tensor):
     def __init__(
         self, value: Value | Composite | MeanCheck, storage: Storage | None = None
     ) -> None:
-        """Nothing is left to do: ``__new__`` made the shell."""
+        """Do nothing: ``__new__`` has made the shell."""
 
     @classmethod
     def __torch_function__(
         cls, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None
     ) -> Any:
-        """Look the function up in the rule table; refuse what has no rule."""
+        """Apply the moment rule of a function; raise UnsupportedMoments if there is none."""
         if func in METADATA:
             if vmap.maps_now():
                 raise vmap.refusal(_sites(args))
@@ -88,11 +88,11 @@ class MomentTensor(torch.Tensor):
     def __torch_dispatch__(  # type: ignore[override]
         cls, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None
     ) -> Any:
-        """Refuse whatever bypassed ``__torch_function__``."""
+        """Raise UnsupportedMoments for calls that bypassed ``__torch_function__``."""
         raise _no_rule(func, args)
 
     def __bool__(self) -> bool:
-        """Refuse: a program that branches on a random value has no moments."""
+        """Raise: a program that branches on a random value has no moments."""
         raise UnsupportedMoments(
             "the program branches on a random value",
             sites=self.value.sites,
@@ -107,11 +107,11 @@ class MomentTensor(torch.Tensor):
         return iter(_call_rule(torch.Tensor.unbind, (self,), {}))
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
-        """Shape and latent sites; the moments are in ``value``."""
+        """Return the shape and the latent sites; the moments are in ``value``."""
         return f"MomentTensor(shape={tuple(self.shape)}, sites={sorted(self.value.sites)})"
 
     def __format__(self, specification: str) -> str:
-        """The same without a format; a random value has no digits."""
+        """Return the repr; raise for a format, because a random value has no digits."""
         if specification:
             raise _no_rule(torch.Tensor.__format__, (self,))
         return repr(self)
@@ -127,10 +127,9 @@ def _operator(kind: type[torch.Tensor], function: Callable) -> Callable:
 
 
 def define_operators(kind: type[torch.Tensor]) -> None:
-    """Torch's own operators turn every TypeError, hence our refusals, into NotImplemented.
+    """Give a class of tensors operators that raise TypeErrors.
 
-    Args:
-        kind: of tensors that get operators that do not.
+    Torch's own turn every TypeError, hence UnsupportedMoments, into NotImplemented.
     """
     plain = "add sub mul truediv floordiv mod pow matmul and or xor lshift rshift".split()
     names = [prefix + name for name in plain for prefix in ("", "r", "i")]
@@ -144,7 +143,7 @@ define_operators(MomentTensor)
 
 
 def _example(value: Any) -> torch.Tensor:
-    """A plain tensor of the value's dtype and device."""
+    """Return a plain tensor of the value's dtype and device."""
     if isinstance(value, Gaussian):
         return value.mean
     if isinstance(value, MeanCheck):
@@ -153,7 +152,7 @@ def _example(value: Any) -> torch.Tensor:
 
 
 def unwrap(argument: Any) -> Any:
-    """Replace every MomentTensor in an argument by the value it holds."""
+    """Replace every MomentTensor in an argument by its value."""
     kind = type(argument)
     if kind is MomentTensor:
         if argument.version_ != argument.storage_.version:
@@ -173,12 +172,7 @@ def _stale(tensor: MomentTensor) -> UnsupportedMoments:
 
 
 def wrap(result: Any, storage: Storage | None = None) -> Any:
-    """Put every value in a rule's result into a MomentTensor.
-
-    Args:
-        result: what a rule returns.
-        storage: the memory of the tensor of which the result is a view.
-    """
+    """Put every value in a rule's result into a MomentTensor, a view if storage is given."""
     if isinstance(result, _VALUES):
         return MomentTensor(result, storage)
     if isinstance(result, _SEQUENCES):
@@ -189,7 +183,7 @@ def wrap(result: Any, storage: Storage | None = None) -> Any:
 def _call_rule(func: Callable, args: tuple, kwargs: dict) -> Any:
     if any(map(_is_empty, args)) or any(map(_is_empty, kwargs.values())):
         args, kwargs = _certain(args), {name: _certain(part) for name, part in kwargs.items()}
-        return func(*args, **kwargs)  # of what is still random, its rule
+        return func(*args, **kwargs)  # applies a rule if other operands are random
     rule = RULES.get(func)
     if rule is None:
         raise _no_rule(func, (*args, *kwargs.values()))
@@ -219,7 +213,7 @@ def _operands(args: tuple, kwargs: dict) -> dict[str, Any]:
 
 
 def _is_empty(argument: Any) -> bool:
-    """Whether a random tensor without elements, hence a certain one, is part of an argument."""
+    """Return whether an argument has a random tensor without elements, which is certain."""
     kind = type(argument)
     if kind is MomentTensor:
         return 0 in argument.value.shape
@@ -227,7 +221,7 @@ def _is_empty(argument: Any) -> bool:
 
 
 def _certain(argument: Any) -> Any:
-    """An argument with plain tensors for those without elements."""
+    """Replace random tensors without elements in an argument by plain tensors."""
     if type(argument) is tuple or type(argument) is list:
         return type(argument)(map(_certain, argument))
     if not _is_empty(argument):
@@ -237,7 +231,7 @@ def _certain(argument: Any) -> Any:
 
 
 def _overwrite(target: Any, result: Any) -> MomentTensor:
-    """Change a tensor in place; whatever shares its memory is refused from now on."""
+    """Change a tensor in place; views of its memory raise UnsupportedMoments from now on."""
     if type(target) is not MomentTensor or target.value.shape != result.shape:
         raise random_in_place(result.sites)
     target.value = result
@@ -247,11 +241,7 @@ def _overwrite(target: Any, result: Any) -> MomentTensor:
 
 
 def random_in_place(sites: Iterable[str]) -> UnsupportedMoments:
-    """A certain tensor that is to become random in place, or one that is to change its shape.
-
-    Args:
-        sites: the latent sites that it would depend on.
-    """
+    """Return the error for a tensor that would become random, or change its shape, in place."""
     return UnsupportedMoments(
         "a tensor cannot become random, or change its shape, in place",
         sites=sites,
@@ -260,11 +250,7 @@ def random_in_place(sites: Iterable[str]) -> UnsupportedMoments:
 
 
 def name_of(func: Callable) -> str:
-    """The name by which users call a function of torch.
-
-    Args:
-        func: the function.
-    """
+    """Return the name by which users call a function of torch."""
     try:
         name = torch.overrides.resolve_name(func)
     except Exception:  # resolve_name raises on functions it does not know, such as aten overloads

@@ -1,4 +1,4 @@
-"""The check of a trained loss by draws, run once at the end of a fit."""
+"""Check a trained loss by draws, once at the end of a fit."""
 
 from __future__ import annotations
 
@@ -29,15 +29,7 @@ from pyro_moments.objectives.particles import Program
 def loss_by_draws(
     problem: Problem, source: Whole, options: Options, fit: Fit, take: Callable
 ) -> ByDraws:
-    """The trained loss by draws; the global random state stays as it was.
-
-    Args:
-        problem: what was trained.
-        source: of the data.
-        options: of the fit.
-        fit: the result.
-        take: picks rows of an array.
-    """
+    """Return the trained loss by draws; the global random state stays as it was."""
     if reason := reason_against(fit, problem.objective, source):
         return ByDraws(note=reason)
     state = GlobalRandomState()
@@ -45,7 +37,7 @@ def loss_by_draws(
     try:
         pyro.set_rng_seed(SEED)
         with torch.no_grad(), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the training has given them
+            warnings.simplefilter("ignore")  # the training has already given these warnings
 
             def check(part: Whole) -> ByDraws:
                 told = problem if part is source else _of_rows(problem, part, options)
@@ -58,7 +50,7 @@ def loss_by_draws(
 
 
 def _of_rows(problem: Problem, part: Whole, options: Options) -> Problem:
-    """What was trained on all data, on mini-batches of them."""
+    """Return the problem that was trained on all data, for mini-batches of them."""
     plates = PlateScaling(options.rows_of(part), options.plate)
     return Problem(problem.objective, problem.model, problem.guide, plates, False, None)
 

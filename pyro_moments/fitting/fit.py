@@ -1,4 +1,4 @@
-"""One verb that trains a guide."""
+"""Train a guide to convergence with the function ``fit``."""
 
 from __future__ import annotations
 
@@ -56,14 +56,14 @@ def fit(
     seed: int = 0,
     **named: Any,
 ) -> Fit:
-    """Train a guide by a closed-form ELBO, from where its parameters are.
+    """Train a guide by a closed-form ELBO, starting from its current parameters.
 
-    Pyro's store knows parameters by name: a second guide of one class goes on with those of the
-    first, unless ``pyro.clear_param_store()`` parts them.
+    Pyro stores parameters by name: a second guide of the same class continues with those of the
+    first, unless ``pyro.clear_param_store()`` is called in between.
 
     {arguments}
-        scheduler: makes a learning-rate schedule of torch of the optimiser; it takes a step with
-            every step.
+        scheduler: makes a learning-rate schedule of torch from the optimiser; the schedule takes
+            a step after every step of the optimiser.
         **named: arguments of model and guide by name.
 
     Returns:
@@ -102,5 +102,5 @@ def fit(
 
 
 def _rows(data: Any, indices: Any) -> Any:
-    """Rows of tensors, also inside tuples and dictionaries."""
+    """Return rows of tensors, also inside tuples and dictionaries."""
     return torch.utils._pytree.tree_map(lambda part: part[indices], data)

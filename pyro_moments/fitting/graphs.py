@@ -1,4 +1,4 @@
-"""Graphs of autograd that are kept while the parameters stay where they are."""
+"""Keep graphs of autograd as long as the parameters do not change."""
 
 from __future__ import annotations
 
@@ -13,33 +13,28 @@ from torch.autograd.graph import get_gradient_edge
 from pyro_moments.fitting.parameters import as_array
 
 Made = TypeVar("Made")
-SMALL = 1 << 15  # elements of a step of a backward pass from which on several together are slower
-ROOM = 1 << 19  # elements of the largest step of the backward passes that are made together
+SMALL = 1 << 15  # elements of a gradient from which on batched backward passes are slower
+ROOM = 1 << 19  # elements of the largest gradient of all passes in a batch
 
 
 class Kept(Generic[Made]):
-    """What was made of parameters with its graph, made anew when they have changed since.
-
-    Args:
-        make: makes it.
-        leaves: the parameters.
-    """
+    """A function of the parameters that is kept with its graph until they change."""
 
     def __init__(self, make: Callable[[], Made], leaves: Sequence[torch.Tensor]) -> None:
         self._make, self._leaves = make, leaves
         self._known: list[tuple[list, Made]] = []
 
     def __call__(self) -> Made:
-        """The last one, or another."""
+        """Return the last result, or a new one if the parameters have changed."""
         state = [(leaf._version, get_gradient_edge(leaf).node) for leaf in self._leaves]
         if not self._known or self._known[0][0] != state:
-            self._known.clear()  # before there are two
+            self._known.clear()  # frees the old graph before the new one is made
             self._known.append((state, self._make()))
         return self._known[0][1]
 
 
 class Rows:
-    """Rows times the Jacobian of a vector, many at once where its graph allows that."""
+    """Products of rows with the Jacobian of a vector, in batches if its graph allows that."""
 
     def __init__(self) -> None:
         self._batched = True
@@ -47,13 +42,7 @@ class Rows:
     def times(
         self, rows: np.ndarray, vector: torch.Tensor, leaves: Sequence[torch.Tensor]
     ) -> np.ndarray:
-        """The products, [k, elements of the leaves].
-
-        Args:
-            rows: [k, d].
-            vector: with a graph that is kept, [d].
-            leaves: by which it is differentiated.
-        """
+        """Return rows [k, d] times the Jacobian of a vector [d]: [k, elements of the leaves]."""
         width = sum(leaf.numel() for leaf in leaves)
         if not vector.requires_grad or not width:
             return np.zeros([len(rows), width])
@@ -68,7 +57,7 @@ class Rows:
         if self._batched and len(rows) > 1:
             try:
                 return _products(rows, vector, leaves, is_batched=True)
-            except RuntimeError:  # some operation has no rule for many at once
+            except RuntimeError:  # an operation does not support batched gradients
                 self._batched = False
         return np.concatenate([_products(row, vector, leaves, is_batched=False) for row in rows])
 
@@ -76,7 +65,7 @@ class Rows:
 def _products(
     rows: torch.Tensor, vector: torch.Tensor, leaves: Sequence[torch.Tensor], *, is_batched: bool
 ) -> np.ndarray:
-    """Of rows, or of one alone."""
+    """Return the products of rows, or of a single row, with the Jacobian."""
     found = torch.autograd.grad(
         vector, leaves, rows, retain_graph=True, allow_unused=True, is_grads_batched=is_batched
     )
@@ -89,13 +78,13 @@ def _products(
 
 
 def _together(vector: torch.Tensor) -> int:
-    """How many backward passes are worth making together."""
+    """Return how many backward passes are worth a batch."""
     largest = max((math.prod(shape) for shape in _shapes(vector)), default=1)
     return max(1, ROOM // max(largest, 1)) if largest < SMALL else 1
 
 
 def _shapes(vector: torch.Tensor) -> Iterator[torch.Size]:
-    """Of all gradients in a backward pass."""
+    """Yield the shapes of all gradients in a backward pass."""
     waiting: list[Any] = [vector.grad_fn]
     seen = {None, *waiting}
     while waiting:

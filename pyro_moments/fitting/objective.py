@@ -18,36 +18,23 @@ from pyro_moments.fitting.parameters import Parameters, as_array
 
 @dataclass(frozen=True)
 class FlatLoss:
-    """A loss of the unconstrained parameters.
-
-    Args:
-        loss: makes a differentiable loss.
-        smooth_loss: makes one that can be differentiated twice, which a compiled one cannot.
-        parameters: on which it depends.
-    """
+    """A loss of unconstrained parameters."""
 
     loss: Callable[[], torch.Tensor]
-    smooth_loss: Callable[[], torch.Tensor]
+    smooth_loss: Callable[[], torch.Tensor]  # can be differentiated twice, unlike a compiled one
     parameters: Parameters
 
     def check_deterministic(self, remedy: str = BY_ADAM) -> None:
-        """Refuse a loss that depends on the state of the random generator.
-
-        Args:
-            remedy: what to do about it.
-
-        Raises:
-            ValueError: naming two values.
-        """
+        """Raise ValueError if the loss depends on the state of the random generator."""
         check_deterministic(*self.twice(), remedy)
 
     def twice(self) -> tuple[float, float]:
-        """Two values of the loss, which differ if it depends on the random generator."""
+        """Return two values of the loss, which differ if it depends on the random generator."""
         with torch.random.fork_rng(devices=[]), torch.no_grad():
             return float(self.loss()), float(self.loss())
 
     def objective(self) -> Objective:
-        """For SciPy."""
+        """Return the loss with its derivatives as functions of a vector, for SciPy."""
         leaves = list(self.parameters.leaves.values())
 
         def value_and_slope(place: np.ndarray) -> tuple[float, np.ndarray]:
@@ -82,7 +69,7 @@ class FlatLoss:
 
     @property
     def scales(self) -> dict[str, str]:
-        """The names of scales, with those of their locations."""
+        """Return the names of scale parameters, with those of their locations."""
         names = self.parameters.leaves.keys()
         pairs = {name: _location_of(name, names) for name in names}
         return {
@@ -94,7 +81,7 @@ class FlatLoss:
         }
 
     def _units(self, place: np.ndarray) -> np.ndarray:
-        """The scale of each location, and for scales what changes their logarithm by one."""
+        """Return the scale of each location, and for scales what changes their logarithm by one."""
         self.parameters.move(place)
         with torch.enable_grad():
             values = self.parameters.values()
@@ -108,15 +95,7 @@ class FlatLoss:
 def flat_loss(
     objective: Any, model: Callable, guide: Callable, data: tuple, named: dict
 ) -> FlatLoss:
-    """The loss with the parameters that it has, of the model and of the guide.
-
-    Args:
-        objective: an ELBO of Pyro.
-        model: the model.
-        guide: the guide.
-        data: arguments of both.
-        named: likewise, by name.
-    """
+    """Return the loss of model and guide at their parameters."""
 
     def loss() -> torch.Tensor:
         return objective.differentiable_loss(model, guide, *data, **named)
@@ -127,20 +106,16 @@ def flat_loss(
 
 
 def uncompiled(objective: Any) -> Any:
-    """An objective whose losses can be differentiated as often as is wanted.
-
-    Args:
-        objective: an ELBO of Pyro.
-    """
+    """Return an objective whose losses can be differentiated any number of times."""
     eager = copy.copy(objective)
     eager.compiled = None
     return eager
 
 
 def _location_of(scale: str, names: Collection[str]) -> str:
-    """What the location of a scale is called; other names stay as they are."""
+    """Return the name of the location of a scale; other names stay as they are."""
     guide, _, role = scale.rpartition(".")
-    pair = {f"{guide}.loc", f"{guide}.scale"}  # of a latent vector; one with factors has more
+    pair = {f"{guide}.loc", f"{guide}.scale"}  # of a latent vector; one with factors has more names
     if role == "scale" and pair == {name for name in names if name.startswith(f"{guide}.")}:
         return f"{guide}.loc"
     return "locs.".join(scale.rsplit("scales.", 1))

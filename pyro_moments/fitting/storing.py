@@ -1,4 +1,4 @@
-"""Trained parameters in a file, and back."""
+"""Write trained parameters to a file, and read them back."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ def load(
 ) -> Fit:
     """Read trained parameters from a file of :func:`save`, or of a checkpoint of :func:`fit`.
 
-    Pyro's store knows parameters by name: guides of one class share them, and those of the file
-    take the place of those that are there. ``pyro.clear_param_store()`` parts them.
+    Pyro stores parameters by name: guides of the same class share them, and those of the file
+    replace those in the store, unless ``pyro.clear_param_store()`` is called in between.
 
     {loaded}
 
@@ -94,26 +94,13 @@ def _run(model: Callable, guide: Callable, data: tuple, named: dict[str, Any]) -
 
 
 def stored_training(model: Callable, guide: Callable, data: tuple, named: dict) -> StoredTraining:
-    """What reads and writes files of a model and a guide.
-
-    Args:
-        model: the model.
-        guide: the guide.
-        data: arguments of both.
-        named: likewise, by name.
-    """
+    """Return what reads and writes files of a model and a guide."""
     signature = signature_of(sampled_sites(model, data, named), without_wrappers)
     return StoredTraining("pyro_moments", PACKAGES, guide, signature, _to_array)
 
 
 def sampled_sites(model: Callable, data: tuple, named: dict[str, Any]) -> dict[str, Any]:
-    """The ``sample`` sites of a model, from a run that leaves nothing behind.
-
-    Args:
-        model: the model.
-        data: its arguments.
-        named: likewise, by name.
-    """
+    """Return the ``sample`` sites of a model, from a run that leaves nothing behind."""
     started = InitMessenger(_start)(model)
     with undrawn(), torch.no_grad(), poutine.block(), pyro.get_param_store().scope():
         trace = poutine.trace(started).get_trace(*data, **named)
@@ -125,21 +112,14 @@ def sampled_sites(model: Callable, data: tuple, named: dict[str, Any]) -> dict[s
 
 
 def joint_density(model: Callable, data: tuple, named: dict[str, Any], observed: bool) -> str:
-    """Log density of a model at a start that is always the same: another model has another.
-
-    Args:
-        model: the model.
-        data: its arguments.
-        named: likewise, by name.
-        observed: whether what is observed counts, or the prior alone.
-    """
+    """Return a model's log density at a fixed start, as text that identifies the model."""
     with undrawn(), torch.no_grad():
         torch.manual_seed(0)
         return stored.joint_density(sampled_sites(model, data, named), observed)
 
 
 def _start(site: dict) -> Any:
-    """An initial value in the precision that is computed with."""
+    """Return an initial value in the default precision."""
     if site["fn"].support.is_discrete:
         return site["fn"].sample()
     value: Any = init_to_network(site)

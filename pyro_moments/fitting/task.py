@@ -1,4 +1,4 @@
-"""A training of any guide on the data and by the options of one fit."""
+"""Train any guide on the data and with the options of one call of ``fit``."""
 
 from __future__ import annotations
 
@@ -35,38 +35,21 @@ from pyro_moments.sites.binding import bind
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """What a fit does with a guide.
-
-    Args:
-        options: of the fit.
-        objective: an ELBO.
-        model: the user's.
-        told: the same, with the posterior of an earlier fit for its prior if there is one.
-        source: of the data.
-        held_out: arguments of the model that are not trained on; None if there are none.
-        scheduler: makes a schedule of torch; None for none.
-        earlier: parameters of the earlier fit.
-        clock: when it began.
-        float64: whether the parameters are to become doubles.
-    """
+    """What one call of ``fit`` does with a guide."""
 
     options: Options
     objective: Any
-    model: Callable
-    told: Callable
-    source: Whole
+    model: Callable  # the user's
+    told: Callable  # the same; its prior is the posterior of an earlier fit if there is one
+    source: Whole  # of the data
     held_out: Arguments | None
-    scheduler: Callable | None
-    earlier: dict[str, torch.Tensor] | None
-    clock: float
+    scheduler: Callable | None  # makes a schedule of torch from the optimiser
+    earlier: dict[str, torch.Tensor] | None  # parameters of the earlier fit
+    clock: float  # time when the fit began
     float64: bool
 
     def trained(self, guide: Callable) -> tuple[Fit, Parameters]:
-        """The fit of a guide, and its parameters.
-
-        Args:
-            guide: the guide.
-        """
+        """Train a guide, and return the fit and the parameters."""
         bind(guide, self.told)
         problem = self.problem(guide, warms_up=self.options.warm_up is not None)
         if self.float64:
@@ -74,23 +57,14 @@ class Task:
         return self._by_gradients(problem) if self._is_adam else self._by_minimising(problem)
 
     def problem(self, guide: Callable, *, warms_up: bool) -> Problem:
-        """What is trained.
-
-        Args:
-            guide: the guide.
-            warms_up: whether the KL divergence has a weight that changes.
-        """
+        """Return the problem of training a guide."""
         batches = type(self.source) is not Whole
         rows = self.options.rows_of(self.source) if batches else None
         plates = PlateScaling(rows, self.options.plate) if batches else None
         return Problem(self.objective, self.told, guide, plates, warms_up, self.held_out)
 
     def first_loss(self, guide: Callable) -> Any:
-        """A loss that makes the parameters of a guide.
-
-        Args:
-            guide: the guide.
-        """
+        """Return a loss of a guide, which makes the guide's parameters."""
         bind(guide, self.told)
         args, named = first_of(self.source)
         return self.objective.differentiable_loss(self.told, guide, *args, **named)
@@ -126,7 +100,7 @@ class Task:
             train(trainer, course, plan())
         else:
             self._checkpoint(problem).train(trainer, course, plan, parameters)
-        params = trainer.values()  # a deterministic method leaves the parameters there
+        params = trainer.values()  # this also moves the parameters of a deterministic method there
         return course.fit(problem.guide, params, self.clock, prepared)
 
     def _checkpoint(self, problem: Problem) -> Checkpoint:
@@ -193,18 +167,10 @@ def _minimiser(options: Options, problem: Problem, source: Whole) -> tuple[Minim
 
 
 def best_of(task: Task, guide: Callable, restarts: int) -> Fit:
-    """The best of several trainings, each with parameters of its own.
+    """Return the best of several fits, whose parameters the guide then has.
 
-    Pyro stores parameters by name, so that a copy of the guide would go on with those of the last
-    one: every training has a store of its own.
-
-    Args:
-        task: trains a guide.
-        guide: the guide, which gets the best parameters.
-        restarts: how many trainings.
-
-    Raises:
-        ValueError: if the guide has parameters already.
+    Pyro stores parameters by name, so that a copy of the guide would continue with those of the
+    last training: every training has a store of its own.
     """
     if isinstance(guide, torch.nn.Module) and next(guide.parameters(), None) is not None:
         raise ValueError(
@@ -225,9 +191,9 @@ def best_of(task: Task, guide: Callable, restarts: int) -> Fit:
 
 
 def _copied(guide: Any) -> Any:
-    """A copy of a guide that has not met data.
+    """Return a copy of a guide that has not been called.
 
-    Pyro's forget their model when they are copied, the original as well as the copy.
+    Guides of Pyro lose their model when they are copied, the original as well as the copy.
     """
     parts = list(guide.modules()) if isinstance(guide, torch.nn.Module) else []
     models: list[Any] = [getattr(part, "_model", None) for part in parts]

@@ -1,4 +1,4 @@
-"""Weights of the sites in one step: rows of a mini-batch, and a KL divergence that warms up."""
+"""Weight the sites in one step: rows of a mini-batch, and a KL divergence that warms up."""
 
 from __future__ import annotations
 
@@ -13,12 +13,7 @@ from moment_calculus.hosts.mini_batches import PlateScaling, subsampled
 
 
 class Weighting(Messenger):
-    """Scales what is observed in a mini-batch up to all rows, and latent sites by a weight.
-
-    Args:
-        plates: how observed sites are scaled; None for not at all.
-        kl_weight: of the latent sites, a tensor that changes from step to step; None for one.
-    """
+    """Handler that scales a mini-batch up to all rows, and weights the latent sites."""
 
     def __init__(self, plates: PlateScaling | None, kl_weight: torch.Tensor | None) -> None:
         super().__init__()
@@ -41,13 +36,7 @@ class Weighting(Messenger):
 
 
 def scale_plate(msg: Any, plate: str, rows: Any) -> None:
-    """Let a plate around a site be a subsample of a larger one.
-
-    Args:
-        msg: of the site, on its way.
-        plate: name of the plate.
-        rows: full size of the plate.
-    """
+    """Let a plate around a site be a subsample of one with ``rows`` elements."""
     part = methodcaller("_replace", full_size=rows)
     frames, factor = subsampled(msg["cond_indep_stack"], plate, rows, part)
     msg["scale"], msg["cond_indep_stack"] = msg["scale"] * factor, tuple(frames)

@@ -21,12 +21,9 @@ from pyro_moments.likelihoods.table import EXPECTED_LOG_PROB
 
 @documented("Pyro", site=EVALUATED_SITE)
 def evaluate(name: str, fn: Any, value: Any) -> torch.Tensor:
-    """E_q[log p(value)] of one site, of the distribution's batch shape.
+    """Return E_q[log p(value)] of one site, of the distribution's batch shape.
 
-    A registered rule serves if there is one, else any univariate distribution is integrated.
-
-    {site}
-        ValueError: the distribution's own, if an observation is outside its support.
+    Any univariate distribution without a rule is integrated numerically.
     """
     if (known := of_certain(fn, value)) is not None:
         return known
@@ -47,13 +44,7 @@ def evaluate(name: str, fn: Any, value: Any) -> torch.Tensor:
 
 
 def in_one_precision(rule: Callable, fn: Any, value: Any) -> torch.Tensor:
-    """Apply a rule, and say by name which operands differ in precision.
-
-    Args:
-        rule: function of the distribution and the value.
-        fn: the distribution.
-        value: the observation or value.
-    """
+    """Apply a rule; if operands differ in precision, raise an error that names them."""
     try:
         return rule(fn, value)
     except RuntimeError as error:
@@ -62,30 +53,21 @@ def in_one_precision(rule: Callable, fn: Any, value: Any) -> torch.Tensor:
 
 
 def of_certain(fn: Any, value: Any) -> torch.Tensor | None:
-    """What the host knows, and the terms of a batch without elements; None of others.
-
-    Args:
-        fn: the distribution.
-        value: the observation or value.
-    """
+    """Return the log density if nothing is random, zeros for an empty batch, and None else."""
     if not isinstance(value, MomentTensor) and not has_moments(fn):
         return fn.log_prob(value)
     return torch.zeros(fn.batch_shape, device=value.device) if 0 in fn.batch_shape else None
 
 
 def check_support(fn: Any, value: torch.Tensor) -> None:
-    """The host's own check of observations; shapes and NaN are refused later, by name.
-
-    Args:
-        fn: the distribution.
-        value: the observation.
-    """
+    """Validate observations as the distribution does if shapes broadcast and none is NaN."""
+    # Shapes and NaN get better errors later.
     if _may_meet(value.shape, fn.batch_shape + fn.event_shape) and not value.isnan().any():
         fn._validate_sample(value)
 
 
 def _may_meet(shape: torch.Size, other: torch.Size) -> bool:
-    """Whether two shapes broadcast; to try it takes long."""
+    """Return whether two shapes broadcast; equal ones are the fast case."""
     if shape == other:
         return True
     try:
@@ -96,5 +78,5 @@ def _may_meet(shape: torch.Size, other: torch.Size) -> bool:
 
 
 def _is_univariate(value: Any) -> bool:
-    """Whether an observation, or the value of a latent site, has components of their own."""
+    """Return whether an observation or a latent value has moments by component."""
     return isinstance(unwrap(value), torch.Tensor | Gaussian | Deferred)

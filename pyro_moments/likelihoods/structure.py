@@ -1,7 +1,7 @@
-"""Random tensors inside a distribution object, and the same distribution with them replaced.
+"""Find random tensors inside a distribution object, and copy it with others in their place.
 
-A copy with plain tensors in their place needs no constructor, so that whatever a distribution
-derives from its parameters (a reciprocal, a transform, another distribution) is found as well.
+A copy needs no constructor, so that it also replaces what a distribution derives from its
+parameters: a reciprocal, a transform, another distribution.
 """
 
 from __future__ import annotations
@@ -16,24 +16,17 @@ from torch.distributions.transforms import Transform
 
 from pyro_moments.evaluation.tensor import MomentTensor
 
-_PLAIN = {torch.Tensor, torch.nn.Parameter, torch.Size, bool, type(None)}  # hold none
+# Types that contain no random tensor.
+_PLAIN = {torch.Tensor, torch.nn.Parameter, torch.Size, bool, type(None)}
 
 
 def random_tensors(fn: Any) -> list[MomentTensor]:
-    """All random tensors inside a distribution, each once.
-
-    Args:
-        fn: a distribution.
-    """
+    """Return all random tensors inside a distribution, each once."""
     return list({id(tensor): tensor for tensor in _found(fn)}.values())
 
 
 def has_moments(fn: Any) -> bool:
-    """Whether any parameter of a distribution is random.
-
-    Args:
-        fn: a distribution.
-    """
+    """Return whether any parameter of a distribution is random."""
     return next(_found(fn), None) is not None
 
 
@@ -52,14 +45,7 @@ def _found(part: Any) -> Iterator[MomentTensor]:
 def constrained_tensors(
     fn: Distribution, kind: type = MomentTensor
 ) -> Iterator[tuple[str, Any, Any]]:
-    """Name, value and constraint of every random parameter of a distribution.
-
-    Those of the distributions inside it are found too.
-
-    Args:
-        fn: a distribution.
-        kind: of tensors that are random.
-    """
+    """Yield name, value and constraint of all random parameters, also of inner distributions."""
     for name, attribute in vars(fn).items():
         if isinstance(attribute, Distribution):
             yield from constrained_tensors(attribute, kind)
@@ -68,26 +54,13 @@ def constrained_tensors(
 
 
 def replaced(fn: Any, tensors: Mapping[int, torch.Tensor], shape: torch.Size) -> Any:
-    """Copy of a distribution in double precision, with plain tensors for the random ones.
-
-    Args:
-        fn: a distribution.
-        tensors: what replaces a random tensor, by its ``id``.
-        shape: batch shape of the copy: the nodes, then the batch shape of ``fn``.
-
-    Returns:
-        The copy, without validation.
-    """
+    """Return a float64 copy of a distribution with plain tensors for random ones."""
+    # The keys of tensors are ids of random ones. The shape is that of the nodes and the batch.
     return _Copy(tensors, fn.batch_shape, shape).of(fn)
 
 
 def exchanged(part: Any, tensors: Mapping[int, MomentTensor]) -> Any:
-    """Copy of a distribution with other random tensors, and without the graphs of certain ones.
-
-    Args:
-        part: a distribution, or any part of one.
-        tensors: what takes the place of a random tensor, by its ``id``.
-    """
+    """Return a copy with other random tensors, by ``id``, and with certain ones detached."""
     return _Exchange(tensors, torch.Size(), torch.Size()).of(part)
 
 
@@ -127,7 +100,7 @@ class _Copy:
         new._validate_args = False
 
     def _transform(self, transform: Transform) -> Transform:
-        """A transform remembers its inverse, which would keep the random tensors."""
+        """Copy a transform without its inverse, which would keep the random tensors."""
         if next(_found(transform), None) is None:
             return transform
         new = copy.copy(transform)
@@ -137,7 +110,7 @@ class _Copy:
 
 
 class _Exchange(_Copy):
-    """Of the same shapes and precision."""
+    """Copies with random tensors of the same shapes and precision."""
 
     def _random(self, tensor: MomentTensor) -> torch.Tensor:
         return self.tensors[id(tensor)]
@@ -146,18 +119,14 @@ class _Exchange(_Copy):
         return tensor.detach()
 
     def _shape(self, new: Distribution) -> None:
-        """As it was."""
+        """Keep the batch shape."""
 
 
-_ROOT = "_unbroadcasted_scale_tril"  # which need not have the axes of the batch
+_ROOT = "_unbroadcasted_scale_tril"  # it may lack the batch axes
 
 
 def tensors_of(part: Any) -> list[torch.Tensor]:
-    """All tensors inside a distribution, one after the other.
-
-    Args:
-        part: a distribution, or any part of one.
-    """
+    """Return all tensors inside a distribution, or part of one, in a fixed order."""
     if isinstance(part, torch.Tensor):
         return [part]
     if isinstance(part, Distribution | Transform):
@@ -168,18 +137,12 @@ def tensors_of(part: Any) -> list[torch.Tensor]:
 
 
 def of_particles(fn: Any, tensors: list[torch.Tensor], count: int) -> Any:
-    """A distribution of particles, whose batch shape begins with their number.
-
-    Args:
-        fn: the distribution of one particle.
-        tensors: what takes the place of those of :func:`tensors_of`, [particles, ...].
-        count: number of particles.
-    """
+    """Return a distribution whose tensors, in the order of ``tensors_of``, are [particles, ...]."""
     return _Particles(dict(zip(map(id, tensors_of(fn)), tensors, strict=True)), fn, count).of(fn)
 
 
 class _Particles(_Copy):
-    """With an axis for the particles before all others."""
+    """Copies with an axis of particles before all others."""
 
     def __init__(self, tensors: dict[int, torch.Tensor], fn: Any, count: int) -> None:
         super().__init__(tensors, fn.batch_shape, torch.Size([count]) + fn.batch_shape)
@@ -192,7 +155,7 @@ class _Particles(_Copy):
         return self._placed(tensor, min(self.own, tensor.dim()))
 
     def _placed(self, tensor: torch.Tensor, of_batch: int) -> torch.Tensor:
-        """A tensor of which the first axes, so many, are of the batch."""
+        """Return a tensor's replacement; ``of_batch`` of its leading axes are batch axes."""
         found, missing = self.tensors[id(tensor)], len(self.batch) - of_batch
         return found.reshape(found.shape[:1] + (1,) * missing + found.shape[1:])
 

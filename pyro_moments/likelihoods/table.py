@@ -1,4 +1,4 @@
-"""The tables of what is known of distributions with random parameters, by their class."""
+"""Tables of expected log-probabilities and predictive moments, by class of distribution."""
 
 from __future__ import annotations
 
@@ -16,6 +16,6 @@ expected_log_prob, predictive_moments = _TABLES.expected_log_prob, _TABLES.predi
 predictive, is_predicted = _TABLES.predictive, _TABLES.is_predicted
 predicted, marginal = _TABLES.predicted, _TABLES.marginal
 
-# Called with the distribution, the observation and a power a; they return (1/a) log E[pᵃ] of the
-# batch shape. A class has one if the same class has an expected log-probability.
+# Functions of the distribution, the observation and a power a, which return (1/a) log E[pᵃ] of the
+# batch shape. Each is for a class that also has an expected log-probability.
 TEMPERED = ClassTable()

@@ -23,11 +23,7 @@ from pyro_moments.likelihoods.table import EXPECTED_LOG_PROB, TEMPERED
 
 @documented("Pyro", about=TEMPERED_SITE)
 def tempered(name: str, fn: Any, value: Any, alpha: float) -> torch.Tensor:
-    """(1/α) log E_q[p(value)ᵅ] of one site, of the distribution's batch shape.
-
-    {about}
-        ValueError: the distribution's own, if an observation is outside its support.
-    """
+    """Return (1/α) log E_q[p(value)ᵅ] of one site, of the distribution's batch shape."""
     site = observed(name, fn, value)
     return jointly([site], alpha, range(site.events - len(site.shape), 0))
 
@@ -36,25 +32,15 @@ def tempered(name: str, fn: Any, value: Any, alpha: float) -> torch.Tensor:
 def tempered_jointly(
     sites: Iterable[tuple[Any, ...]], alpha: float, datum: Sequence[int]
 ) -> torch.Tensor:
-    """(1/α) log E_q[Π pᵅ] of every datum, over all that is observed of it.
-
-    {about}
-    """
+    """Return (1/α) log E_q[Π pᵅ] of every datum, over all that is observed of it."""
     return jointly([observed(*site) for site in sites], alpha, datum)
 
 
 def observed(
     name: str, fn: Any, value: Any, scale: Any = 1.0, plates: tuple[str, ...] = ()
 ) -> Observed:
-    """An observed site as a product of densities of its elements.
-
-    Args:
-        name: the site.
-        fn: its distribution.
-        value: observation.
-        scale: by which its log density is multiplied: number, or tensor of the batch shape.
-        plates: names of the plates around it whose elements are no data.
-    """
+    # The scale multiplies the log density. Elements of the plates, given by name, are no data.
+    """Return an observed site as a product of densities of its elements."""
     if (known := of_certain(fn, value)) is not None:
         shape = tuple(known.shape)
         return Observed(name, "", shape, 0, (), scale, lambda: known, lambda power: known)
@@ -76,7 +62,7 @@ def observed(
 
 
 def _unwrapped(fn: Any, weights: Any) -> tuple[Any, torch.Size, int, Any]:
-    """The distribution of the elements, their shape, how many axes are of events, and weights."""
+    """Return the distribution of elements, their shape, the number of event axes, and weights."""
     shape, events = fn.batch_shape, 0
     while True:
         if isinstance(fn, torch.distributions.Independent):
@@ -95,7 +81,7 @@ def _with_axes(weights: Any, added: int) -> Any:
 
 
 def _masked(weights: Any, mask: Any) -> Any:
-    """Zero where a mask excludes."""
+    """Return the weights, with zeros where a mask excludes."""
     if isinstance(mask, bool):
         return weights if mask else 0.0
     return torch.where(mask, weights, torch.zeros((), device=mask.device))

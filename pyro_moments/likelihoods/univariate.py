@@ -1,4 +1,4 @@
-"""Any univariate distribution, by quadrature over the Gaussians behind its random parameters."""
+"""Moments of any univariate distribution, by quadrature over its random parameters."""
 
 from __future__ import annotations
 
@@ -30,16 +30,9 @@ _BINARY = torch.distributions.Bernoulli
 
 @documented("Pyro", errors=QUADRATURE_ERRORS)
 def expected(fn: Any, value: Any) -> torch.Tensor:
-    """E_q[log p(value)] by quadrature on the distribution's own ``log_prob``.
+    """Return E_q[log p(value)] by quadrature on the distribution's own ``log_prob``.
 
-    For the error, which is small over one Gaussian and may not be over two, see
-    :func:`moment_calculus.likelihoods.expectation`.
-
-    Args:
-        fn: univariate distribution.
-        value: observation or MomentTensor.
-
-    {errors}
+    For the error see :func:`moment_calculus.likelihoods.expectation`.
     """
     given, arguments = _given(fn)
     knots = _knots(fn, value)
@@ -47,11 +40,7 @@ def expected(fn: Any, value: Any) -> torch.Tensor:
 
 
 def predictive(fn: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, Callable]:
-    """Predictive mean, epistemic and aleatoric variance, and log predictive density.
-
-    Raises:
-        UnsupportedMoments: as :func:`expected`.
-    """
+    """Return predictive mean, epistemic and aleatoric variance, and log predictive density."""
     if not has_moments(fn):
         return fn.mean, torch.zeros_like(fn.mean), fn.variance, fn.log_prob
     given, arguments = _given(fn)
@@ -63,16 +52,9 @@ def predictive(fn: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, Calla
 
 @documented("Pyro", errors=QUADRATURE_ERRORS)
 def tempered(fn: Any, value: Any, power: Any = 1.0) -> torch.Tensor:
-    """(1/a) log E_q[p(value)ᵃ] by quadrature: the log predictive density where a is one.
+    """Return (1/a) log E_q[p(value)ᵃ] by quadrature; a = 1 is the log predictive density.
 
     For the error see :func:`moment_calculus.likelihoods.log_expectation`.
-
-    Args:
-        fn: univariate distribution.
-        value: observation or MomentTensor.
-        power: a, positive number or tensor.
-
-    {errors}
     """
     given, arguments = _given(fn)
     return likelihoods.log_expectation(
@@ -85,17 +67,12 @@ def tempered(fn: Any, value: Any, power: Any = 1.0) -> torch.Tensor:
 
 
 def _log_predictive(fn: Any) -> Callable[[torch.Tensor], torch.Tensor]:
-    """From observations to their log predictive density."""
+    """Return the function from observations to their log predictive density."""
     return partial(tempered, fn) if has_moments(fn) else fn.log_prob
 
 
 def marginal(name: str, fn: Any) -> Marginal:
-    """What is known of the predictive distribution: that of counts, or the host's own integrated.
-
-    Args:
-        name: the site.
-        fn: univariate distribution.
-    """
+    """Return the marginal of a univariate prediction: of counts, or continuous."""
     family, support = type(fn).__name__, fn.support
     given, arguments = _given(fn)
     low, high = bounds_of(support, lambda end: isinstance(end, MomentTensor))
@@ -129,7 +106,7 @@ def _mean(given: Callable[..., Any]) -> Callable[..., torch.Tensor]:
 
 
 def _entropy(name: str, fn: Any) -> torch.Tensor:
-    """E_q of the entropy, by the distribution's own one."""
+    """Return E_q of the distribution's own entropy."""
     given, arguments = _given(fn)
     try:
         return likelihoods.expectation(lambda *points: given(*points).entropy(), *arguments)
@@ -138,19 +115,19 @@ def _entropy(name: str, fn: Any) -> torch.Tensor:
 
 
 def _surprisal(fn: Any, value: torch.Tensor) -> torch.Tensor:
-    """E_q[−p log p] of the probabilities of counts."""
+    """Return E_q[−p log p] of the probabilities of counts."""
     given, arguments = _given(fn)
     return likelihoods.expected_surprisal(_density(given), value, *arguments)
 
 
 def _success(fn: Any) -> torch.Tensor:
-    """E_q of the probability of a success."""
+    """Return E_q of the probability of a success."""
     given, arguments = _given(fn)
     return likelihoods.expectation(lambda *points: given(*points).probs, *arguments)
 
 
 def _cumulative(fn: Any, value: torch.Tensor) -> torch.Tensor:
-    """P(y ≤ value), by the distribution's own function."""
+    """Return P(y ≤ value), by the distribution's own function."""
     given, arguments = _given(fn)
 
     def cumulative(value: torch.Tensor, *points: torch.Tensor) -> torch.Tensor:
@@ -161,16 +138,7 @@ def _cumulative(fn: Any, value: torch.Tensor) -> torch.Tensor:
 
 
 def drawn(fn: Any, count: int, shape: torch.Size) -> torch.Tensor:
-    """Draws of the parameters, and of an observation given each of them.
-
-    Args:
-        fn: univariate distribution with random parameters.
-        count: how many.
-        shape: of an observation.
-
-    Returns:
-        Tensor [count, *shape].
-    """
+    """Draw parameters, and an observation for each: [count, *shape]."""
     given, arguments = _given(fn)
     device = random_tensors(fn)[0].device
 
@@ -186,7 +154,7 @@ def drawn(fn: Any, count: int, shape: torch.Size) -> torch.Tensor:
 
 
 def _given(fn: Any) -> tuple[Callable[..., Any], list[Any]]:
-    """The distribution as a function of points of its random parameters, and those."""
+    """Return the distribution as a function of its random parameters, and their values."""
     tensors = random_tensors(fn)
     arguments = [unwrap(tensor) for tensor in tensors]
     check_univariate(fn, arguments)
@@ -223,7 +191,7 @@ def _double(value: Any) -> Any:
 
 
 def _knots(fn: Any, value: Any) -> tuple[Any, ...]:
-    """The observation, where a density of a residual bends, and zero, where links do."""
+    """Return the observation, where the density of a residual bends, and zero, where links do."""
     if isinstance(value, MomentTensor) or not value.is_floating_point():
         return (0.0,)
     return (0.0, _double(value)) if hasattr(fn, "loc") else (0.0,)

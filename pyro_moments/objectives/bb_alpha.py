@@ -48,7 +48,7 @@ class BBAlphaELBO(Objective):
         warn_collapse(alpha, num_particles, self.flow, energy)
         self.alpha, self.data, self.energy = alpha, Data(datum), energy
         if not self.draws:
-            self.num_particles = 1  # they would all be the same
+            self.num_particles = 1  # all particles would be the same
         if energy == "cavity":
             self.vectorised = AtDraws()
 
@@ -60,7 +60,10 @@ class BBAlphaELBO(Objective):
         return value
 
     def particle_terms(self, program: Program) -> tuple[torch.Tensor, ...]:
-        """What ``energy`` takes: of every particle the data, the latent sites, and a scale."""
+        """Return the arguments of ``energy``: the terms of data and latent sites, and a scale.
+
+        Each has a leading axis of particles.
+        """
         consume = self._cavity if self.energy == "cavity" else self._terms
         return self.particles(program._replace(data=self._plates), consume)
 
@@ -69,19 +72,19 @@ class BBAlphaELBO(Objective):
         return self.data(plates)
 
     def _terms(self, model: Trace, guide: Trace) -> tuple[torch.Tensor, ...]:
-        """What each datum and the latent sites contribute, and how many data each stands for."""
+        """Return the terms of each datum and of the latent sites, and the data per datum."""
         plates, sites = self._plates(model), _observed(model)
         data = self._analytic(sites, plates) if self.flow == "analytic" else _drawn(sites, plates)
         return data, latent_sum(model, guide), torch.as_tensor(plates.scale)
 
     def _cavity(self, model: Trace, guide: Trace) -> tuple[torch.Tensor, ...]:
-        """The log-density of each datum with its share of the latent sites, which leaves none."""
+        """Return the terms of each datum with its share of the latent sites, which leaves zero."""
         plates = self._plates(model)
         ratio = log_ratio(model, guide, plates)
         return ratio, torch.zeros(()), torch.as_tensor(plates.scale)
 
     def _analytic(self, sites: dict[str, Any], plates: DataPlates) -> torch.Tensor:
-        """The energy of each datum, its expectation in closed form."""
+        """Return the energy of each datum in closed form."""
         inner = lambda site: plates.without(plates_of(site))  # noqa: E731
         parts = [
             (name, _masked(site), site["value"], plates.exponent(site["scale"]), inner(site))
@@ -99,6 +102,6 @@ def _masked(site: Any) -> Any:
 
 
 def _drawn(sites: dict[str, Any], plates: DataPlates) -> torch.Tensor:
-    """The log-density of each datum."""
+    """Return the log-density of each datum."""
     parts = [plates.each(data_log_prob(site), site["scale"]) for site in sites.values()]
     return sum(parts[1:], start=parts[0])

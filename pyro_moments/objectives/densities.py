@@ -1,4 +1,4 @@
-"""Log-densities of guide and model at draws of all latent sites, each drawn once for all rows."""
+"""Log-densities of guide and model at draws of all latent sites."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from pyro_moments.sites.traces import run
 
 
 class AtDraws(Vectorised):
-    """Runs programs with latent sites that the host draws, and refuses those without a density."""
+    """Runs programs with latent sites that have a density and that Pyro draws once for all rows."""
 
     def __init__(self) -> None:
         super().__init__(is_mean=False)
@@ -48,7 +48,7 @@ class AtDraws(Vectorised):
 
 
 class _WithDensity(Validated):
-    """Refuses guides of which the density, or the gradient of a draw, is not known."""
+    """Raises UnsupportedMoments for guides whose density, or gradient of a draw, is unknown."""
 
     def validate(self, program: Program) -> None:
         super().validate(program)
@@ -56,25 +56,13 @@ class _WithDensity(Validated):
 
 
 def check_density(program: Program, *, reparameterised: bool) -> None:
-    """Refuse dropped weights, and points, but for functions of what is drawn.
-
-    Args:
-        program: model and guide.
-        reparameterised: whether draws have to be.
-
-    Raises:
-        UnsupportedMoments: naming the site.
-    """
+    """Raise UnsupportedMoments for dropped weights, for points, and, if asked, without rsample."""
     with torch.no_grad(), poutine.block(), _Origins(reparameterised):
         program.guide(*program.args, **program.kwargs)
 
 
 class _Origins(Messenger):
-    """Follows what is made of draws: a Delta of them has their density, any other has none.
-
-    Args:
-        reparameterised: whether draws have to be.
-    """
+    """Tracks which values depend on draws: only a Delta at such a value has a density."""
 
     def __init__(self, reparameterised: bool) -> None:
         super().__init__()
@@ -99,20 +87,14 @@ def _check(name: str, fn: Any, reparameterised: bool) -> None:
         raise no_density(dropped.design.site)
     inner = without_wrappers(fn)
     if isinstance(inner, dist.Delta):
-        if not get_provenance(inner.v):
+        if not get_provenance(inner.v):  # a function of draws has their density
             raise point_without_density(name)
     elif reparameterised and not fn.has_rsample:
         raise not_reparameterised(name, inner, host="Pyro", by_name=False)
 
 
 def log_ratio(model: Trace, guide: Trace, plates: DataPlates) -> torch.Tensor:
-    """log p − log q of all sites, each datum's share of it: [data plates].
-
-    Args:
-        model: its trace.
-        guide: likewise.
-        plates: of the data.
-    """
+    """Return log p − log q of all sites, each datum's share of it: [data plates]."""
     ours, theirs = (_shares(trace, plates) for trace in (model, guide))
     return ours - theirs
 

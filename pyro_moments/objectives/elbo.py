@@ -42,20 +42,20 @@ class DeterministicELBO(Objective):
     Raises:
         ValueError: if ``covariance``, ``rules`` or ``categorical`` is unknown, an option is out
             of range, or particles are to be vectorised.
-        UnsupportedMoments: when evaluated, if the model or the guide leaves the supported
-            operations; the message names the operation, the line, the sites and the remedy.
+        UnsupportedMoments: when evaluated, if the model or the guide uses an operation that is
+            not supported; the message names the operation, the line, the sites and the remedy.
 
     With ``compiled=True`` the first call for each signature (shapes, strides, dtypes and devices of
     the tensors, values of the other arguments) runs model and guide a few times, captures what they
     compute and compiles it, which takes seconds; later calls run the compiled result. Tensors are
-    inputs: parameters, arguments, and what the program reads from attributes, closures and globals
-    are read anew at every call; random draws and subsamples are made anew. Numbers and flags found
-    in such places are watched: a change leads to another capture, up to eight in all. Assumed is
-    that the structure of the program does not depend on the values of tensors, that the contents of
-    NumPy arrays stay as they are, and that Pyro's validation is needed in the first call only. The
-    loss is differentiable once. Where capture is impossible the loss is evaluated eagerly; where no
-    C++ compiler works the captured operations are replayed; both after one :class:`CaptureWarning`.
-    Sigmoid and tanh take the covariances of small layers from the fixed series of
+    inputs: parameters, arguments, and tensors in attributes, closures and globals are read anew at
+    every call; random draws and subsamples are made anew. If a number or flag in such a place
+    changes, the program is captured again, up to eight times in all. It is assumed that the
+    structure of the program does not depend on the values of tensors, that the contents of NumPy
+    arrays do not change, and that Pyro's validation is needed in the first call only. The loss is
+    differentiable once. If capture is impossible, the loss is evaluated eagerly; if no C++ compiler
+    works, the captured operations are replayed; both after one :class:`CaptureWarning`. Sigmoid and
+    tanh take the covariances of small layers from the fixed series of
     :func:`moment_calculus.functions.pairs.covariance.covariance`, whose error is stated there;
     covariances of large layers are computed as in eager programs, by operations of their own.
 
@@ -69,7 +69,7 @@ class DeterministicELBO(Objective):
         return -self._mean(elbo, Program(model, guide, args, kwargs))
 
     def _mean(self, consume: Consume, program: Program) -> Any:
-        """The mean over particles of what is made of their traces."""
+        """Return the mean over particles of what ``consume`` makes of their traces."""
 
         def consume_last(model_trace: Trace, guide_trace: Trace) -> Any:
             last.append(model_trace)
@@ -84,12 +84,12 @@ class DeterministicELBO(Objective):
         return means
 
     def particle_terms(self, program: Program) -> tuple[torch.Tensor, ...]:
-        """The ELBO of every particle, as arguments of ``energy``."""
+        """Return the ELBO of every particle, as arguments of ``energy``."""
         found = self.particles(program, elbo)
         return found, torch.zeros_like(found), torch.ones_like(found)
 
     def site_terms(self, model: Any, guide: Any, *args: Any, **kwargs: Any) -> dict[str, float]:
-        """What each site contributes to the ELBO; arguments as in :meth:`differentiable_loss`."""
+        """Return the terms of the ELBO by site; arguments as in :meth:`differentiable_loss`."""
         with torch.no_grad():
             terms = self._mean(elbo_terms, Program(model, guide, args, kwargs))
             return {name: torch_item(term) for name, term in terms.items()}
@@ -100,27 +100,18 @@ def _mean_of_particles(parts: torch.Tensor) -> torch.Tensor:
 
 
 def elbo(model_trace: Trace, guide_trace: Trace) -> torch.Tensor:
-    """The ELBO as a scalar; arguments as of :func:`elbo_terms`."""
+    """Return the ELBO as a scalar, from the traces of model (with moments) and guide."""
     observed = observed_terms(model_trace).values()
     return total([*observed, latent_sum(model_trace, guide_trace)])
 
 
 def elbo_terms(model_trace: Trace, guide_trace: Trace) -> dict[str, Any]:
-    """What each site contributes to the ELBO, as scalars by name.
-
-    Args:
-        model_trace: of the model, with moments for the latent sites.
-        guide_trace: of the guide, likewise.
-    """
+    """Return the terms of the ELBO by site, as scalars."""
     return observed_terms(model_trace) | latent_terms(model_trace, guide_trace)
 
 
 def observed_terms(model_trace: Trace) -> dict[str, Any]:
-    """What each observed site contributes, as scalars by name.
-
-    Args:
-        model_trace: of the model.
-    """
+    """Return the terms of the observed sites, as scalars by name."""
     return {
         name: observed_term(name, site)
         for name, site in model_trace.nodes.items()
@@ -131,13 +122,7 @@ def observed_terms(model_trace: Trace) -> dict[str, Any]:
 def latent_terms(
     model_trace: Trace, guide_trace: Trace, without: Collection[str] = ()
 ) -> dict[str, Any]:
-    """What each latent site contributes, as scalars by name.
-
-    Args:
-        model_trace: of the model.
-        guide_trace: of the guide.
-        without: names of sites to leave out.
-    """
+    """Return the terms of the latent sites that are not in ``without``, as scalars by name."""
     terms = {
         name: latent_term(name, site, guide_trace)
         for name, site in model_trace.nodes.items()
@@ -150,9 +135,9 @@ def latent_terms(
 
 
 def latent_sum(model_trace: Trace, guide_trace: Trace) -> torch.Tensor:
-    """What all latent sites contribute; arguments as of :func:`latent_terms`.
+    """Return the sum of the terms of all latent sites.
 
-    The divergences of small sites are computed together: it is their number that takes time.
+    The divergences of small sites are computed together, because their number costs the time.
     """
     found = {
         name: divergence_of(name, site, guide_trace)
@@ -169,5 +154,5 @@ def latent_sum(model_trace: Trace, guide_trace: Trace) -> torch.Tensor:
 
 
 def total(terms: Sequence[torch.Tensor]) -> torch.Tensor:
-    """The sum of what sites contribute; zero of none."""
+    """Return the sum of scalars; zero if there are none."""
     return functools.reduce(operator.add, terms) if terms else torch.zeros(())

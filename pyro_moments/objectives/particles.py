@@ -1,4 +1,4 @@
-"""Draws of a model's latent sites: K particles at once, by vmap."""
+"""Run a model and a guide with draws of the latent sites: K particles at once, by vmap."""
 
 from __future__ import annotations
 
@@ -24,48 +24,32 @@ Consume = Callable[[Trace, Trace], Any]
 
 
 class Program(NamedTuple):
-    """A model and a guide, with what they are called with.
-
-    Args:
-        model: Pyro model.
-        guide: Pyro guide.
-        args: arguments of both.
-        kwargs: keyword arguments of both.
-        data: finds the plates of the data in the model's trace, along which rows may have noise of
-            their own; None where it may be any axis of the log-density of a site, as in a sum of
-            expectations.
-    """
+    """A model and a guide with their arguments."""
 
     model: Any
     guide: Any
     args: tuple
     kwargs: dict[str, Any]
+    # Finds the plates of the data in the model's trace, along which rows may have noise of their
+    # own. If None, these may be all axes of a site's log-density, as in a sum of expectations.
     data: Callable[[Trace], DataPlates] | None = None
 
     def run(self, particle: Particle, seed: int | None = None) -> tuple[Trace, Trace]:
-        """The traces of one particle."""
+        """Return the traces of model and guide for one particle."""
         return drawn_traces(particle, *self[:4], seed=seed, data=self.data)
 
 
 class Validated:
-    """Runs programs on samples, with Pyro's validation, once for each structure.
-
-    A structure is model, guide and the shapes of the arguments. Copies and pickles begin anew:
-    programs have other ids then.
-    """
+    """Validates programs once for each structure: model, guide and shapes of the arguments."""
 
     def __init__(self) -> None:
-        self.met: dict[Any, Any] = {}  # with what keeps their ids alive
+        self.met: dict[Any, Any] = {}  # programs by structure, kept alive for their ids
 
     def __reduce__(self) -> tuple:
-        return type(self), ()
+        return type(self), ()  # a copy starts anew, because its programs have other ids
 
     def __call__(self, program: Program) -> tuple:
-        """The structure of a program, which is validated.
-
-        Args:
-            program: model and guide.
-        """
+        """Return the structure of a program; validate it at the first call."""
         structure = _structure(program)
         if structure not in self.met:
             self.validate(program)
@@ -73,11 +57,7 @@ class Validated:
         return structure
 
     def validate(self, program: Program) -> None:
-        """Run a program on samples, as Pyro does, with its checks.
-
-        Args:
-            program: model and guide.
-        """
+        """Run a program on samples, with Pyro's checks."""
         guide, (args, kwargs) = program.guide, program[2:4]
         unwrapped = poutine.unwrap(guide)
         if isinstance(unwrapped, poutine.messenger.Messenger):  # it runs the model itself
@@ -95,31 +75,22 @@ class Validated:
 class Vectorised:
     """Runs programs with draws of their latent sites.
 
-    At the first call for each structure a program is validated. Which sites have to be drawn once
-    for all rows, and whether particles fill arrays, is found in every run, and remembered, so that
-    no program is run twice each time.
-
-    Args:
-        is_mean: whether the means of the sites stand for draws.
+    A run finds out which sites have to be drawn once for all rows, and whether particles fill
+    arrays. This is remembered for each structure, so that later runs need no second attempt.
     """
 
     def __init__(self, is_mean: bool) -> None:
+        # With is_mean, the means of the sites replace their draws.
         self.is_mean, self.validated = is_mean, Validated()
         self.together: dict[Any, frozenset[str]] = {}
         self.at_once: dict[Any, AtOnce] = {}
 
     def __getstate__(self) -> dict:
-        """Copy and pickle without what was found out of programs, which have other ids then."""
+        """Return the state without what was remembered, because copied programs have other ids."""
         return self.__dict__ | {"together": {}, "at_once": {}}
 
     def __call__(self, program: Program, consume: Consume, count: int) -> Any:
-        """What is made of the traces of each particle, on a leading axis.
-
-        Args:
-            program: model and guide.
-            consume: makes a pytree of tensors of the model's and the guide's trace.
-            count: number of particles.
-        """
+        """Return what ``consume`` makes of the traces of each particle, on a leading axis."""
         structure = self.validated(program)
         at_once = self.at_once.setdefault(structure, AtOnce())
         while True:
@@ -146,7 +117,7 @@ class Vectorised:
 
 
 def _structure(program: Program) -> tuple:
-    """What of a call decides how its program goes, as far as can be told."""
+    """Return what decides how a program runs, as far as this can be known from a call."""
     leaves, tree = pytree.tree_flatten((program.args, program.kwargs))
     kinds = tuple(
         (leaf.shape, leaf.dtype, leaf.device) if isinstance(leaf, torch.Tensor) else type(leaf)

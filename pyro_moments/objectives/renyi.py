@@ -53,7 +53,7 @@ class RenyiELBO(Loss):
 
 
 def _ratio(model: Trace, guide: Trace) -> tuple[torch.Tensor, torch.Tensor]:
-    """log p − log q for each element of the plates around all sites, and what it stands for."""
+    """Return log p − log q by element of the plates around all sites, and what it stands for."""
     sites = [site for trace in (model, guide) for site in trace.nodes.values() if is_sample(site)]
     around = {str(site["name"]): plates_of(site) for site in sites}
     plates = common_plates(around)

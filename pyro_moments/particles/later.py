@@ -1,10 +1,9 @@
-"""Functions that leave values undrawn: what moves elements, and maps of rows of data.
+"""Rules for torch functions that need no draw of a latent site yet.
 
-Local reparameterisation: a map x W + b of rows of data by weights that nothing else uses is Normal
-in every row, and what is summed over rows has the same expectation when each row has noise of its
-own, with less variance. :mod:`.rows` follows whether rows are mixed afterwards.
-
-Source: Kingma, Salimans and Welling 2015; Li and Gal 2017, section 2.
+They move elements, or map rows of data by x W + b. If nothing else uses W, the map is Normal in
+every row: with noise of its own in each row a sum over rows has the same expectation and less
+variance (Kingma, Salimans and Welling 2015; Li and Gal 2017, section 2). :mod:`.rows` then
+follows whether rows are mixed.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ def _later(*functions: Callable) -> Callable[[Callable], Callable]:
 
 
 def _move(function: Callable) -> Callable[..., Undrawn | None]:
-    """What a function does that moves elements, and repeats none."""
+    """Return the rule of a function that moves elements and repeats none."""
 
     def rule(input: Any, *args: Any, **kwargs: Any) -> Undrawn | None:
         if not isinstance(input, Undrawn):
@@ -78,7 +77,7 @@ def _linear(input: Any, weight: Any, bias: Any = None) -> Any:
 
 
 def _masked(input: Any, weight: Undrawn) -> Any:
-    """The map of rows by a weight under the mask of each row."""
+    """Return the map of rows by a weight with a mask for each row."""
     site: Any = weight.site
     shape, (input, before) = tuple(input.shape), _matrix(input)
     if input is None or shape[-1:] != tuple(weight.shape[-1:]):
@@ -90,7 +89,7 @@ def _masked(input: Any, weight: Undrawn) -> Any:
         found = torch.einsum("n...i,ni->n...", each.expand(len(rows), *weight.shape), rows)
     elif _is_last(axis, weight):
         found = apply(rows * noise.flatten(1), weight.loc)
-    else:  # tied to a map by the transpose
+    else:  # a weight that is tied: its transpose is the map
         found = apply(rows, weight.loc) * noise.flatten(1)
     found = found if len(shape) > 1 else found[0]
     shared = [site] if site.is_shared else []
@@ -98,7 +97,7 @@ def _masked(input: Any, weight: Undrawn) -> Any:
 
 
 def _is_last(axis: int, weight: Undrawn) -> bool:
-    """Whether an axis of a site is the trailing one after its moves."""
+    """Return whether an axis of a site is the trailing one after the moves of the weight."""
     sizes = [1] * weight.site.loc.dim()
     sizes[axis] = weight.site.loc.shape[axis]
     place = torch.arange(sizes[axis]).reshape(sizes).expand(weight.site.loc.shape)
@@ -111,7 +110,7 @@ def _vector_product(input: Tensor, vector: Tensor) -> Tensor:
 
 
 def _matrix(input: Any) -> tuple[Tensor | None, frozenset[str]]:
-    """A matrix of rows, or one row, and whose noise is in it; None of anything else."""
+    """Return rows or a vector and the names of weights whose noise it has, or (None, {})."""
     if not isinstance(input, Tensor) or input.dim() not in (1, 2):
         return None, frozenset()
     if not isinstance(input, Rows):
@@ -138,7 +137,7 @@ def _reversed(input: Any, other: Any) -> Any:
 
 @_later(torch.einsum)
 def _einsum(equation: Any, *operands: Any) -> Any:
-    """One map of rows by a masked weight."""
+    """Return the map of rows by a masked weight; None if the equation is anything else."""
     if len(operands) != 2 or not isinstance(equation, str) or not any(map(_is_masked, operands)):
         return None
     names, _, result = equation.replace(" ", "").partition("->")

@@ -1,4 +1,4 @@
-"""One particle: which sites have noise of their own for each row."""
+"""Settings of a particle: which sites are drawn once for all rows."""
 
 from __future__ import annotations
 
@@ -6,15 +6,11 @@ from collections.abc import Collection
 
 
 class Particle:
-    """What is run once, or by vmap as often as there are particles.
-
-    Args:
-        together: names of the sites that are drawn once for all rows.
-        is_mean: whether the means of the sites stand for draws.
-        by_rows: whether rows may have noise of their own at all.
-    """
+    """Settings of one run of the program, which vmap repeats for several particles."""
 
     def __init__(
         self, together: Collection[str] = (), is_mean: bool = False, *, by_rows: bool = True
     ) -> None:
+        # Names of sites drawn once for all rows; whether means replace draws; whether rows may
+        # have noise of their own at all.
         self.together, self.is_mean, self.by_rows = frozenset(together), is_mean, by_rows

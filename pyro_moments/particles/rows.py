@@ -1,7 +1,7 @@
-"""How functions of torch carry the axis of the rows: through what keeps rows apart.
+"""Rules that give the axis of the rows of data in the result of a torch function.
 
-Axes are negative, so that broadcasting leaves them. A function that is not listed mixes rows, as
-far as anybody knows, and what is done in place, too.
+Axes are negative, because broadcasting keeps these. A function without a rule may mix rows, and
+so may one that works in place.
 """
 
 from __future__ import annotations
@@ -22,18 +22,13 @@ RULES: dict[Callable, Rule] = {}
 
 
 class Placed:
-    """An operand with rows.
-
-    Args:
-        tensor: its values.
-        axis: of the rows, negative.
-    """
+    """A tensor with the (negative) axis of its rows."""
 
     def __init__(self, tensor: Tensor, axis: int) -> None:
         self.tensor, self.axis, self.shape = tensor, axis, tensor.shape
 
     def dim(self) -> int:
-        """Number of axes."""
+        """Return the number of axes."""
         return len(self.shape)
 
 
@@ -46,7 +41,7 @@ def _rule(*functions: Callable) -> Callable[[Rule], Rule]:
 
 
 def _only(operands: Any) -> int | None:
-    """The one place at which all operands have their rows."""
+    """Return the axis of the rows if it is the same in all operands that have rows, else None."""
     found: set[int] = set()
     for operand in operands:
         if isinstance(operand, Placed):
@@ -202,7 +197,7 @@ def _flattened(input: Any, start_dim: int = 0, end_dim: int = -1) -> int | None:
 
 
 def _with_leading(input: Placed, after: Sequence[int]) -> int | None:
-    """Where an axis is in another shape: behind as many elements, and of the same size."""
+    """Return the axis of another shape with the same size and as many elements before it."""
     place = input.dim() + input.axis
     before = math.prod(input.shape[:place])
     for axis, size in enumerate(after):
@@ -213,7 +208,7 @@ def _with_leading(input: Placed, after: Sequence[int]) -> int | None:
 
 @_rule(Tensor.__getitem__)
 def _indexed(input: Any, key: Any) -> int | None:
-    """Whole slices of the rows; numbers, slices and new axes elsewhere."""
+    """Return the axis of the rows after an index that takes all of them, else None."""
     keys = list(key) if isinstance(key, tuple) else [key]
     if not isinstance(input, Placed) or not all(map(_is_plain, keys)):
         return None

@@ -1,6 +1,6 @@
-"""Draws of Beta and Dirichlet distributions under vmap, which does not know torch's function.
+"""Draw from Beta and Dirichlet distributions under vmap, which does not support torch's draws.
 
-Gammas that are divided by their sum have the same distribution, and vmap draws them, with pathwise
+Gamma variables divided by their sum have the same distribution. vmap can draw them, with pathwise
 gradients.
 """
 
@@ -18,14 +18,7 @@ _WRAPPERS = (torch.distributions.Independent, ExpandedDistribution, MaskedDistri
 
 
 def drawn_by_gammas(fn: Any) -> torch.Tensor | None:
-    """A draw by reparameterisation.
-
-    Args:
-        fn: a distribution.
-
-    Returns:
-        Of the distribution's shape; None of distributions that are made of no Beta or Dirichlet.
-    """
+    """Return a reparameterised draw, or None if fn is not made of a Beta or Dirichlet."""
     inner, shape = unwrapped(fn, _WRAPPERS)[0], fn.batch_shape + fn.event_shape
     if isinstance(inner, Dirichlet):
         return _divided(inner.concentration.expand(shape))

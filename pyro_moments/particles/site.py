@@ -1,4 +1,4 @@
-"""Latent sites with Normal posteriors, which are drawn as late as it can be."""
+"""Latent sites of a particle, each drawn at most once and as late as possible."""
 
 from __future__ import annotations
 
@@ -16,13 +16,10 @@ from pyro_moments.evaluation import vmap
 
 
 class Together(Exception):
-    """Sites that have to be drawn once for all rows: the program is run anew.
+    """Raised if sites have to be drawn once for all rows: the program then runs again.
 
-    Nothing more special: Pyro's handlers rebuild ValueErrors and RuntimeErrors and lose what they
-    hold, torch's operators take a TypeError for an operand that is not theirs.
-
-    Args:
-        sites: their names.
+    It is a plain Exception, because Pyro's handlers rebuild ValueErrors and RuntimeErrors without
+    their attributes, and torch's operators turn a TypeError into NotImplemented.
     """
 
     def __init__(self, sites: Collection[str]) -> None:
@@ -31,31 +28,20 @@ class Together(Exception):
 
 
 class Site:
-    """A latent site with a Normal posterior, drawn at most once.
-
-    Args:
-        name: the site.
-        loc: locations.
-        scale: standard deviations, of the same shape.
-        particle: what is being run.
-    """
+    """A latent site with a Normal posterior, drawn at most once."""
 
     def __init__(self, name: str, loc: torch.Tensor, scale: torch.Tensor, particle: Any) -> None:
         self.name, self.loc, self.scale, self.particle = name, loc, scale, particle
-        self.apart = False  # whether rows have had noise of their own
+        self.apart = False  # whether a map has used noise of its own for each row
         self._drawn: torch.Tensor | None = None
 
     def moments(self) -> Gaussian:
-        """The moments of its posterior, for log-densities that are known in closed form."""
+        """Return the moments of the posterior, for log-densities that have a closed form."""
         moments = mean_field.moments(self.loc, self.scale)
         return leaf(self.name, *moments, Propagation("diagonal"), event_dim=self.loc.dim())
 
     def draw(self) -> torch.Tensor:
-        """The draw, the same for all who ask.
-
-        Raises:
-            Together: if rows have had noise of their own.
-        """
+        """Return the one draw of the site; raise Together if rows have noise of their own."""
         if self.particle.is_mean:
             return self.loc
         if self.apart:
@@ -70,52 +56,38 @@ class Site:
         return mean_field.sample(self.loc, self.scale, torch.randn_like(self.loc))
 
     def take_apart(self) -> None:
-        """Give each row noise of its own, which one operation may do.
-
-        Raises:
-            Together: if the site is used elsewhere.
-        """
+        """Let one operation give each row noise of its own; raise Together if there is another."""
         if self.apart or self._drawn is not None:
             raise Together([self.name])
         self.apart = True
 
     @property
     def can_be_apart(self) -> bool:
-        """Whether rows may have noise of their own, as far as anybody knows."""
+        """Return whether rows may have noise of their own, as far as is known yet."""
         particle = self.particle
         by_rows = particle.by_rows and not particle.is_mean
         return by_rows and self.name not in particle.together
 
 
 class MaskedSite(Site):
-    """A weight with masks, one for each row of its inputs: rows may be mixed afterwards.
+    """A weight with one mask for each row of its inputs; rows may be mixed afterwards."""
 
-    Args:
-        name: the site.
-        masks: its posterior, which draws them.
-        particle: what is being run.
-    """
-
-    can_be_apart = False  # its noise is that of rows already
+    can_be_apart = False  # its masks differ between rows already
 
     def __init__(self, name: str, masks: Any, particle: Any) -> None:
         super().__init__(name, masks.loc, masks.loc, particle)
-        self.masks = masks
+        self.masks = masks  # the posterior, which draws the masks
         self.mask = Mask(name, None, per_weight=masks.design.noise == "dropconnect")
         self._noise: torch.Tensor | None = None
 
     @property
     def is_shared(self) -> bool:
-        """Whether one mask of each weight stands for those of all rows, as long as none mix."""
+        """Return whether all rows share a mask of each weight, which is right while none mix."""
         return self.mask.per_weight and self.name not in self.particle.together
 
     def noise(self, rows: int) -> torch.Tensor:
-        """Noise [rows, ...] that broadcasts with the weight, the same in all of its maps.
-
-        Raises:
-            UnsupportedMoments: if another map has another number of rows.
-        """
-        self.mask.spend_rows(rows)
+        """Return noise [rows, ...] that broadcasts with the weight, the same in all of its maps."""
+        self.mask.spend_rows(rows)  # raises if another map has another number of rows
         if self._noise is None:
             if vmap.refuses_draws():
                 raise vmap.refusal([self.name])
@@ -125,11 +97,7 @@ class MaskedSite(Site):
         return self._noise
 
     def draw(self) -> torch.Tensor:
-        """Its mean, if that stands for draws.
-
-        Raises:
-            UnsupportedMoments: else; which elements share a mask is known in maps alone.
-        """
+        """Return the mean if means replace draws; raise UnsupportedMoments else."""
         if self.particle.is_mean:
             return self.loc
-        raise meets_other_operation(self.name)
+        raise meets_other_operation(self.name)  # only maps know which elements share a mask

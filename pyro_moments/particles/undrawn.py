@@ -1,7 +1,7 @@
-"""Normal values that are not drawn yet, and what is drawn with noise of its own for each row.
+"""Tensor-like objects for latent sites that are not drawn yet and for draws that differ by row.
 
-A few functions leave values undrawn, see :mod:`.later`; all others draw. What becomes of rows is
-followed, see :mod:`.rows`.
+The functions of :mod:`.later` keep values undrawn; every other function draws. The axis of rows is
+tracked by the rules of :mod:`.rows`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pyro_moments.particles.rows import RULES, Placed
 from pyro_moments.particles.site import Site, Together
 
 Tensor = torch.Tensor
-LATER: dict[Callable, Callable] = {}
+LATER: dict[Callable, Callable] = {}  # rules that keep values undrawn, from .later
 _LIKE = frozenset(
     {
         torch.zeros_like,
@@ -37,20 +37,20 @@ _LIKE = frozenset(
 
 
 class _Shell(torch.Tensor):
-    """What looks like a tensor, and has no storage."""
+    """A tensor-like object without storage, which is drawn when a function needs its values."""
 
     @classmethod
     def __torch_function__(
         cls, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None
     ) -> Any:
-        """Do what is possible without a draw; draw for anything else."""
+        """Return the result of a rule that needs no draw; draw for any other function."""
         return called(func, args, kwargs or {})
 
     @classmethod
     def __torch_dispatch__(  # type: ignore[override]
         cls, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None
     ) -> Any:
-        """Draw for what bypassed ``__torch_function__``."""
+        """Draw for calls that bypassed ``__torch_function__``."""
         return called(func, args, kwargs or {})
 
     __hash__ = object.__hash__
@@ -60,20 +60,16 @@ define_operators(_Shell)
 
 
 class Undrawn(_Shell):
-    """Tensor-like shell of a site that is not drawn yet, its elements possibly moved.
-
-    Args:
-        site: the site.
-        moves: what moves its elements, the first to apply first.
-    """
+    """Tensor-like shell of a site that is not drawn yet; its elements may have been moved."""
 
     site: Site
+    # Functions that move elements, in the order of application.
     moves: tuple[Callable[[torch.Tensor], torch.Tensor], ...]
     loc: torch.Tensor
 
     @staticmethod
     def __new__(cls, site: Site, moves: tuple[Callable, ...] = ()) -> Undrawn:
-        """Make the shell: it has the site's dtype and device, and no storage."""
+        """Make the shell, which has the site's dtype and device and no storage."""
         loc = _moved(site.loc, moves)
         shell = torch.Tensor._make_wrapper_subclass(
             cls, loc.shape, dtype=loc.dtype, device=loc.device
@@ -82,23 +78,19 @@ class Undrawn(_Shell):
         return shell
 
     def __init__(self, site: Site, moves: tuple[Callable, ...] = ()) -> None:
-        """Nothing is left to do: ``__new__`` made the shell."""
+        """Do nothing: ``__new__`` has made the shell."""
 
     @property
     def scale(self) -> torch.Tensor:
-        """Standard deviations where they are now."""
+        """Return the standard deviations, with their elements moved."""
         return self.moved(self.site.scale)
 
     def draw(self) -> torch.Tensor:
-        """The draw of the site, where its elements are now."""
+        """Return the draw of the site, with its elements moved."""
         return self.moved(self.site.draw())
 
     def moved(self, tensor: torch.Tensor) -> torch.Tensor:
-        """What has the shape of the site, with its elements where they are now.
-
-        Args:
-            tensor: of that shape.
-        """
+        """Apply the moves to a tensor that has the shape of the site."""
         return _moved(tensor, self.moves)
 
 
@@ -109,17 +101,11 @@ def _moved(tensor: torch.Tensor, moves: tuple[Callable, ...]) -> torch.Tensor:
 
 
 class Rows(_Shell):
-    """Tensor-like shell of drawn values of which each row has noise of its own.
-
-    Args:
-        tensor: the values.
-        axis: of the rows, negative.
-        sites: names of the weights whose noise is in them.
-    """
+    """Tensor-like shell of draws in which each row has noise of its own."""
 
     tensor: torch.Tensor
-    axis: int
-    sites: frozenset[str]
+    axis: int  # of the rows, negative
+    sites: frozenset[str]  # names of the weights whose noise is in the draws
 
     @staticmethod
     def __new__(cls, tensor: torch.Tensor, axis: int, sites: frozenset[str]) -> Rows:
@@ -131,25 +117,17 @@ class Rows(_Shell):
         return shell
 
     def __init__(self, *_: Any) -> None:
-        """Nothing is left to do: ``__new__`` made the shell."""
+        """Do nothing: ``__new__`` has made the shell."""
 
 
 class UndrawnRows(_Shell):
-    """Tensor-like shell of rows of a map by a random weight, with noise of their own.
-
-    Args:
-        mean: of the outputs.
-        variance: of the outputs.
-        sites: whose noise it is.
-        many: whether there are several rows, along the leading axis, or is one.
-        before: names of the weights whose noise is in the inputs.
-    """
+    """Tensor-like shell of the outputs of a random weight, with noise of their own for each row."""
 
     mean_: torch.Tensor
     variance_: torch.Tensor
-    sites: tuple[Site, ...]
-    many: bool
-    before: frozenset[str]
+    sites: tuple[Site, ...]  # whose noise it is
+    many: bool  # whether the leading axis is of rows; if not, there is one row
+    before: frozenset[str]  # names of the weights whose noise is in the inputs
     drawn_: Any
 
     @staticmethod
@@ -170,10 +148,10 @@ class UndrawnRows(_Shell):
         return shell
 
     def __init__(self, *_: Any) -> None:
-        """Nothing is left to do: ``__new__`` made the shell."""
+        """Do nothing: ``__new__`` has made the shell."""
 
     def draw(self) -> Any:
-        """The draw, the same for all who ask."""
+        """Return the one draw of the outputs."""
         if self.drawn_ is None:
             if vmap.refuses_draws():
                 raise vmap.refusal(site.name for site in self.sites)
@@ -184,27 +162,14 @@ class UndrawnRows(_Shell):
 
 
 def in_rows(found: torch.Tensor, many: bool, before: frozenset[str], sites: Any) -> Any:
-    """Outputs of a map, in rows where there are several.
-
-    Args:
-        found: the outputs.
-        many: whether the leading axis is of rows.
-        before: names of the weights whose noise is in the inputs.
-        sites: the weights of the map.
-    """
+    """Return the outputs of a map by random weights, as Rows if there are several rows."""
     if not many or len(found) == 1:
         return found
     return Rows(found, -found.dim(), before.union(site.name for site in sites))
 
 
 def called(func: Callable, args: tuple, kwargs: dict) -> Any:
-    """The result of a function of torch on arguments of which some are not drawn.
-
-    Args:
-        func: the function.
-        args: its arguments.
-        kwargs: likewise, by name.
-    """
+    """Return the result of a torch function of which some arguments are not drawn yet."""
     if func in METADATA:
         with torch._C.DisableTorchFunctionSubclass():
             return func(*args, **kwargs)
@@ -216,7 +181,7 @@ def called(func: Callable, args: tuple, kwargs: dict) -> Any:
 
 
 def _by_rows(func: Callable, args: tuple, kwargs: dict) -> Any:
-    """The result of a function on draws, of which the rows are followed."""
+    """Call a function of draws, and return Rows if it gets Rows; raise Together if rows may mix."""
     sites = rows_in((args, kwargs))
     if not sites:
         return func(*args, **kwargs)
@@ -225,7 +190,7 @@ def _by_rows(func: Callable, args: tuple, kwargs: dict) -> Any:
         raise Together(sites)
     result = func(*plain(args), **plain(kwargs))
     if isinstance(result, tuple | list):
-        pairs = zip(args, result, strict=True)  # each is one of the operands, made wider
+        pairs = zip(args, result, strict=True)  # each result is an operand, broadcast
         return type(result)(
             Rows(part, axis, sites) if isinstance(operand, Rows) else part
             for operand, part in pairs
@@ -234,22 +199,18 @@ def _by_rows(func: Callable, args: tuple, kwargs: dict) -> Any:
 
 
 def _axis(func: Callable, args: tuple, kwargs: dict) -> int | None:
-    """Where the rows of a result are; None if they may be mixed."""
+    """Return the axis of the rows in a result; None if rows may be mixed."""
     rule = RULES.get(func)
     if rule is None:
         return None
     try:
         return rule(*args, **kwargs)
-    except TypeError:  # a signature that the rule does not know
+    except TypeError:  # the rule does not know this signature
         return None
 
 
 def rows_in(argument: Any) -> frozenset[str]:
-    """Names of the weights whose noise is in the rows of an argument.
-
-    Args:
-        argument: tensor, container, or anything else.
-    """
+    """Return the names of the weights whose noise is in the rows of an argument."""
     if isinstance(argument, Rows):
         return argument.sites
     if type(argument) is dict:
@@ -274,20 +235,12 @@ def _placed(argument: Any) -> Any:
 
 
 def plain(argument: Any) -> Any:
-    """An argument with tensors for rows.
-
-    Args:
-        argument: tensor, container, or anything else.
-    """
+    """Replace Rows in an argument by their tensors."""
     return _mapped(argument, lambda rows: rows.tensor)
 
 
 def drawn(argument: Any) -> Any:
-    """An argument with draws for what is not drawn.
-
-    Args:
-        argument: of a function.
-    """
+    """Replace undrawn values in an argument by their draws."""
     if isinstance(argument, Undrawn | UndrawnRows):
         return argument.draw()
     if type(argument) in (tuple, list):

@@ -1,4 +1,4 @@
-"""Predictions by draws of the latent sites, or by their means."""
+"""Predict sites by draws of the latent sites, or by their means."""
 
 from __future__ import annotations
 
@@ -22,24 +22,17 @@ from pyro_moments.sites.observed import is_sample
 
 def predicted_by_particles(
     program: tuple[Callable, Callable, tuple, dict],
-    is_mean: bool,
+    is_mean: bool,  # whether the means of the latent sites replace draws
     count: int,
-    observing: Messenger,
+    observing: Messenger,  # leaves sites without observations undrawn
+    # From the model's sites and the names of latent ones to the sites that are predicted.
     wanted: Callable[[dict[str, Any], frozenset[str]], dict[str, Any]],
 ) -> dict[str, Any]:
-    """Predictions of the sites of a model by draws of its latent sites.
-
-    Args:
-        program: model, guide, their arguments and keyword arguments.
-        is_mean: whether the means of the latent sites stand for draws.
-        count: number of draws.
-        observing: leaves sites without observations undrawn.
-        wanted: from the model's sites and the names of latent ones to those that are predicted.
-    """
+    """Return the predictions of a model's sites by draws of its latent sites."""
     count = 1 if is_mean else count
     kinds: dict[str, Any] = {}
     with poutine.block():
-        program[1](*program[2], **program[3])  # what the guide makes at its first call stays
+        program[1](*program[2], **program[3])  # the guide makes its parameters outside vmap
 
     def particle(seed: int) -> dict[str, list[torch.Tensor]]:
         one = Particle(together, is_mean, by_rows=False)

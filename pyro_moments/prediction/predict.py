@@ -1,4 +1,4 @@
-"""Closed-form predictions: moments and log density of what the model observes."""
+"""Predict what a model observes: moments and log density, in closed form or by draws."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from pyro_moments.sites.observed import refuse_masks_of_other_rows
 
 
 class Observables(Messenger):
-    """Leaves observable sites undrawn; their value is the mean of a certain placeholder."""
+    """Leaves sites without observations undrawn; their value is a placeholder of NaNs."""
 
     def __init__(self, latent: frozenset[str]) -> None:
         super().__init__()
@@ -94,22 +94,9 @@ def predict(
 def log_predictive(
     propagation: Propagation | None, model: Callable, guide: Callable, *args: Any, **kwargs: Any
 ) -> torch.Tensor:
-    """Log predictive density of what is observed, each element on its own, in closed form.
-
-    Args:
-        propagation: how randomness flows; by default with covariances, by the exact rules.
-        model: Pyro model.
-        guide: trained guide with Gaussian sites.
-        *args: the model's arguments, with observations.
-        **kwargs: the model's keyword arguments.
-
-    Returns:
-        The sum over all elements of all observed sites.
-
-    Raises:
-        ValueError: if nothing is observed.
-    """
+    """Return the log predictive density of all observations, each on its own, as one sum."""
     propagation = propagation or propagation_of("full", "exact")
+    # The sum over all elements of all observed sites.
     sites = _predicted_sites(model, guide, args, kwargs, propagation)
     observed = {name: site for name, site in sites.items() if _is_observation(site)}
     if not observed:
@@ -126,7 +113,7 @@ def _predicted_sites(
     kwargs: dict[str, Any],
     propagation: Propagation,
 ) -> dict[str, Any]:
-    """The sites of the model that are no latent ones, and no factors."""
+    """Return the sites of the model that are neither latent nor factors."""
     return predicted_in(*observing_trace(model, guide, args, kwargs, propagation))
 
 
@@ -136,22 +123,12 @@ def observing_trace(
     args: tuple,
     kwargs: dict[str, Any],
     propagation: Propagation,
-    messenger: MomentMessenger | None = None,
-    watch: Callable[..., Any] = watched,
+    messenger: MomentMessenger | None = None,  # gives latent sites their values; default: moments
+    watch: Callable[..., Any] = watched,  # runs the model
 ) -> tuple[dict[str, Any], frozenset[str]]:
-    """A trace of a model with moments for its latent sites, which draws no observations.
+    """Return a model's sites, with moments for latent ones, and the names of the latent ones.
 
-    Args:
-        model: the model.
-        guide: the guide.
-        args: arguments of both.
-        kwargs: likewise, by name.
-        propagation: how randomness flows.
-        messenger: gives latent sites their value; by default moments.
-        watch: runs the model, as :func:`.draws.watched` does.
-
-    Returns:
-        The sites of the model by name, and which names are of latent sites.
+    Sites without observations are not drawn.
     """
     bind(guide, model)
     messenger = messenger or MomentMessenger(propagation, guide=guide)
@@ -169,12 +146,7 @@ def observing_trace(
 
 
 def predicted_in(sites: dict[str, Any], latent: frozenset[str]) -> dict[str, Any]:
-    """The sites of a model that are no latent ones, and no factors.
-
-    Args:
-        sites: of its trace.
-        latent: names of the latent ones.
-    """
+    """Return the sites of a trace that are neither latent nor factors."""
     return {
         name: site
         for name, site in sites.items()
@@ -187,30 +159,17 @@ def _is_observation(site: Any) -> bool:
 
 
 def is_deterministic(site: Any) -> bool:
-    """Whether a site is a ``pyro.deterministic``.
-
-    Args:
-        site: of a trace.
-    """
+    """Return whether a site of a trace is a ``pyro.deterministic``."""
     return bool((site["infer"] or {}).get("_deterministic"))
 
 
 def is_factor(fn: Any) -> bool:
-    """Whether a distribution is that of a ``pyro.factor``: there is nothing to predict.
-
-    Args:
-        fn: a distribution.
-    """
+    """Return whether a distribution is that of a ``pyro.factor``, which predicts nothing."""
     return isinstance(unwrapped(fn, WRAPPERS)[0], dist.Unit)
 
 
 def predicted_at(name: str, site: Any) -> Prediction | Moments:
-    """What is known of a site: its predictive distribution, or moments of a deterministic one.
-
-    Args:
-        name: of the site.
-        site: of the model's trace, with moments.
-    """
+    """Return the prediction of a site, or the moments of a deterministic one."""
     if is_deterministic(site):
         return as_moments(unwrap(site["value"]))
     return _located(name, site)

@@ -1,4 +1,4 @@
-"""Prediction of one site in closed form: what is known of what the model observes."""
+"""The predictive distribution of one site of a model, in closed form."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WRAPPERS = (torch.distributions.Independent, ExpandedDistribution, MaskedDistrib
 
 @contextmanager
 def plainly() -> Iterator[None]:
-    """A context without gradients, which what is computed lazily would otherwise record."""
+    """Return a context of full precision without gradients, for lazy computations."""
     with torch.no_grad(), full_precision():
         yield
 

@@ -1,4 +1,4 @@
-"""Moments of any function or module for uncertain inputs: no model, no guide."""
+"""Propagate moments of uncertain inputs through any function, without model or guide."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def propagate(
         rules: rule book: ``"exact"``, ``"dvi"``, ``"first_order"``, or one of your own.
         covariance: ``"diagonal"`` or ``"full"``.
         propagation: ``"analytic"``, ``"sampled"`` or ``"mean"``.
-        num_particles: number of draws where they are sampled.
+        num_particles: number of draws of the inputs with ``propagation="sampled"``.
 
     Returns:
         What ``fn`` returns, every tensor replaced by its :class:`Moments`; tuples, lists and
@@ -78,7 +78,7 @@ def _value(moments: Moments, name: str, how: Propagation, is_mean: bool) -> torc
 
 
 def _sampled(fn: Callable, inputs: Sequence[Any], count: int, full: bool) -> Any:
-    """Moments over draws."""
+    """Return the moments of the results over draws of the inputs."""
     places = [place for place, part in enumerate(inputs) if isinstance(part, Moments)]
     noise = (torch.randn(count, *inputs[k].mean.shape).to(inputs[k].mean) for k in places)
     draws = tuple(draws_of(inputs[k], part) for k, part in zip(places, noise, strict=True))

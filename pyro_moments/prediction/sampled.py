@@ -1,4 +1,4 @@
-"""Prediction of one site by particles: a mixture of the distributions that each of them gives."""
+"""The predictive distribution of one site by particles: a mixture with one part for each."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pyro_moments.prediction.prediction import Prediction, plainly
 
 @documented("Pyro", site=SAMPLED_SITE)
 class SampledPrediction(SampledSite):
-    """Predictive distribution of one site by particles, with all that a ``Prediction`` has.
+    """Predictive distribution of one site by particles, with the interface of ``Prediction``.
 
     {site}
     """

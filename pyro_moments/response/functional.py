@@ -1,4 +1,4 @@
-"""Functions of the parameters with their Jacobians, by reverse mode."""
+"""Vectors that depend on the parameters, with products of their Jacobians."""
 
 from __future__ import annotations
 
@@ -15,12 +15,7 @@ from pyro_moments.response.held import Held
 
 
 class FlatFunctional:
-    """A flat vector that depends on the parameters.
-
-    Args:
-        at: makes the vector, with its graph.
-        held: the parameters.
-    """
+    """A flat vector [d] that depends on the parameters [n]."""
 
     def __init__(self, at: Callable[[], torch.Tensor], held: Held) -> None:
         self._held = held
@@ -30,23 +25,23 @@ class FlatFunctional:
 
     @cached_property
     def value(self) -> np.ndarray:
-        """The vector at the parameters."""
+        """Return the vector at the parameters."""
         with self._held():
             return as_array(self._vector())
 
     def pull(self, rows: np.ndarray) -> np.ndarray:
-        """Rows times the Jacobian."""
+        """Return rows [k, d] times the Jacobian, [k, n]."""
         with self._held():
             return self._rows.times(rows, self._vector(), self._held.leaves)
 
     def push(self, rows: np.ndarray) -> np.ndarray:
-        """Rows times the transposed Jacobian."""
+        """Return rows [k, n] times the transposed Jacobian, [k, d]."""
         with self._held():
             cotangent, product = self._product()
             return self._transposed_rows.times(rows, product, [cotangent])
 
     def _made_product(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """A row, and the row times the Jacobian: its derivative by the row is that transposed."""
+        """Return a row and the row times the Jacobian, whose derivative by it is the transpose."""
         vector = self._vector()
         cotangent = torch.zeros_like(vector, requires_grad=True)
         return cotangent, slope_of((vector * cotangent).sum(), self._held.leaves)

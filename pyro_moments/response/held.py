@@ -1,4 +1,4 @@
-"""Parameters that stay where they are, whatever becomes of those that Pyro trains."""
+"""Parameters that stay at one place, also if Pyro trains its own further."""
 
 from __future__ import annotations
 
@@ -21,13 +21,8 @@ from pyro_moments.sites.latent_vector import modules_of
 class Held:
     """Parameters at one place, and a context in which Pyro has them there.
 
-    Pyro trains parameters in place: each holds the data of this place for the time of the context,
-    and its own again afterwards. Random states, too, are afterwards what they were.
-
-    Args:
-        parameters: those of model and guide.
-        copies: unconstrained values by name.
-        programs: model and guide.
+    Pyro trains parameters in place, so each gets the data of this place in the context and its
+    own again afterwards. Random states are restored, too.
     """
 
     def __init__(
@@ -42,26 +37,22 @@ class Held:
 
     @property
     def place(self) -> np.ndarray:
-        """All parameters as one vector."""
+        """Return all parameters as one vector."""
         return np.concatenate([np.zeros(0), *map(as_array, self._data)])
 
     def array(self, values: Any) -> torch.Tensor:
-        """A tensor in the precision of the parameters, where they are.
-
-        Args:
-            values: numbers.
-        """
+        """Return numbers as a tensor with the dtype and device of the parameters."""
         like = self._data[0]
         return torch.as_tensor(values, dtype=like.dtype, device=like.device)
 
     @property
     def double(self) -> bool:
-        """Whether the parameters are doubles."""
+        """Return whether the parameters are float64."""
         return any(part.dtype is torch.float64 for part in self._data)
 
     @contextlib.contextmanager
     def __call__(self) -> Iterator[None]:
-        """The context; inside of itself it does nothing."""
+        """Return the context; a context inside another does nothing."""
         if self._is_entered:
             yield
             return
@@ -83,15 +74,7 @@ class Held:
 def unconstrained_copies(
     parameters: Parameters, params: Mapping[str, Any] | None
 ) -> dict[str, torch.Tensor]:
-    """Unconstrained values of parameters.
-
-    Args:
-        parameters: those of model and guide.
-        params: constrained values by name; None for those of now.
-
-    Raises:
-        ValueError: if these are not of the same names and shapes.
-    """
+    """Return unconstrained values by name, of constrained ones, or of the current ones if None."""
     now = parameters.copies()
     if params is None:
         return now
@@ -112,13 +95,13 @@ def _inverse(parameters: Parameters, name: str, value: Any) -> torch.Tensor:
 
 
 def _copied(state: Any) -> Any:
-    """A state of Pyro's store that may be written to."""
+    """Return a copy of the state of Pyro's store that may be written to."""
     return {name: dict(part) for name, part in state.items()}
 
 
 @contextlib.contextmanager
 def _installed(modules: list[tuple[Any, dict]]) -> Iterator[None]:
-    """Modules have the parameters that they had; Pyro gives them those of its store otherwise."""
+    """Restore the recorded parameters of modules, which Pyro replaces by those of its store."""
     before = [dict(module._parameters) for module, _ in modules]
     try:
         for module, parameters in modules:

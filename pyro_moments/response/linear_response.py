@@ -1,4 +1,4 @@
-"""Linear response: moments of the posterior beyond those of a guide."""
+"""Correct the moments of a trained guide by linear response."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def linear_response(
     """Correct the moments of a trained guide by linear response.
 
     {arguments}
-        params: trained parameters as ``fit(...).params`` has them; by default those of now. They
-            are kept: training the guide further changes nothing.
+        params: trained parameters as ``fit(...).params`` has them; by default the current ones.
+            They are copied: training the guide further changes no result.
         **named: arguments of model and guide by name.
 
     {result}
@@ -69,16 +69,7 @@ def problem_of(
     objective: Any = None,
     float64: bool = False,
 ) -> PyroProblem:
-    """Model and guide at trained parameters.
-
-    Args:
-        model: Pyro model.
-        guide: trained guide.
-        arguments: of both, by place and by name.
-        params: trained parameters; None for those of now.
-        objective: that they were trained by.
-        float64: whether to compute in double precision.
-    """
+    """Return model and guide at trained parameters, the current ones if ``params`` is None."""
     _check_runs_alone(guide)
     if params is not None:
         check_dictionary(params)
@@ -100,7 +91,7 @@ def _problem(
     params: dict[str, Any] | None,
     double: bool,
 ) -> PyroProblem:
-    """Model, guide and data at parameters, which are afterwards what they were."""
+    """Return the problem at parameters; the precision of the parameters stays as it was."""
     data, named = arguments
     first = lambda: elbo.differentiable_loss(model, guide, *data, **named)  # noqa: E731
     changed = make_doubles(first) if double else []
@@ -135,7 +126,7 @@ class LinearResponse(Response):
 
         Args:
             n: how many draws.
-            importance_weights: whether they are resampled by Pareto-smoothed importance weights
+            importance_weights: whether draws are resampled by Pareto-smoothed importance weights
                 p / q, with replacement from twice as many, so that they are draws of the posterior
                 itself. Measured on the eight schools: standard deviations of the schools' effects
                 and of τ are 0.98 to 1.03 of the reference's with weights, 1.41 to 2.05 without.

@@ -1,4 +1,4 @@
-"""Changes of a model by numbers that are zero for the model as it is."""
+"""Perturb a model by numbers, such as weights of data, that are zero for the model as it is."""
 
 from __future__ import annotations
 
@@ -19,20 +19,13 @@ from pyro_moments.response.priors import shifted
 
 Numbers = Mapping[Any, torch.Tensor]
 Changed = tuple[Callable, Callable]  # model and guide
-Change = tuple[  # shapes of numbers, and what they change
+Change = tuple[  # shapes of the numbers, and a function that changes model and guide by them
     Mapping[Any, tuple[int, ...]], Callable[[Numbers, Callable, Callable], Changed]
 ]
 
 
 class Perturbed:
-    """The loss of a changed model.
-
-    Args:
-        loss: of a model and a guide.
-        programs: both.
-        held: the parameters.
-        change: shapes of numbers that are zero for the model as it is, and what changes it by them.
-    """
+    """The loss of a model that is changed by numbers, which are zero for the model as it is."""
 
     def __init__(
         self,
@@ -46,7 +39,7 @@ class Perturbed:
         self._slope, self._rows = Kept(self._made_slope, held.leaves), Rows()
 
     def along(self, rows: np.ndarray) -> dict[Any, np.ndarray]:
-        """What the numbers change of the loss's slope along directions."""
+        """Return the derivative by the numbers of the loss's slope along directions [k, n]."""
         with self._held():
             numbers, slope = self._slope()
             found = self._rows.times(rows, slope, [*numbers.values()])
@@ -68,13 +61,8 @@ class Perturbed:
 
 
 def data_weights(sites: Mapping[str, dict], guide: Mapping[str, Any], datum: str | None) -> Change:
-    """Weights of the data, less one.
-
-    Args:
-        sites: of the model.
-        guide: of the guide, by what they belong to in the model.
-        datum: a plate whose elements are the data; None for all around every observation.
-    """
+    """Return the change by weights of the data, as differences from one."""
+    # A datum is an element of a plate; without a name, of all plates around every observation.
     data = Data.of(sites, lambda site: is_factor(site["fn"]), datum)
     data.check_guide(guide)
 
@@ -86,12 +74,7 @@ def data_weights(sites: Mapping[str, dict], guide: Mapping[str, Any], datum: str
 
 
 class _Weighted(Messenger):
-    """Weighs what is observed, and the latent sites that belong to a datum.
-
-    Args:
-        data: what a datum is.
-        weights: of the data.
-    """
+    """Handler that weights observed sites, and the latent sites that belong to a datum."""
 
     def __init__(self, data: Data, weights: torch.Tensor) -> None:
         super().__init__()
@@ -106,20 +89,12 @@ class _Weighted(Messenger):
 
 
 def prior_shifts(shapes: Mapping[tuple[str, str], tuple[int, ...]]) -> Change:
-    """What is added to the parameters of the priors, by site and parameter.
-
-    Args:
-        shapes: of the parameters, by site and name.
-    """
+    """Return the change by shifts of the priors' parameters, by (site, parameter)."""
     return shapes, lambda numbers, model, guide: (_Shifted(numbers)(model), guide)
 
 
 class _Shifted(Messenger):
-    """Adds to parameters of the priors.
-
-    Args:
-        numbers: what, by site and parameter.
-    """
+    """Handler that adds numbers to the parameters of the priors."""
 
     def __init__(self, numbers: Numbers) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Predictions whose likelihoods have parameters with corrected variances."""
+"""Predict sites whose likelihoods have parameters with corrected moments."""
 
 from __future__ import annotations
 
@@ -20,12 +20,7 @@ from pyro_moments.response.quantities import Told
 
 
 class Predictive:
-    """The Gaussians behind the random parameters of what a model observes, site by site.
-
-    Args:
-        told: what the model does at the parameters.
-        held: the parameters.
-    """
+    """The Gaussians behind the random parameters of what a model observes, site by site."""
 
     def __init__(self, told: Told, held: Held) -> None:
         with torch.no_grad():
@@ -42,11 +37,7 @@ class Predictive:
 
     @torch.no_grad()
     def corrected(self, moments: list[Moments]) -> dict[str, Prediction | Moments]:
-        """The predictions, with moments of their sources.
-
-        Args:
-            moments: of the sources of each site that has some.
-        """
+        """Return the predictions, with the given moments for sites with random parameters."""
         made: dict[int, MomentTensor] = {}
         for (name, part), found in zip(self.parts.items(), moments, strict=True):
             tensors, values = _tensors(self.sites[name]), part.replaced(found, name)
@@ -59,7 +50,7 @@ class Predictive:
 
 
 def _part(site: Any) -> str:
-    """What of a site is random and not observed."""
+    """Return the key of a site's random part: ``value`` if it is deterministic, else ``fn``."""
     return "value" if is_deterministic(site) else "fn"
 
 
@@ -68,7 +59,7 @@ def _tensors(site: Any) -> list[MomentTensor]:
 
 
 def _sources(sites: dict[str, Any]) -> dict[str, Sources]:
-    """The sources of every site that has some."""
+    """Return the Gaussians of every site that has random parameters."""
     random = {name: tensors for name, site in sites.items() if (tensors := _tensors(site))}
     return {
         name: Sources([unwrap(part) for part in tensors], [_own(sites[name], t) for t in tensors])
@@ -77,7 +68,7 @@ def _sources(sites: dict[str, Any]) -> dict[str, Sources]:
 
 
 def _own(site: Any, tensor: MomentTensor) -> int:
-    """How many trailing axes of a value belong to one element."""
+    """Return how many trailing axes of a value belong to one element."""
     if isinstance(unwrap(tensor), Composite):
         return 1
     if is_deterministic(site):

@@ -1,4 +1,4 @@
-"""The parameters of priors, and the same priors with others."""
+"""Find the parameters of priors, and make the same priors with other parameters."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torch.distributions import constraints
 from pyro_moments.evaluation.tensor import MomentTensor
 from pyro_moments.prediction.prediction import WRAPPERS
 
-# What torch's distributions take one of, and derive the others from when these are asked for.
+# Torch's distributions take one of each group, and derive the others from it on demand.
 _ALTERNATIVES = (
     {"probs", "logits"},
     {"covariance_matrix", "precision_matrix", "scale_tril"},
@@ -25,15 +25,9 @@ _ALTERNATIVES = (
 def prior_parameters(
     model: Callable, sites: Mapping[str, Any], data: tuple, named: Mapping[str, Any]
 ) -> dict[tuple[str, str], tuple[int, ...]]:
-    """The shapes of the priors' parameters as the model wrote them, by site and parameter.
+    """Return the shapes of the priors' parameters in the model, by (site, parameter).
 
-    Those that depend on other latent sites are left out.
-
-    Args:
-        model: the model.
-        sites: its sites.
-        data: its arguments.
-        named: likewise, by name.
+    Parameters that depend on other latent sites are left out.
     """
     latent = {name: site["value"] for name, site in sites.items() if not site["is_observed"]}
     values = {name: value.detach().clone().requires_grad_() for name, value in latent.items()}
@@ -56,12 +50,7 @@ def _depends(tensor: torch.Tensor, values: list[torch.Tensor]) -> bool:
 
 
 def shifted(fn: Any, numbers: Mapping[str, torch.Tensor]) -> Any:
-    """A prior with other parameters inside its masks, expansions and independent dimensions.
-
-    Args:
-        fn: the prior.
-        numbers: what is added to its parameters, by name.
-    """
+    """Return a prior with numbers added to its parameters; masks and expansions stay."""
     if isinstance(fn, WRAPPERS):
         new = copy.copy(fn)
         new.base_dist = shifted(fn.base_dist, numbers)
@@ -71,11 +60,7 @@ def shifted(fn: Any, numbers: Mapping[str, torch.Tensor]) -> Any:
 
 
 def written(tensor: torch.Tensor) -> torch.Tensor:
-    """A parameter as it was before torch broadcast it: along such axes its strides are zero.
-
-    Args:
-        tensor: a parameter.
-    """
+    """Return a parameter as it was before torch broadcast it, which gives axes a stride of zero."""
     for axis, stride in enumerate(tensor.stride()):
         if stride == 0 and tensor.shape[axis] > 1:
             tensor = tensor.narrow(axis, 0, 1)
@@ -85,7 +70,7 @@ def written(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _movable(fn: Any) -> dict[str, torch.Tensor]:
-    """The certain, continuous parameters of a prior that can be made anew with others."""
+    """Return the certain, continuous parameters with which a prior can be made anew."""
     while isinstance(fn, WRAPPERS):
         fn = fn.base_dist
     if isinstance(fn, dist.Delta) or not _can_be_made(fn):
@@ -105,7 +90,7 @@ def _is_discrete(constraint: Any) -> bool:
 
 
 def _given(base: Any) -> dict[str, Any]:
-    """What a prior was made from, by name."""
+    """Return what a distribution was made from, by name."""
     kept = [*vars(base)]
     names = [
         name
@@ -117,7 +102,7 @@ def _given(base: Any) -> dict[str, Any]:
 
 
 def _first(name: str, kept: list[str]) -> bool:
-    """Whether a parameter was given, not derived from another later."""
+    """Return whether a parameter was given, and not derived from another one later."""
     others = next((group for group in _ALTERNATIVES if name in group), {name}) & {*kept}
     return name == min(others, key=kept.index, default=name)
 
@@ -130,7 +115,7 @@ def _arguments(base: Any) -> dict[str, inspect.Parameter]:
 
 
 def _others(base: Any) -> dict[str, Any]:
-    """Arguments of a prior that are no parameters, such as a dimension."""
+    """Return the arguments of a distribution that are no parameters, such as a dimension."""
     names = _arguments(base).keys() - base.arg_constraints.keys()
     return {name: vars(base)[name] for name in names if name in vars(base)}
 

@@ -1,4 +1,4 @@
-"""A Pyro model and guide at trained parameters, as linear response asks for them."""
+"""A Pyro model and guide at trained parameters, with the methods that linear response needs."""
 
 from __future__ import annotations
 
@@ -43,23 +43,13 @@ from pyro_moments.sites.transformed import mixes
 
 @dataclass(frozen=True)
 class PyroProblem:
-    """Model, guide and data at trained parameters.
+    """Model, guide and data at trained parameters."""
 
-    Args:
-        elbo: that was minimised.
-        model: the model.
-        guide: the guide.
-        data: arguments of both.
-        named: likewise, by name.
-        loss: of the parameters.
-        held: the parameters.
-    """
-
-    elbo: Any
+    elbo: Any  # that was minimised
     model: Callable
     guide: Callable
-    data: tuple
-    named: dict[str, Any]
+    data: tuple  # arguments of model and guide
+    named: dict[str, Any]  # their keyword arguments
     loss: FlatLoss
     held: Held
 
@@ -69,18 +59,18 @@ class PyroProblem:
 
     @cached_property
     def objective(self) -> Objective:
-        """The loss."""
+        """Return the loss of the flat parameters, at the held place."""
         with self.held():
             return self.loss.objective().within(self.held)
 
     @property
     def place(self) -> np.ndarray:
-        """The parameters."""
+        """Return the parameters as one vector."""
         return self.held.place
 
     @cached_property
     def leaves(self) -> list[Leaf]:
-        """The parameters, in order."""
+        """Return the parameters in order, each scale with the name of its location."""
         scales = self.loss.scales
         return [
             Leaf(name, leaf.numel(), scales.get(name))
@@ -94,7 +84,7 @@ class PyroProblem:
 
     @cached_property
     def latents(self) -> list[Latent]:
-        """The latent sites, in the order of their coordinates."""
+        """Return the latent sites, in the order of their coordinates."""
         with self.held(), torch.no_grad():
             values = self._values()
             return [self._latent(self._sites[name], value) for name, value in values.items()]
@@ -123,7 +113,7 @@ class PyroProblem:
 
     @cached_property
     def locations(self) -> FlatFunctional:
-        """The means of all coordinates."""
+        """Return the means of all coordinates."""
 
         def at() -> torch.Tensor:
             values = self._values()
@@ -133,18 +123,18 @@ class PyroProblem:
         return FlatFunctional(at, self.held)
 
     def _nodes(self) -> Mapping[str, Any]:
-        """What the guide does, with moments for the latent sites."""
+        """Return the sites of the guide, with moments for the latent sites."""
         with MomentMessenger(self.propagation, guide=self.guide):
             return poutine.trace(self.guide).get_trace(*self.data, **self.named).nodes
 
     def _sampled(self) -> dict[str, Any]:
-        """The sites that the guide samples itself, not as functions of others."""
+        """Return the sites that the guide samples itself, not as functions of others."""
         with torch.no_grad():
             sites = [site for site in self._nodes().values() if site["type"] == "sample"]
         return {model_site(site): site for site in sites if not _is_function(site)}
 
     def _values(self) -> dict[str, Any]:
-        """The live values of the latent sites, of which the guide alone tells."""
+        """Return the values of the latent sites with their graphs, from the guide alone."""
         nodes = self._nodes()
         latent = [name for name, site in self._sites.items() if not site["is_observed"]]
         for name in latent:
@@ -154,38 +144,33 @@ class PyroProblem:
 
     @property
     def propagation(self) -> Propagation:
-        """How randomness flows in the objective."""
+        """Return how randomness flows in the objective."""
         return getattr(self.elbo, "propagation", None) or propagation_of("full", "exact")
 
     def _told(self, args: tuple, named: Mapping[str, Any]) -> Told:
-        """What the model does with other arguments; with none, with the data."""
+        """Return a function that runs the model with other arguments; with none, with the data."""
         given, by_name = (args, dict(named)) if args or named else (self.data, self.named)
         if self.held.double:
             given, by_name = doubled(given), doubled(by_name)
         return lambda: observing_trace(self.model, self.guide, given, by_name, self.propagation)
 
     def quantities(self, of: Quantity, args: tuple, named: Mapping[str, Any]) -> Quantities:
-        """Expectations of sites, or of a function of sites."""
+        """Return the expectations of sites, or of a function of sites."""
         with self.held():
             return expectations(of, self._told(args, named), self.held)
 
     def predictive(self, args: tuple, named: Mapping[str, Any]) -> Predictive:
-        """What the model observes with other arguments.
-
-        Args:
-            args: of the model; with ``named`` empty those of the data.
-            named: likewise, by name.
-        """
+        """Return what the model observes with other arguments; with none, with the data."""
         with self.held():
             return Predictive(self._told(args, named), self.held)
 
     @cached_property
     def surroundings(self) -> Surroundings:
-        """The context in which the model runs with draws."""
+        """Return the context in which the model runs with draws."""
         return Surroundings(self.held, self.held.double, (self.model, self.guide))
 
     def _program(self, values: Mapping[str, Any], args: tuple, named: Mapping[str, Any]) -> Any:
-        """The model with arguments, and draws of NumPy."""
+        """Return the model with its arguments, and the draws as NumPy arrays."""
         arrays = {name: value.detach().cpu().numpy() for name, value in values.items()}
         first = {name: value[0] for name, value in arrays.items()}
         given = (args, named) if args or named else (self.data, self.named)
@@ -193,7 +178,7 @@ class PyroProblem:
         return PyroModel(*program, first, self.surroundings.device), arrays
 
     def log_joint(self, values: Mapping[str, Any]) -> np.ndarray:
-        """Log density of draws of the latent sites and the observations together."""
+        """Return the joint log density of draws of the latent sites and the observations."""
         with self.surroundings():
             program, arrays = self._program(values, (), {})
             return program.log_joint(arrays)
@@ -201,19 +186,19 @@ class PyroProblem:
     def of_draws(
         self, of: Quantity, values: Mapping[str, Any], args: tuple, named: Mapping[str, Any]
     ) -> tuple[list[np.ndarray], Callable[[list[Any]], Any]]:
-        """What a site is, or what a function of sites makes, of each draw."""
+        """Return a site, or a function of sites, for each draw, and what rebuilds its form."""
         with self.surroundings():
             program, arrays = self._program(values, args, named)
             parts, tree = program.quantity(of, arrays)
         return parts, lambda found: rebuilt(found, tree)
 
     def weights_of_data(self, datum: str | None) -> Perturbation:
-        """The weights of the data."""
+        """Return the perturbation by weights of the data."""
         with self.held():
             return self._perturbed(data_weights(self._sites, self._sampled(), datum))
 
     def prior_parameters(self) -> Perturbation:
-        """What is added to the parameters of the priors."""
+        """Return the perturbation by shifts of the priors' parameters."""
         with self.held():
             shapes = prior_parameters(self.model, self._sites, self.data, self.named)
         return self._perturbed(prior_shifts(shapes))
@@ -225,11 +210,11 @@ class PyroProblem:
         return Perturbed(loss, (self.model, self.guide), self.held, change)
 
     def precision(self) -> Any:
-        """The context in which Pyro has the parameters, in their precision."""
+        """Return the context in which Pyro has the parameters, in their precision."""
         return self.held()
 
     def array(self, values: np.ndarray) -> torch.Tensor:
-        """A tensor in the precision of the parameters, where they are."""
+        """Return numbers as a tensor with the dtype and device of the parameters."""
         return self.held.array(values)
 
 
@@ -239,10 +224,10 @@ def _is_function(site: Any) -> bool:
 
 
 def _location(site: Any, value: Any) -> tuple[torch.Tensor, torch.Tensor, Callable, Callable]:
-    """Mean and standard deviation of a site's coordinates, what takes them to its support.
+    """Return mean and scale of a site's coordinates, the map to its support, its log-slope.
 
-    And the log of the absolute determinant of the last one's Jacobian, by element where there are
-    elements.
+    The log-slope is the log of the absolute determinant of the map's Jacobian, by element if the
+    map works by element.
     """
     if not isinstance(value, MomentTensor):
         transform = biject_to(site["fn"].support)

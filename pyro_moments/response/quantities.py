@@ -1,4 +1,4 @@
-"""Expectations of what a user asks for, as functions of the parameters."""
+"""Expectations of sites, or of functions of sites, as functions of the parameters."""
 
 from __future__ import annotations
 
@@ -20,13 +20,7 @@ Told = Callable[[], tuple[dict[str, Any], frozenset[str]]]  # sites, and which a
 
 
 def expectations(of: Quantity, told: Told, held: Held) -> Quantities:
-    """Expectations of sites, or of a function of sites.
-
-    Args:
-        of: a site of the model, or the function.
-        told: what the model does at the parameters.
-        held: the parameters.
-    """
+    """Return the expectations of a site, or of a function of sites, at the parameters."""
 
     def expected() -> tuple[list[torch.Tensor], Any]:
         sites, latent = told()
@@ -45,17 +39,12 @@ def expectations(of: Quantity, told: Told, held: Held) -> Quantities:
 
 
 def rebuilt(parts: list[Any], tree: Any) -> Any:
-    """What the user's function returns, of something for each of its arrays.
-
-    Args:
-        parts: what there is for each.
-        tree: of pytorch; None where there is one array.
-    """
+    """Return parts in the form of what the user's function returns; a tree of None is one part."""
     return parts[0] if tree is None else pytree.tree_unflatten(parts, tree)
 
 
 def _values(sites: dict[str, Any], latent: frozenset[str]) -> dict[str, Any]:
-    """Of latent and deterministic sites."""
+    """Return the values of latent and deterministic sites by name."""
     return {
         name: site["value"]
         for name, site in sites.items()

@@ -1,4 +1,4 @@
-"""What a program is evaluated in: parameters at one place, and nothing left behind."""
+"""Contexts that run programs at fixed parameters and restore all state that they change."""
 
 from __future__ import annotations
 
@@ -23,17 +23,11 @@ SEEDS = 2**31
 
 @dataclass(frozen=True)
 class Surroundings:
-    """A context to evaluate programs in, which leaves their parameters and modules as they are.
-
-    Args:
-        held: parameters of the programs.
-        double: whether to compute in double precision.
-        programs: whose modules keep their buffers.
-    """
+    """A context to evaluate programs in, which leaves their parameters and modules as they are."""
 
     held: Held
-    double: bool
-    programs: tuple[Callable, ...]
+    double: bool  # whether to compute in float64
+    programs: tuple[Callable, ...]  # whose modules keep their buffers
 
     @classmethod
     def of(
@@ -43,17 +37,7 @@ class Surroundings:
         double: bool,
         params: Mapping[str, Any] | None = None,
     ) -> Surroundings:
-        """Those of programs at parameters.
-
-        Args:
-            run: runs them, which meets their parameters.
-            programs: the same.
-            double: whether in double precision.
-            params: constrained values; None for those of now.
-
-        Raises:
-            ValueError: if these are not of the programs' names and shapes.
-        """
+        """Run programs to find their parameters, and return the context at ``params``, if given."""
         with contextlib.ExitStack() as stack:
             for part in (undrawn(), torch.no_grad(), poutine.block(), _precision(double)):
                 stack.enter_context(part)
@@ -66,7 +50,7 @@ class Surroundings:
 
     @contextlib.contextmanager
     def __call__(self) -> Iterator[None]:
-        """The context, in which plates are whole; random numbers are others at each entry."""
+        """Return the context, in which plates are whole and each entry has new random numbers."""
         seed = int(torch.randint(SEEDS, ()))
         with contextlib.ExitStack() as stack:
             for part in (self.held(), _precision(self.double), _kept(self.programs)):
@@ -78,7 +62,7 @@ class Surroundings:
 
     @contextlib.contextmanager
     def sampling(self) -> Iterator[None]:
-        """A context in which chains run, with gradients, and plates are whole."""
+        """Return a context in which chains run, with gradients, and plates are whole."""
         with contextlib.ExitStack() as stack:
             for part in (self.held(), _precision(self.double), _kept(self.programs)):
                 stack.enter_context(part)
@@ -88,16 +72,11 @@ class Surroundings:
 
     @property
     def device(self) -> torch.device:
-        """On which the parameters are."""
+        """Return the device of the parameters."""
         return self.held.leaves[0].device if self.held.leaves else torch.empty(0).device
 
     def arguments(self, args: tuple, named: Mapping[str, Any]) -> tuple[tuple, dict[str, Any]]:
-        """Arguments in the precision that is computed in.
-
-        Args:
-            args: of a model.
-            named: likewise, by name.
-        """
+        """Return arguments in the precision of the computation."""
         return (doubled(args), doubled(dict(named))) if self.double else (args, dict(named))
 
 
@@ -106,7 +85,10 @@ def _precision(double: bool) -> Any:
 
 
 def _own(params: Mapping[str, Any]) -> Any:
-    """A store without parameters of some names, which another guide of the class may have there."""
+    """Return a scope of Pyro's store without parameters of some names.
+
+    Another guide of the same class may have parameters of these names in the store.
+    """
     state: Any = pyro.get_param_store().get_state()
     parts: Any = {
         kind: {name: value for name, value in part.items() if name not in params}
@@ -117,7 +99,7 @@ def _own(params: Mapping[str, Any]) -> Any:
 
 @contextlib.contextmanager
 def _kept(programs: tuple[Callable, ...]) -> Iterator[None]:
-    """Buffers of modules, as running averages, are afterwards what they were."""
+    """Restore the buffers of modules, such as running averages, after the context."""
     modules = [module for program in programs for module in modules_of(program)]
     buffers = [part for module in modules for part in module.buffers(recurse=False)]
     before = [part.clone() for part in buffers]

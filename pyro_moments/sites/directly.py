@@ -1,4 +1,4 @@
-"""The trace of a guide that only samples its sites, without Pyro's handlers in between."""
+"""Build the trace of a guide that only samples its sites, without running Pyro's handlers."""
 
 from __future__ import annotations
 
@@ -13,17 +13,10 @@ from pyro_moments.sites.messenger import MomentMessenger
 
 
 def traced_directly(guide: Any, messenger: Any) -> Trace | None:
-    """The guide's trace, where all that Pyro would add to its posteriors is time.
+    """Build the guide's trace without running Pyro's handlers; None if the guide has to be run.
 
-    A tenth of the step of a small network would go into handling the sites of a guide of which
-    nobody asks anything but its posteriors: SVI's tracer of parameters is told of those.
-
-    Args:
-        guide: Pyro guide.
-        messenger: gives latent sites their value, not yet at work.
-
-    Returns:
-        The trace, without parameters; None where the guide has to be run.
+    Handling the sites takes a tenth of a step of a small network. Only SVI's tracer of parameters
+    may be active, which sees the parameters when the posteriors are made.
     """
     if not isinstance(guide, DVIGuide) or not isinstance(messenger, MomentMessenger):
         return None
@@ -39,14 +32,7 @@ def traced_directly(guide: Any, messenger: Any) -> Trace | None:
 
 
 def validate_posteriors(guide: Any) -> None:
-    """Look at the parameters of the posteriors, which are not validated when they are traced.
-
-    Args:
-        guide: Pyro guide.
-
-    Raises:
-        ValueError: torch's, if one is invalid.
-    """
+    """Validate the parameters of the posteriors, which ``traced_directly`` does not."""
     if isinstance(guide, DVIGuide):
         guide.get_posterior()
 
@@ -56,7 +42,7 @@ def _traces_parameters(handler: Any) -> bool:
 
 
 def _site(name: str, posterior: Any, messenger: MomentMessenger) -> Message:
-    """As a sample statement that no handler changes leaves it."""
+    """Return the message of a sample statement that no handler changes."""
     site = Message(
         type="sample",
         name=name,

@@ -1,4 +1,4 @@
-"""Runs a guide and a model with draws of the latent sites, or with their means."""
+"""Run a guide and a model with draws of the latent sites, or with their means."""
 
 from __future__ import annotations
 
@@ -38,11 +38,7 @@ from pyro_moments.sites.transformed import gaussian_base
 
 
 class SharedSubsamples(Messenger):
-    """Draws the subsamples that all particles share, where vmap cannot see it.
-
-    Args:
-        seed: of the subsamples; None: they are drawn as usual.
-    """
+    """Draws subsamples with a seed, so that particles under vmap share them; None: as Pyro does."""
 
     def __init__(self, seed: int | None) -> None:
         super().__init__()
@@ -58,7 +54,7 @@ class SharedSubsamples(Messenger):
 
 
 class HostDraws(SharedSubsamples):
-    """Draws latent sites as the host does, those of a simplex as vmap can."""
+    """Draws latent sites as Pyro does, but Beta and Dirichlet in a way that vmap supports."""
 
     def _pyro_sample(self, msg: Any) -> None:
         super()._pyro_sample(msg)
@@ -68,15 +64,10 @@ class HostDraws(SharedSubsamples):
 
 
 class DrawingMessenger(SharedSubsamples):
-    """Gives latent sites a draw; Normal ones a value that is drawn as late as it can be.
+    """Gives latent sites a draw; Normal ones a value that is drawn as late as possible.
 
     It has to be the outermost handler of the guide, so that it sees the site's distribution after
-    plates have expanded it.
-
-    Args:
-        particle: what is being run.
-        guide: the guide, in which the latent vectors of Pyro's automatic guides are looked up.
-        seed: of the subsamples.
+    plates have expanded it. Latent vectors of Pyro's automatic guides are looked up in the guide.
     """
 
     def __init__(self, particle: Particle, guide: Any, seed: int | None = None) -> None:
@@ -106,7 +97,7 @@ class DrawingMessenger(SharedSubsamples):
             return centre(name, fn)
         if not fn.has_rsample:
             raise not_reparameterised(name, without_wrappers(fn), host="Pyro", by_name=False)
-        return drawn_by_gammas(fn)  # or as the host draws it
+        return drawn_by_gammas(fn)  # None: Pyro draws it
 
     def _part(self, part: Part, loc: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
         return Undrawn(Site(part.name, loc, scale, self.particle))
@@ -118,30 +109,16 @@ def drawn_traces(
     guide: Callable,
     args: tuple,
     kwargs: dict,
-    seed: int | None = None,
-    around: Messenger | None = None,
+    seed: int | None = None,  # seed of the subsamples
+    around: Messenger | None = None,  # around the model alone, for predictions without log_prob
+    # Finds the plates of the data, whose rows may have their own noise; by default any axis may.
     data: Callable[[Trace], DataPlates] | None = None,
 ) -> tuple[Trace, Trace]:
-    """Run guide and model as Pyro's ELBOs do, with Normal sites drawn where it is best.
+    """Run guide and model as Pyro's ELBOs do, with Normal sites drawn late; return both traces.
 
-    Args:
-        particle: what is being run.
-        model: Pyro model.
-        guide: Pyro guide, a callable or a guide messenger.
-        args: arguments of both.
-        kwargs: keyword arguments of both.
-        seed: of the subsamples, as of :class:`SharedSubsamples`.
-        around: a handler around the model alone, which predicts: no log-density is computed.
-        data: finds the plates of the data in the model's trace, along which rows may have noise of
-            their own; None where it may be any axis of the log-density of a site.
-
-    Returns:
-        The model's and the guide's trace, without subsample sites. Observed sites have their
-        ``log_prob``, of the batch shape; a Normal latent site has the moments of its posterior as
-        value, and what draws it as ``undrawn``.
-
-    Raises:
-        Together: if sites have to be drawn once for all rows.
+    Observed sites get their ``log_prob`` [*batch]. A Normal latent site gets the moments of its
+    posterior as value, and what draws it as ``undrawn``. Together is raised if sites have to be
+    drawn once for all rows.
     """
     messenger = DrawingMessenger(particle, guide, seed)
     with pyro.validation_enabled(False):
@@ -160,15 +137,13 @@ def drawn_traces(
 def _with_moments(
     model_trace: Trace, guide: Callable, args: tuple, kwargs: dict, seed: int | None
 ) -> tuple[Trace, Trace]:
-    """The trace of a model at means, whose latent sites have their posterior's moments again.
-
-    Divergences are those of the posterior, whatever stands for its draws in the model.
-    """
+    """Return the traces at means, with the posterior's moments as values of latent sites."""
+    # Divergences are those of the posterior, whatever value the model has computed with.
     with MomentMessenger(Propagation(), guide=guide), SharedSubsamples(seed):
         guide_trace = prune_subsample_sites(poutine.trace(guide).get_trace(*args, **kwargs))
     for name, site in guide_trace.nodes.items():
         if site["type"] != "sample" or dropped_weight(site["fn"]) is not None:
-            continue  # what masks contribute is known without a value
+            continue  # the terms of masked sites do not need a value
         if name in model_trace.nodes:
             model_trace.nodes[name]["value"] = site["value"]
     return model_trace, guide_trace
@@ -187,27 +162,23 @@ class _WithoutDropout(TorchFunctionMode):
 
 
 def _watched(program: Callable[[], Any]) -> Any:
-    """Run a program at means, which must draw nothing."""
+    """Run a program at means, and raise if it draws random numbers."""
     with _WithoutDropout():
         return watched(Draws(), program, Propagation(), program)
 
 
 def unwatched(program: Callable[[], Any]) -> Any:
-    """Run a program that may draw whatever it likes.
-
-    Args:
-        program: without arguments.
-    """
+    """Run a program that may draw random numbers."""
     return program()
 
 
 def _settle(site: Any, scored: bool, dims: frozenset[int] | None) -> None:
-    """Give a site what objectives are made of."""
+    """Set a site's value to moments or a plain tensor, and its ``log_prob`` if it is scored."""
     if site["type"] != "sample":
         return
     value = site["value"]
     if isinstance(value, Undrawn) and isinstance(value.site, MaskedSite):
-        site["value"] = value.site.loc  # what it contributes is known without its value
+        site["value"] = value.site.loc  # its terms do not need its value
     elif isinstance(value, Undrawn) and not site["is_observed"]:
         site["undrawn"], site["value"] = value, MomentTensor(value.site.moments())
     elif not isinstance(value, LatentVector):
@@ -220,31 +191,19 @@ def _settle(site: Any, scored: bool, dims: frozenset[int] | None) -> None:
 
 
 def _terms(terms: Any, dims: frozenset[int] | None) -> torch.Tensor:
-    """The log-density of an observed site, whose rows are data if they have noise of their own."""
+    """Return an observed site's log-density; raise Together if rows with own noise are no data."""
     if isinstance(terms, Rows) and dims is not None and terms.axis not in dims:
         raise Together(terms.sites)
     return plain(terms)
 
 
 def data_log_prob(site: Any) -> torch.Tensor:
-    """Log-density of an observed site, zero where it is masked, without its scale.
-
-    Args:
-        site: of a trace.
-    """
+    """Return the log-density of an observed site, zero where it is masked, without its scale."""
     return scale_and_mask(site["log_prob"], 1.0, site["mask"])
 
 
 def centre(name: str, fn: Any) -> torch.Tensor:
-    """The value of a latent site at the mean of its posterior, or of what it is a function of.
-
-    Args:
-        name: the site.
-        fn: its distribution in the guide.
-
-    Raises:
-        UnsupportedMoments: if it has none.
-    """
+    """Return a latent site's value at the mean of its posterior, or of the base of a transform."""
     shape = fn.batch_shape + fn.event_shape
     inner = without_wrappers(fn)
     if isinstance(inner, torch.distributions.TransformedDistribution):

@@ -1,4 +1,4 @@
-"""Random numbers that a model draws besides its sites: the ELBO would be random in silence."""
+"""Detect random numbers that a model draws outside its sites: its ELBO would be random."""
 
 from __future__ import annotations
 
@@ -24,12 +24,9 @@ State = list[torch.Tensor]
 
 
 def _state() -> State:
-    """State of the generators; those of CUDA only where it is in use.
-
-    A program that is captured has run before; what looks at its tensors would see these.
-    """
+    """Return the states of the random generators, of CUDA only where it is in use."""
     if _get_current_dispatch_mode() is not None:
-        return []
+        return []  # the capture would see these tensors; the program has run before
     states = [torch.get_rng_state()]
     if torch.cuda.is_initialized():
         states += torch.cuda.get_rng_state_all()
@@ -41,38 +38,34 @@ def _same(first: State, second: State) -> bool:
 
 
 class Draws:
-    """Whether the generators move other than for sites and the initial values of parameters.
+    """Watches whether random generators move other than for sites and initial parameters.
 
-    Most programs draw nothing: states are noted, and compared where the last is not the first.
-    Nothing is noted before the start: the guide may draw.
+    Most programs draw nothing: states are noted, and compared only if the last differs from the
+    first. Nothing is noted before the start, because the guide may draw.
     """
 
     def __init__(self) -> None:
         self.site: Any = None
         self._since: State | None = None
-        self._spans: list[tuple[State, State]] = []  # in which nothing should be drawn
+        self._spans: list[tuple[State, State]] = []  # between sites: nothing should be drawn
 
     def start(self) -> None:
         """Begin to watch."""
         self.site, self._spans, self._since = None, [], _state()
 
     def before(self, site: Any) -> None:
-        """A site is drawn next.
-
-        Args:
-            site: its message.
-        """
+        """Note that a site is drawn next."""
         if self._since is not None:
             self._spans.append((self._since, _state()))
             self.site = site
 
     def after(self) -> None:
-        """A site was drawn, or a parameter made."""
+        """Note that a site was drawn, or a parameter made."""
         if self._since is not None:
             self.site, self._since = None, _state()
 
     def silent(self) -> bool:
-        """Whether anything was drawn besides."""
+        """Stop watching, and return whether anything else was drawn."""
         self.before(None)
         self._since = None
         first, last = self._spans[0][0], self._spans[-1][1]
@@ -80,7 +73,7 @@ class Draws:
 
 
 class _WithNoise(TorchFunctionMode):
-    """Makes dropout of certain tensors random values; random ones find the rule themselves."""
+    """Makes dropout of certain tensors random values; random tensors find the rule themselves."""
 
     def __init__(self, propagation: Propagation) -> None:
         super().__init__()
@@ -105,7 +98,7 @@ class _WithNoise(TorchFunctionMode):
 
 
 class _Watched(_WithNoise):
-    """Refuses the first function that draws; modules may draw the values they begin with."""
+    """Raises at the first function that draws, except for initial values of modules."""
 
     def __init__(
         self, propagation: Propagation, draws: Draws, refusal: Callable[..., Exception]
@@ -127,34 +120,21 @@ class _Watched(_WithNoise):
 _IN_MODEL = partial(drawn_in_silence, host="Pyro")
 
 
-_noisy: weakref.WeakSet = weakref.WeakSet()  # models with dropout of certain tensors
+_noisy: weakref.WeakSet = weakref.WeakSet()  # models with dropout of non-random tensors
 
 
 def watched(
     draws: Draws,
     program: Callable[[], Any],
     propagation: Propagation,
-    of: Any,
-    refusal: Callable[..., Exception] = _IN_MODEL,
+    of: Any,  # the model or function that the program runs
+    refusal: Callable[..., Exception] = _IN_MODEL,  # from function and user's line
 ) -> Any:
-    """Run a program that must draw nothing but sites, and noise that has moments.
+    """Run a program that may draw only sites, and noise that has moments; raise if it draws more.
 
-    One that draws is run once more, with dropout of certain tensors as a random value; one that
-    draws still, again, to say where. In which models there is such dropout is remembered, and what
-    is captured is run in this way at once: its generators do not show.
-
-    Args:
-        draws: told of the sites that are drawn.
-        program: without arguments.
-        propagation: how randomness flows.
-        of: the model or function that it runs.
-        refusal: from the function that draws and the user's line to the error.
-
-    Returns:
-        What the program returns.
-
-    Raises:
-        UnsupportedMoments: naming the function that draws and the user's line.
+    A program that draws runs again, with dropout of certain tensors as a random value, and, if it
+    still draws, once more to find the line. Models with such dropout are remembered. A captured
+    program runs in this way at once, because its generators cannot be observed.
     """
     captured = _get_current_dispatch_mode() is not None
     if not captured and not _is_noisy(of):
@@ -177,7 +157,7 @@ def watched(
 def _is_noisy(of: Any) -> bool:
     try:
         return getattr(of, "__func__", of) in _noisy
-    except TypeError:  # it takes no weak reference
+    except TypeError:  # it does not support weak references
         return False
 
 

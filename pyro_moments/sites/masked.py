@@ -1,4 +1,4 @@
-"""Masked sites of a guide by dropout: their value, and what they contribute to the ELBO."""
+"""Masked sites of a guide by dropout: their value, and their terms of the ELBO."""
 
 from __future__ import annotations
 
@@ -27,23 +27,13 @@ _NORMAL = torch.distributions.Normal
 
 
 def dropped_weight(fn: Any) -> DroppedWeight | None:
-    """The posterior of a masked site; None of any other site.
-
-    Args:
-        fn: distribution of a guide site.
-    """
+    """Return the posterior of a masked site without wrappers; None for any other site."""
     inner = unwrapped(fn, (*WRAPPERS, MaskedDistribution))[0]
     return inner if isinstance(inner, DroppedWeight) else None
 
 
 def masked_value(name: str, fn: DroppedWeight, propagation: Propagation) -> MaskedWeight:
-    """The value of a masked site, of which the inputs are not known yet.
-
-    Args:
-        name: the site.
-        fn: its posterior.
-        propagation: how randomness flows.
-    """
+    """Return the value of a masked site, before it is contracted with inputs."""
     per_weight = fn.design.noise == "dropconnect"
     is_switch = fn.design.noise == "bernoulli"
     mask = Mask(name, variance_ratio(fn.p), fn.design.axis, per_weight, is_switch)
@@ -51,37 +41,20 @@ def masked_value(name: str, fn: DroppedWeight, propagation: Propagation) -> Mask
 
 
 def renewed(value: Any) -> Any:
-    """A masked value without its uses, for another run of the model; any other as it is.
-
-    Args:
-        value: of a guide site.
-    """
+    """Return a masked value without its uses, for another run; any other value unchanged."""
     if isinstance(value, MomentTensor) and isinstance(value.value, MaskedWeight):
         return MomentTensor(value.value.fresh())
     return value
 
 
 def masked_parts(name: str, site: Any, fn: DroppedWeight) -> tuple[torch.Tensor, Any]:
-    """E_q[log p] of a masked site, but for a constant of Normal priors, and its entropy.
-
-    Args:
-        name: the site.
-        site: its node in the model's trace.
-        fn: its posterior.
-
-    Returns:
-        Both of the batch shape; the entropy None where probabilities are fixed.
-
-    Raises:
-        UnsupportedMoments: if the model does not contract the site, or the elements of its prior
-            are dependent.
-    """
+    """Return E_q[log p] of a masked site, up to a constant, and the entropy of masks, [*batch]."""
     value = site["value"].value if isinstance(site["value"], MomentTensor) else None
     if isinstance(value, MaskedWeight) and not value.mask.uses:
         raise masked_site_not_used(name)
     log_prior = _log_prior(name, site["fn"], fn)
     if fn.design.temperature is None:
-        return log_prior, None
+        return log_prior, None  # with fixed probabilities the entropy is constant
     each = mc_dropout.masks_each(tuple(fn.loc.shape), fn.design.axis, fn.design.noise)
     entropy = mc_dropout.mask_entropy(fn.p) * (each * fn.event_shape.numel())
     return log_prior, entropy.expand(fn.batch_shape)

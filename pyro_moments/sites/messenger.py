@@ -1,4 +1,4 @@
-"""Gives Gaussian guide sites their value as moments instead of a sample."""
+"""Handler that gives Gaussian guide sites their moments as value instead of a sample."""
 
 from __future__ import annotations
 
@@ -34,12 +34,7 @@ class MomentMessenger(Messenger):
     """Replaces the draw of every Gaussian latent site by its moments.
 
     It has to be the outermost handler of the guide, so that it sees the site's distribution after
-    plates have expanded it.
-
-    Args:
-        propagation: how randomness flows from the sites.
-        sample_sites: names of the sites that are drawn as usual.
-        guide: the guide, in which the latent vectors of Pyro's automatic guides are looked up.
+    plates have expanded it. Latent vectors of Pyro's automatic guides are looked up in the guide.
     """
 
     def __init__(
@@ -50,7 +45,7 @@ class MomentMessenger(Messenger):
         self.guide, self.draws = guide, Draws()
 
     def _pyro_sample(self, msg: Any) -> None:
-        msg["line"] = calling_line()  # for refusals of its likelihood, which come later
+        msg["line"] = calling_line()  # for errors of its likelihood, which come later
         if msg["is_observed"] or msg["done"] or msg["value"] is not None:
             msg["value"] = renewed(msg["value"])
             return
@@ -60,11 +55,7 @@ class MomentMessenger(Messenger):
         return self.give(msg)
 
     def give(self, msg: Any) -> None:
-        """Give a latent site its moments; one that is certain, or drawn, is left as it is.
-
-        Args:
-            msg: its message.
-        """
+        """Give a latent site its moments; point estimates and drawn sites stay unchanged."""
         name, fn = model_site(msg), msg["fn"]
         if isinstance(without_wrappers(fn), dist.Delta):
             return
@@ -97,7 +88,7 @@ class MomentMessenger(Messenger):
         return MomentTensor(posterior_value(name, fn, self.propagation, remedy))
 
     def _vector(self, name: str, fn: Any, parts: tuple[Part, ...]) -> Any:
-        """The latent vector: independent parts, or one Gaussian with its joint covariance."""
+        """Return the latent vector: independent parts, or one Gaussian with its covariance."""
         base, transforms = gaussian_base(fn)
         if base is not None and not transforms:
             return LatentVector(fn, parts, moments_or_draw(self.sample_sites, self.propagation))
@@ -114,11 +105,7 @@ class MomentMessenger(Messenger):
 
 
 def model_site(msg: Any) -> str:
-    """The model's site behind one that only the guide has, by which users know it.
-
-    Args:
-        msg: message or trace node of the guide's site.
-    """
+    """Return the name of the model's site behind a site that only the guide has."""
     name = msg["name"]
     for suffix in _AUXILIARY_SUFFIXES if msg["infer"].get("is_auxiliary") else ():
         name = name.removesuffix(suffix)
@@ -126,9 +113,10 @@ def model_site(msg: Any) -> str:
 
 
 def _check_structure(guide: Any, name: str) -> None:
-    """The joint conditionals of AutoStructured multiply a column of latents by a matrix."""
+    """Raise UnsupportedMoments for an AutoStructured guide with the conditional 'mvn'."""
     for module in modules_of(guide):
         conditionals: Any = getattr(module, "conditionals", None)
+        # This conditional multiplies a column of latents by a matrix.
         if isinstance(module, AutoStructured) and conditionals.get(name) == "mvn":
             raise UnsupportedMoments(
                 f"guide site '{name}' has the conditional 'mvn' of AutoStructured: its components "

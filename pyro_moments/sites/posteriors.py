@@ -1,4 +1,4 @@
-"""The moments of a guide site, read from its distribution."""
+"""Read the moments of a guide site from its distribution."""
 
 from __future__ import annotations
 
@@ -40,19 +40,10 @@ _FULL_RANK = (
 
 @documented("Pyro", errors=POSTERIOR_ERRORS)
 def posterior_value(name: str, fn: Any, propagation: Propagation, remedy: str = "") -> Any:
-    """The live value of a latent site with a given posterior.
+    """Return the value of a latent site with the posterior ``fn``; raise if it has no moments.
 
-    A Normal may be centred at another one, see :func:`guides.families.mean_field.site`.
-
-    Args:
-        name: the site.
-        fn: its distribution in the guide: a Normal with components that are independent given its
-            location, or a chain; an elementwise transform of one; (with full covariance) a
-            multivariate Normal; or a weight of which the inputs are dropped.
-        propagation: how randomness flows from the site.
-        remedy: what to do where the posterior is none of these; by default to sample the site.
-
-    {errors}
+    The posterior is a Normal with independent components given its location, or a chain; an
+    elementwise transform of one; in full mode a multivariate Normal; or a dropped weight.
     """
     if (dropped := dropped_weight(fn)) is not None:
         return masked_value(name, dropped, propagation)
@@ -68,7 +59,7 @@ def posterior_value(name: str, fn: Any, propagation: Propagation, remedy: str = 
 
 
 def entropy(value: Value, fn: Any) -> torch.Tensor:
-    """−E_q[log q] of a site with such a value given those before it, of its batch shape."""
+    """Return −E_q[log q] of a site given the sites before it, [*batch]."""
     normal, transforms = gaussian_base(fn, (*NORMALS, TridiagonalNormal))
     if normal is None:
         return fn.entropy()
@@ -84,16 +75,12 @@ def entropy(value: Value, fn: Any) -> torch.Tensor:
 
 
 def half_log_determinant(fn: Any) -> Any:
-    """½ log |R| of the correlation matrix of an event; zero of independent components.
-
-    Args:
-        fn: a Normal or a chain.
-    """
+    """Return ½ log |R| of the correlation matrix of an event; zero if that is diagonal."""
     return 0.5 * fn.log_determinant() if isinstance(fn, TridiagonalNormal) else 0.0
 
 
 def _marginal(normal: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    """Mean and variance of a Normal whose location may be random."""
+    """Return mean and variance of a Normal whose location may be random."""
     variance = normal.scale * normal.scale
     if not isinstance(normal.loc, MomentTensor):
         return normal.loc, variance
@@ -102,7 +89,7 @@ def _marginal(normal: Any) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def without_wrappers(fn: Any) -> Any:
-    """The distribution inside expansions and independent dimensions."""
+    """Return the distribution inside expansions and independent dimensions."""
     return unwrapped(fn, WRAPPERS)[0]
 
 

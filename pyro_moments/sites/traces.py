@@ -1,4 +1,4 @@
-"""Runs a guide and a model as Pyro's ELBOs do, with moments in place of samples."""
+"""Run a guide and a model as Pyro's ELBOs do, with moments in place of samples."""
 
 from __future__ import annotations
 
@@ -30,23 +30,7 @@ def moment_traces(
     propagation: Propagation,
     sample_sites: Collection[str] = (),
 ) -> tuple[Trace, Trace]:
-    """Traces of the model and the guide in which Gaussian latent sites hold moments.
-
-    Args:
-        model: Pyro model.
-        guide: Pyro guide, a callable or a guide messenger.
-        args: arguments of both.
-        kwargs: keyword arguments of both.
-        propagation: how randomness flows from the sites.
-        sample_sites: names of the sites that are drawn as usual.
-
-    Returns:
-        The model's and the guide's trace, without subsample sites.
-
-    Raises:
-        UnsupportedMoments: if model or guide leave what is supported, or a name in
-            ``sample_sites`` is not a latent site.
-    """
+    """Return the traces of model and guide, in which Gaussian latent sites hold moments."""
     messenger = MomentMessenger(propagation, sample_sites, guide)
 
     def watch(program: Callable[[], Any]) -> Any:
@@ -65,23 +49,10 @@ def run(
     guide: Callable,
     args: tuple,
     kwargs: dict,
-    watch: Callable[[Callable[[], Any]], Any],
-    around: Messenger | None = None,
+    watch: Callable[[Callable[[], Any]], Any],  # runs the model
+    around: Messenger | None = None,  # a handler around the model alone
 ) -> tuple[Trace, Trace]:
-    """Traces of the model and the guide under a handler of their sites.
-
-    Args:
-        messenger: gives latent sites their value.
-        model: Pyro model.
-        guide: Pyro guide, a callable or a guide messenger.
-        args: arguments of both.
-        kwargs: keyword arguments of both.
-        watch: runs the model.
-        around: a handler around the model alone, which is given its latent sites.
-
-    Returns:
-        The model's and the guide's trace, without subsample sites.
-    """
+    """Return the traces of model and guide under a handler that gives latent sites their value."""
     unwrapped: Any = poutine.unwrap(guide)
     interleaved = isinstance(unwrapped, poutine.messenger.Messenger)
     if interleaved:
@@ -104,13 +75,7 @@ def run(
 
 
 def make_parameters(guide: Any, args: tuple, kwargs: dict) -> None:
-    """Run a guide messenger once on samples: it initialises its parameters from the priors.
-
-    Args:
-        guide: the messenger.
-        args: arguments.
-        kwargs: likewise, by name.
-    """
+    """Run a guide messenger once on samples, which initialises its parameters from the priors."""
     if isinstance(guide, torch.nn.Module) and next(guide.parameters(), None) is None:
         with poutine.block():
             guide(*args, **kwargs)

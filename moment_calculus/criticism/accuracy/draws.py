@@ -1,4 +1,4 @@
-"""Sums over draws of the layers of a program, in groups from which standard errors come."""
+"""Accumulate sums over draws of each layer, in groups whose jackknife gives standard errors."""
 
 from __future__ import annotations
 
@@ -12,49 +12,40 @@ import numpy as np
 from moment_calculus.criticism.accuracy.layers import Layer, to_numpy
 
 GROUPS = 20
-BLOCK = 2**23  # elements of all layers and latent sites that are drawn at once
+BLOCK = 2**23  # elements of all layers and latent sites in memory at once
 
-Draw = Callable[[int], Sequence[Any]]
+Draw = Callable[[int], Sequence[Any]]  # from a number of draws to one [draws, ...] per layer
 
 
 @dataclass(eq=False)
 class Totals:
     """Sums of powers of the draws of one layer.
 
-    Draws are taken from the first one on, so that what no draw moves has variance zero.
-
-    Args:
-        layer: the layer.
-        counts: of draws, by group.
+    The first draw is subtracted from all, so that values that do not vary have variance zero.
     """
 
     layer: Layer
-    counts: np.ndarray
-    origin: Any = None
-    first: np.ndarray = field(init=False)
-    second: np.ndarray = field(init=False)
-    products: np.ndarray | None = field(init=False)
-    rounding: float = 0.0
+    counts: np.ndarray  # number of draws in each group
+    origin: Any = None  # the first draw
+    first: np.ndarray = field(init=False)  # sums, [groups, ...]
+    second: np.ndarray = field(init=False)  # sums of squares, [groups, ...]
+    products: np.ndarray | None = field(init=False)  # sums of products, [batch, d, d]
+    rounding: float = 0.0  # machine epsilon of the draws
 
     def __post_init__(self) -> None:
-        """Begin with zeros."""
+        """Start all sums at zero."""
         shape = (len(self.counts), *self.layer.shape)
         self.first, self.second = np.zeros(shape), np.zeros(shape)
         size, compared = self.layer.size, self.layer.compared
         self.products = np.zeros((compared, size, size)) if compared else None
 
     def add(self, group: int, draws: Any) -> None:
-        """Add draws to a group.
-
-        Args:
-            group: its number.
-            draws: [draws, ...].
-        """
+        """Add draws [draws, ...] to the sums of a group."""
         points = to_numpy(draws)
         if self.origin is None:
             self.origin = points[0]
             self.rounding = float(np.finfo(to_dtype(draws)).eps)
-        with np.errstate(invalid="ignore"):  # of infinite draws
+        with np.errstate(invalid="ignore"):  # infinite draws make NaN
             points = points - self.origin
         self.first[group] += points.sum(0)
         self.second[group] += (points * points).sum(0)
@@ -64,28 +55,28 @@ class Totals:
 
     @property
     def is_finite(self) -> bool:
-        """Whether all sums are finite."""
+        """Return whether all sums are finite."""
         return bool(np.isfinite(self.second).all())
 
     @property
     def count(self) -> int:
-        """Number of draws."""
+        """Return the number of draws."""
         return int(self.counts.sum())
 
     @property
     def mean(self) -> np.ndarray:
-        """Of all draws."""
+        """Return the mean of all draws."""
         return self.origin + self.first.sum(0) / self.count
 
     @property
     def deviation(self) -> np.ndarray:
-        """Standard deviations of all draws, zero where only rounding moves them."""
+        """Return standard deviations of all draws, zero where they vary by rounding only."""
         found = _deviation(self.first.sum(0), self.second.sum(0), self.count)
         return np.where(found > 8 * self.rounding * np.abs(self.mean), found, 0.0)
 
     @property
     def covariance(self) -> np.ndarray | None:
-        """Of the features, [batch, d, d], of the elements of the batch that are compared."""
+        """Return the covariance [batch, d, d] of the features of the compared batch elements."""
         if self.products is None:
             return None
         mean = self.layer.features((self.first.sum(0) / self.count)[None])[0]
@@ -93,12 +84,8 @@ class Totals:
         return centred * (self.count / (self.count - 1))
 
     def deviations(self, start: int) -> tuple[np.ndarray, list[np.ndarray]]:
-        """Standard deviations of every other group, and without each of these in turn.
-
-        Args:
-            start: the first of the groups, zero or one.
-        """
-        chosen = slice(start, None, 2)
+        """Return standard deviations of every other group, and without each of these in turn."""
+        chosen = slice(start, None, 2)  # start: 0 for the even groups, 1 for the odd ones
         counts, firsts, seconds = self.counts[chosen], self.first[chosen], self.second[chosen]
         count, first, second = counts.sum(), firsts.sum(0), seconds.sum(0)
         every = zip(counts, firsts, seconds, strict=True)
@@ -106,7 +93,7 @@ class Totals:
         return _deviation(first, second, count), rest
 
     def without(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Mean and standard deviation without each of the groups in turn."""
+        """Yield mean and standard deviation without each of the groups in turn."""
         first, second = self.first.sum(0), self.second.sum(0)
         for group, size in enumerate(self.counts):
             rest, count = first - self.first[group], self.count - size
@@ -122,11 +109,7 @@ def _deviation(first: np.ndarray, second: np.ndarray, count: Any) -> np.ndarray:
 
 
 def to_dtype(array: Any) -> Any:
-    """The floating-point type of an array, by NumPy's name for it.
-
-    Args:
-        array: of NumPy, torch or JAX.
-    """
+    """Return the floating dtype of an array by NumPy's name; float32 for bfloat16 and integers."""
     name = str(array.dtype).removeprefix("torch.")
     return np.dtype(name) if name in ("float16", "float32", "float64") else np.dtype("float32")
 
@@ -134,17 +117,7 @@ def to_dtype(array: Any) -> Any:
 def drawn_totals(
     layers: Sequence[Layer], latent: int, draw: Draw, num_samples: int
 ) -> list[Totals]:
-    """Draw a program, in blocks of bounded memory.
-
-    Args:
-        layers: of the program.
-        latent: number of elements of the latent sites.
-        draw: from a number of draws to arrays [draws, ...], one for each layer.
-        num_samples: how many draws.
-
-    Returns:
-        Sums, one for each layer.
-    """
+    """Draw a program in blocks of bounded memory; return the sums of each layer."""
     counts = np.array([len(part) for part in np.array_split(np.arange(num_samples), GROUPS)])
     found = [Totals(layer, counts) for layer in layers]
     size = latent + sum(math.prod(layer.shape) for layer in layers)
@@ -157,6 +130,6 @@ def drawn_totals(
 
 
 def _blocks(count: int, most: int) -> list[int]:
-    """Sizes of as equal blocks as can be."""
+    """Return sizes, as equal as possible, of the fewest blocks up to ``most`` in ``count``."""
     number = -(-count // most)
     return [count // number + (place < count % number) for place in range(number)]

@@ -1,4 +1,4 @@
-"""Why the moments of a value may be others than those of draws, as far as its step tells."""
+"""Explain from the last step of a value why its moments may differ from those of draws."""
 
 from __future__ import annotations
 
@@ -27,14 +27,7 @@ BOOK = "by a rule of the rule book '{name}'"
 
 
 def reason_of(value: Gaussian) -> str:
-    """Why the moments of a value may differ from those of draws.
-
-    Args:
-        value: of a program.
-
-    Returns:
-        Empty where no approximation is known.
-    """
+    """Return why moments may differ from those of draws; empty if no approximation is known."""
     if _is_replaced(value):
         return BOOK.format(name=value.propagation.rulebook.name)
     if isinstance(value.step, OfLogits | Normalised):
@@ -43,12 +36,12 @@ def reason_of(value: Gaussian) -> str:
     if not value.propagation.full and value.step.mixes and not all(x.independent for x in sources):
         return DROPPED
     if isinstance(value.step, LinearMap) or _keeps_gaussian(value):
-        return ""  # its first two moments need no more than those of its inputs
+        return ""  # exact: mean and covariance need only those of the inputs
     return "" if all(map(is_gaussian, sources)) else MATCHED
 
 
 def _is_replaced(value: Gaussian) -> bool:
-    """Whether the rule book has a rule of its own in the place of the exact one."""
+    """Return whether the rule book replaces the exact rule of the value's step."""
     step, book = value.step, value.propagation.rulebook
     if book is EXACT:
         return False
@@ -59,16 +52,12 @@ def _is_replaced(value: Gaussian) -> bool:
 
 
 def is_gaussian(value: Gaussian) -> bool:
-    """Whether a value is Gaussian itself, not only matched by one.
-
-    Args:
-        value: of a program.
-    """
+    """Return whether a value is itself Gaussian, not only approximated by a Gaussian."""
     return all(map(_keeps_gaussian, ancestors(value)))
 
 
 def _keeps_gaussian(value: Gaussian) -> bool:
-    """Whether a value is Gaussian if what it is made from is."""
+    """Return whether a value is Gaussian if its inputs are."""
     step = value.step
     if isinstance(step, LinearMap):
         return step.mapped is None or all(x is step.mapped or x is step.bias for x in step.inputs)
@@ -79,16 +68,9 @@ def _keeps_gaussian(value: Gaussian) -> bool:
 
 
 def certificate_of(value: Gaussian) -> Array | None:
-    """Bound on the error of the correlations of a function by the truncation of their series.
+    """Return the largest error of a correlation by truncation of Mehler's series, or None.
 
-    Args:
-        value: one with a covariance.
-
-    Returns:
-        The largest for any pair of features, in standard deviations of both; None where the
-        covariance is not by a series.
-
-    Source: Cauchy–Schwarz on the terms of Mehler's series that are left out.
+    Cauchy–Schwarz on the omitted terms, in standard deviations of both features.
     """
     if value.step.function is None:
         return None
@@ -107,7 +89,7 @@ def certificate_of(value: Gaussian) -> Array | None:
 
 
 def _largest_pair(bound: Array, variance: Array) -> Array:
-    """The largest entry off the diagonal, in standard deviations."""
+    """Return the largest entry off the diagonal, in standard deviations of both features."""
     xp = namespace(bound)
     deviation = variance**0.5
     units = deviation[..., :, None] * deviation[..., None, :]

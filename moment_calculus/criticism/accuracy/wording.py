@@ -1,4 +1,4 @@
-"""What moment_accuracy says of itself, and where it refuses."""
+"""Docstring templates and errors of ``moment_accuracy``."""
 
 from __future__ import annotations
 
@@ -50,12 +50,7 @@ Source: Shekhovtsov, Flach and Busta 2018, Feed-forward uncertainty propagation,
 
 
 def too_few_draws(count: object, least: int) -> ValueError:
-    """Too few draws for standard errors.
-
-    Args:
-        count: what was given.
-        least: how many it takes.
-    """
+    """Return the error for too few draws to compute standard errors."""
     return ValueError(
         f"num_samples={count!r} draws have no standard errors: at least {least}, or 1000 to see "
         "deviations of some per cent"
@@ -63,7 +58,7 @@ def too_few_draws(count: object, least: int) -> ValueError:
 
 
 def no_layers() -> ValueError:
-    """Nothing was recorded."""
+    """Return the error for a program without any random result that has moments."""
     return ValueError(
         "no operation of the model has a random result with moments: there is nothing to compare; "
         "are the latent sites used by the model?"
@@ -71,23 +66,12 @@ def no_layers() -> ValueError:
 
 
 def no_such_row(label: str, labels: Iterable[str]) -> KeyError:
-    """A label that no row has.
-
-    Args:
-        label: what was asked for.
-        labels: of the rows.
-    """
+    """Return the error for a label that no row has."""
     return KeyError(f"no row {label!r}; there are {', '.join(dict.fromkeys(labels))}")
 
 
 def other_path(with_moments: str, with_draws: str, line: str) -> UnsupportedMoments:
-    """The program does something else with draws than with moments.
-
-    Args:
-        with_moments: the operation that was recorded.
-        with_draws: the one that was called.
-        line: the user's line.
-    """
+    """Return the error for a program that runs other operations with draws than with moments."""
     return UnsupportedMoments(
         f"with moments the program calls {with_moments} where with draws it calls {with_draws}: "
         "layers cannot be compared",

@@ -1,4 +1,4 @@
-"""How well calibrated predictions are on given observations: coverage, PIT, scores."""
+"""Assess how well predictions are calibrated on observations: coverage, PIT and scores."""
 
 from __future__ import annotations
 
@@ -34,47 +34,36 @@ MASSES = (0.5, 0.8, 0.9, 0.95)
 
 
 class Uniformity(NamedTuple):
-    """The Kolmogorov–Smirnov test of the probability integral transform.
+    """The Kolmogorov–Smirnov test of the probability integral transform (PIT)."""
 
-    Args:
-        statistic: the largest distance of its distribution function from that of a uniform one.
-        p_value: probability of a distance as large, if the observations were drawn from their
-            predictions, independently.
-    """
-
-    statistic: float
-    p_value: float
+    statistic: float  # largest distance from the uniform distribution function
+    p_value: float  # if observations are independent given predictions
 
 
 class Sharpness(NamedTuple):
-    """How concentrated predictions are, whatever was observed.
+    """How concentrated predictions are, whatever was observed."""
 
-    Args:
-        width: mean width of the central predictive interval.
-        standard_deviation: mean predictive standard deviation; infinite where a variance is.
-    """
-
-    width: float
-    standard_deviation: float
+    width: float  # mean width of the central predictive interval
+    standard_deviation: float  # mean over the predictions; infinite if a variance is
 
 
 @dataclass(frozen=True, eq=False)
 class Calibration:
-    """Predictions of continuous quantities or of counts beside what was observed.
+    """Predictions of continuous quantities or counts compared with observations.
 
-    Every element of a vector or an event counts on its own. Tests and standard errors take the
-    observations as independent given their predictions; one set of weights predicts all of them, so
-    that on few rows far from the training data errors are larger. On the rows of the training,
-    predictions look better calibrated than on others.
+    Every element of a vector or an event counts on its own. Tests and standard errors assume that
+    observations are independent given their predictions. Since one posterior of the weights
+    predicts all of them, errors are larger on few rows far from the training data. On training
+    rows predictions look better calibrated than on others.
 
     Args:
-        prediction: of the site.
-        observed: what was observed, of the shape of the predictions.
-        below: P(Y < y) of every observation under its prediction, likewise.
-        up_to: P(Y ≤ y), likewise; for continuous quantities the same.
-        log_score: mean log predictive density or probability, of ``prediction.log_prob``: of all
-            elements of an event together. Larger is better.
-        seed: of the randomised transform of counts.
+        prediction: prediction of the site.
+        observed: observations, of the shape of the predictions.
+        below: P(Y < y) of every observation under its prediction, of the same shape.
+        up_to: P(Y ≤ y), of the same shape; equal to ``below`` for continuous quantities.
+        log_score: mean of ``prediction.log_prob`` at the observations, where all elements of an
+            event count together. Larger is better.
+        seed: seed of the randomised transform of counts.
 
     Source: Gneiting, Balabdaoui and Raftery 2007: sharpness subject to calibration.
     """
@@ -88,35 +77,33 @@ class Calibration:
 
     @property
     def is_discrete(self) -> bool:
-        """Whether counts are predicted."""
+        """Whether the prediction is of counts."""
         return isinstance(self.prediction.marginal, CountMarginal)
 
     @cached_property
     def pit(self) -> np.ndarray:
-        """Probability integral transform of every observation, uniform if the prediction is right.
+        """Return the PIT of every observation, which is uniform if the prediction is right.
 
-        P(Y ≤ y); for counts the randomised one: a uniform draw, by the seed, between P(Y < y) and
-        P(Y ≤ y). :meth:`plot_pit` shows for them the non-randomised one.
-
-        Source: Dawid 1984; Czado, Gneiting and Held 2009, eq. 1 (randomised) and 2.
+        P(Y ≤ y); for counts a uniform draw between P(Y < y) and P(Y ≤ y).
+        Source: Dawid 1984; Czado, Gneiting and Held 2009, eq. 1.
         """
         share = np.random.default_rng(self.seed).uniform(size=self.below.shape)
         return self.below + share * (self.up_to - self.below)
 
     @cached_property
     def uniformity(self) -> Uniformity:
-        """Kolmogorov–Smirnov test that :attr:`pit` is uniform."""
-        from scipy.stats import kstest  # which takes long to import
+        """Return the Kolmogorov–Smirnov test that :attr:`pit` is uniform."""
+        from scipy.stats import kstest  # slow to import
 
         found = kstest(self.pit.ravel(), "uniform")
         return Uniformity(float(found.statistic), float(found.pvalue))
 
     def coverage(self, masses: float | Sequence[float] = MASSES) -> Coverage:
-        """Shares of the observations inside central predictive intervals.
+        """Return the shares of observations inside central predictive intervals.
 
         Args:
-            masses: probabilities of an observation inside, between 0 and 1. The intervals of
-                counts have at least these, and ``expected`` says how much.
+            masses: nominal probabilities of the intervals, between 0 and 1. Intervals of counts
+                have at least these; ``expected`` of the result has the actual probabilities.
 
         Raises:
             ValueError: if a mass is not between 0 and 1.
@@ -126,7 +113,7 @@ class Calibration:
         return coverage_of(wanted, [part[0] for part in found], [part[1] for part in found])
 
     def _inside(self, mass: float) -> tuple[float, np.ndarray]:
-        """The predictive probability of an interval, on average, and what is inside it."""
+        """Return the mean predictive probability of an interval, and which observations it has."""
         if not self.is_discrete:
             return mass, np.abs(self.up_to - 0.5) <= mass / 2
         lower, upper = self.prediction.interval(mass)
@@ -135,13 +122,13 @@ class Calibration:
         return float(plain(probability).mean()), (low <= self.observed) & (self.observed <= high)
 
     def sharpness(self, mass: float = 0.9) -> Sharpness:
-        """Mean width of the central predictive intervals, and mean standard deviation.
+        """Return the mean width of central predictive intervals and the mean standard deviation.
 
         Args:
-            mass: of the intervals, between 0 and 1.
+            mass: probability of the intervals, between 0 and 1.
 
         Raises:
-            ValueError: if it is not.
+            ValueError: if the mass is not between 0 and 1.
         """
         lower, upper = (plain(end).astype(np.float64) for end in self.prediction.interval(mass))
         variance = plain(self.prediction.variance).astype(np.float64)
@@ -149,7 +136,7 @@ class Calibration:
 
     @property
     def rmse(self) -> float:
-        """Root of the mean squared error of the predictive mean; NaN where there is none."""
+        """Root mean squared error of the predictive mean; NaN if there is no mean."""
         error = self.observed - plain(self.prediction.mean)
         return float(np.sqrt((error**2).mean()))
 
@@ -157,7 +144,7 @@ class Calibration:
     def crps(self) -> float:
         """Mean continuous ranked probability score, in the units of the observations.
 
-        Smaller is better; of a prediction without spread it is the absolute error.
+        Smaller is better; for a prediction without spread it is the absolute error.
 
         Raises:
             UnsupportedMoments: if the predictive distribution is not Normal.
@@ -175,21 +162,43 @@ class Calibration:
         return float(normal_crps(self.observed, mean, variance).mean())
 
     def plot_pit(self, axes: Any = None, *, bins: int | None = None) -> Any:
-        """:func:`moment_calculus.criticism.calibration.pictures.plot_pit` of this.
+        """Plot a histogram of the probability integral transform with the band of a uniform one.
+
+        A hill says that predictions are too wide, a valley that they are too narrow, a slope that
+        they are too low (rising) or too high (falling). Counts have the non-randomised histogram,
+        whose bars vary less than the band, which holds for continuous quantities.
 
         Args:
-            axes: as there.
-            bins: as there.
+            axes: axes of matplotlib; by default new ones.
+            bins: number of bins; by default one for every twenty observations, from five to twenty.
+
+        Returns:
+            The axes.
+
+        Raises:
+            ImportError: if matplotlib is not installed.
+            ValueError: if the number of bins is not positive.
+
+        Source: Czado, Gneiting and Held 2009, eq. 2 and 3.
         """
         from moment_calculus.criticism.calibration.pictures import plot_pit
 
         return plot_pit(self, axes, bins=bins)
 
     def plot_coverage(self, axes: Any = None) -> Any:
-        """:func:`moment_calculus.criticism.calibration.pictures.plot_coverage` of this.
+        """Plot shares of observations inside central intervals against predicted probabilities.
+
+        Below the diagonal intervals are too narrow, above it too wide; the band is what chance
+        allows.
 
         Args:
-            axes: as there.
+            axes: axes of matplotlib; by default new ones.
+
+        Returns:
+            The axes.
+
+        Raises:
+            ImportError: if matplotlib is not installed.
         """
         from moment_calculus.criticism.calibration.pictures import plot_coverage
 
@@ -197,16 +206,16 @@ class Calibration:
 
     @property
     def p_value(self) -> float:
-        """Of the coverage of the 90 % intervals and the uniformity of the PIT together."""
+        """P-value of the coverage of 90 % intervals and the uniformity of the PIT together."""
         coverage = float(self.coverage(0.9).p_value[0])
         return min(1.0, 2 * min(coverage, self.uniformity.p_value))  # Bonferroni: two tests
 
     def summary(self) -> str:
-        """The coverage of the 90 % intervals, in a few words."""
+        """Return the coverage of the 90 % intervals as a short text."""
         return f"{float(self.coverage(0.9).observed[0]):.1%} inside 90 %"
 
     def verdict(self) -> str:
-        """In words, what coverage and PIT say of the predictions."""
+        """Return in words what coverage and PIT say about the predictions."""
         statistic, p_value = self.uniformity
         uniform = "not uniform" if p_value < SIGNIFICANT else "uniform, within chance"
         return (
@@ -215,11 +224,11 @@ class Calibration:
         )
 
     def __repr__(self) -> str:
-        """Site and size."""
+        """Return name of the site and number of observations."""
         return f"Calibration({self.prediction.name!r}, observations={self.observed.size})"
 
     def __str__(self) -> str:
-        """A table of scores and of coverage, and in words what they say."""
+        """Return a table of scores and coverage, and the verdict."""
         sharp = self.sharpness()
         heading = f"site {self.prediction.name!r}, {self.prediction.marginal.family}, "
         scores = {"log score": self.log_score, "RMSE": self.rmse}
@@ -237,15 +246,7 @@ class Calibration:
 
 
 def normal_crps(value: np.ndarray, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
-    """Continuous ranked probability score of Normals.
-
-    Args:
-        value: observations.
-        mean: predictive means.
-        variance: predictive variances; where they are zero the score is the absolute error.
-
-    Source: Gneiting and Raftery 2007, eq. 21.
-    """
+    """Return the continuous ranked probability score of Normals (Gneiting and Raftery 2007)."""
     from scipy.special import ndtr
 
     scale = np.sqrt(np.asarray(variance, np.float64))
@@ -257,13 +258,13 @@ def normal_crps(value: np.ndarray, mean: np.ndarray, variance: np.ndarray) -> np
 
 
 def calibration(prediction: Any, y: Any, *, seed: int = 0) -> Calibration | ClassCalibration:
-    """Hold the prediction of a site against what was observed.
+    """Compare the prediction of a site with observations.
 
     Args:
-        prediction: of one site, ``predict(…)[name]``, by moments or by particles.
-        y: observations of the prediction's shape, of classes their indices; an array of any
-            framework. Rows that were not trained on tell most.
-        seed: of the randomised probability integral transform of counts.
+        prediction: prediction of one site, ``predict(…)[name]``, by moments or by particles.
+        y: observations of the prediction's shape, or indices of classes; an array of any framework.
+            Rows that were not trained on are the most informative.
+        seed: seed of the randomised probability integral transform of counts.
 
     Returns:
         A :class:`Calibration` of continuous quantities and of counts; a :class:`ClassCalibration`

@@ -1,4 +1,4 @@
-"""Pictures of calibration; matplotlib is imported when one is drawn."""
+"""Plot calibration; matplotlib is imported on the first plot."""
 
 from __future__ import annotations
 
@@ -12,30 +12,15 @@ if TYPE_CHECKING:
     from moment_calculus.criticism.calibration.classes import ClassCalibration
     from moment_calculus.criticism.calibration.outcomes import Calibration
 
-OBSERVED, EXPECTED = "#0072B2", "#8C8C8C"  # told apart with every kind of colour vision
-BAND = 0.95  # probability of the bands that chance allows
+OBSERVED, EXPECTED = "#0072B2", "#8C8C8C"  # distinct with every kind of colour vision
+BAND = 0.95  # probability of the bands of right predictions
 MASSES = np.linspace(0.05, 0.95, 19)
 
 
 def plot_pit(calibration: Calibration, axes: Any = None, *, bins: int | None = None) -> Any:
-    """Histogram of the probability integral transform, with what chance allows a uniform one.
+    """Plot a histogram of the probability integral transform with the band of a uniform one.
 
-    A hill says that predictions are too wide, a valley that they are too narrow, a slope that they
-    are too low (rising) or too high. Of counts it is the non-randomised histogram, whose bars vary
-    less than the band, which is that of continuous quantities.
-
-    Args:
-        calibration: of continuous quantities or counts.
-        axes: of matplotlib, to draw on; by default new ones.
-        bins: how many; by default one for each twenty observations, at least five, at most twenty.
-
-    Returns:
-        The axes.
-
-    Raises:
-        ImportError: if matplotlib is not installed.
-        ValueError: if the number of bins is not positive.
-
+    For counts the histogram is the non-randomised one, whose bars vary less than the band.
     Source: Czado, Gneiting and Held 2009, eq. 2 and 3.
     """
     from scipy.stats import binom
@@ -60,7 +45,7 @@ def plot_pit(calibration: Calibration, axes: Any = None, *, bins: int | None = N
 
 
 def _pit_heights(calibration: Calibration, edges: np.ndarray) -> np.ndarray:
-    """Density of the transform between the edges, spread over P(Y < y) to P(Y ≤ y) of counts."""
+    """Return the histogram density; a count is spread over P(Y < y) to P(Y ≤ y)."""
     low, high = calibration.below.ravel(), calibration.up_to.ravel()
     if calibration.is_discrete:
         width = np.maximum(high - low, np.finfo(np.float64).tiny)
@@ -70,20 +55,7 @@ def _pit_heights(calibration: Calibration, edges: np.ndarray) -> np.ndarray:
 
 
 def plot_coverage(calibration: Calibration, axes: Any = None) -> Any:
-    """Shares of observations inside central predictive intervals, against what was predicted.
-
-    Below the diagonal intervals are too narrow, above it too wide; the band is what chance allows.
-
-    Args:
-        calibration: of continuous quantities or counts.
-        axes: of matplotlib, to draw on; by default new ones.
-
-    Returns:
-        The axes.
-
-    Raises:
-        ImportError: if matplotlib is not installed.
-    """
+    """Plot shares of observations inside central intervals against predicted probabilities."""
     from scipy.stats import binom
 
     axes, count = drawn_on(axes), calibration.observed.size
@@ -109,24 +81,9 @@ def plot_coverage(calibration: Calibration, axes: Any = None) -> Any:
 def plot_reliability(
     calibration: ClassCalibration, axes: Any = None, *, bins: int = 10, of: int | None = None
 ) -> Any:
-    """Reliability diagram: frequencies against predicted probabilities, with the counts above.
+    """Plot observed frequencies against predicted probabilities, with the counts above.
 
-    Below the diagonal predictions are overconfident. The bars are two standard errors that chance
-    gives right probabilities, around the diagonal where they should end.
-
-    Args:
-        calibration: of classes.
-        axes: of matplotlib, to draw on; by default new ones.
-        bins: how many, of equal width.
-        of: the class whose probability is meant; by default the likeliest one of each observation.
-
-    Returns:
-        The axes.
-
-    Raises:
-        ImportError: if matplotlib is not installed.
-        ValueError: if the number of bins is not positive, or there is no such class.
-
+    The bars around the diagonal are two standard errors of right probabilities.
     Source: Guo et al. 2017, figure 1; Bröcker and Smith 2007 for the bars.
     """
     axes, found = drawn_on(axes), calibration.reliability(bins, of=of)
@@ -149,7 +106,7 @@ def plot_reliability(
 
 
 def _counts(axes: Any, edges: np.ndarray, count: np.ndarray, title: str) -> None:
-    """How many probabilities are in each bin, above the diagram."""
+    """Plot the number of probabilities in each bin above the diagram."""
     above = axes.inset_axes([0, 1.03, 1, 0.16], sharex=axes)
     above.stairs(count, edges, fill=True, color=OBSERVED, alpha=0.75)
     above.set(ylabel="count", title=title, ylim=(0, 1.05 * count.max()))
@@ -174,14 +131,7 @@ def _finished(axes: Any, **legend: Any) -> Any:
 
 
 def drawn_on(axes: Any) -> Any:
-    """The axes to draw on.
-
-    Args:
-        axes: of matplotlib, or None for new ones.
-
-    Raises:
-        ImportError: if matplotlib is not installed.
-    """
+    """Return the axes, or new ones for None; raise ImportError without matplotlib."""
     if axes is not None:
         return axes
     try:

@@ -1,4 +1,4 @@
-"""What draws of chains tell of themselves: convergence and Monte Carlo errors."""
+"""Assess MCMC chains by convergence diagnostics and Monte Carlo errors."""
 
 from __future__ import annotations
 
@@ -11,33 +11,22 @@ import numpy as np
 from moment_calculus.criticism.containers.arviz_line import arviz
 from moment_calculus.criticism.containers.draws import Arrays
 
-GOOD = 1.01  # R-hat of chains that have mixed
-FEW = 400.0  # effective draws with which quantiles and variances begin to be known
+GOOD = 1.01  # largest R-hat of chains that have mixed
+FEW = 400.0  # effective draws that quantiles and variances need
 
 
 @dataclass(frozen=True)
 class Chains:
-    """Whether chains can be a reference.
+    """Convergence diagnostics, which say whether chains can serve as a reference."""
 
-    Args:
-        shape: numbers of chains and draws.
-        divergences: number of divergent transitions; None where it is not known.
-        rhat: the largest R-hat; of a single chain that of its halves.
-        effective: the smallest number of effective draws.
-    """
-
-    shape: tuple[int, int]
-    divergences: int | None
-    rhat: float
-    effective: float
+    shape: tuple[int, int]  # numbers of chains and draws
+    divergences: int | None  # divergent transitions; None if not known
+    rhat: float  # largest R-hat; of a single chain that of its halves
+    effective: float  # smallest effective sample size
 
     @classmethod
     def of(cls, values: Arrays, statistics: Arrays) -> Chains:
-        """Those of latent sites.
-
-        Args:
-            values: by site, [chains, draws, ...].
-            statistics: of the sampler, by ArviZ's names.
+        """Compute the diagnostics from draws of the latent sites, [chains, draws, ...] each.
 
         Source: Vehtari et al. 2021, Rank-normalization, folding, and localization.
         """
@@ -53,7 +42,7 @@ class Chains:
 
     @property
     def warnings(self) -> list[str]:
-        """What speaks against them, in words."""
+        """Return reasons why the chains may be a bad reference, in words."""
         found = []
         if self.divergences:
             found.append(
@@ -74,21 +63,14 @@ class Chains:
 
 
 def mean_errors(values: np.ndarray) -> np.ndarray:
-    """Monte Carlo standard errors of means over chains.
-
-    Args:
-        values: [chains, draws, ...].
-
-    Returns:
-        Array of the other axes; infinite where nothing is known of them.
-    """
+    """Return standard errors of means over [chains, draws, ...]; infinite if not estimable."""
     found = arviz().mcse(_dataset({"value": values}), method="mean")["value"].values
     constant = values.std((0, 1)) == 0
     return np.where(constant, 0.0, np.where(np.isnan(found), np.inf, found))
 
 
 def _halved(values: Arrays) -> dict[str, np.ndarray]:
-    """A single chain as two; several as they are."""
+    """Return a single chain as its two halves, several chains unchanged."""
     found = {}
     for name, value in values.items():
         half = value.shape[1] // 2

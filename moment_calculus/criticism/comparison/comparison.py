@@ -1,4 +1,4 @@
-"""The result of a comparison with chains, and how it comes about."""
+"""The result of ``compare_with_nuts``, and its computation."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ CHAINS = "NUTS"
 
 @dataclass(frozen=True)
 class Comparison:
-    """An approximation beside chains of the same model.
+    """An approximation compared with chains of the same model.
 
     Args:
-        chains: whether they can be a reference.
-        sites: the latent sites on the unconstrained space.
-        predictive: what is observed.
-        loo: leave-one-out densities.
-        seconds: wall-clock time by what took it; None where it is not known.
-        notes: what the numbers do not say.
-        inference_data: ``InferenceData`` by approximation, and of the chains.
-        reference: the host's ``MCMC``, for another comparison with it.
+        chains: convergence diagnostics of the chains.
+        sites: latent sites on the unconstrained space, one ``SiteComparison`` each.
+        predictive: observed sites, by approximation.
+        loo: leave-one-out log predictive densities, by observed site and approximation.
+        seconds: wall-clock time of each step; None where it is not known.
+        notes: in words, what was not possible and what limits the comparison.
+        inference_data: ``InferenceData`` of each approximation and of the chains.
+        reference: the framework's ``MCMC``, to be reused for another comparison.
     """
 
     chains: Chains
@@ -50,11 +50,11 @@ class Comparison:
     reference: Any = field(repr=False)
 
     def table(self) -> Any:
-        """Latent sites as a ``pandas.DataFrame``, one row for each of their coordinates."""
+        """Return the latent sites as a ``pandas.DataFrame`` with one row for each coordinate."""
         return frame(self.sites)
 
     def plot(self, axes: Any = None) -> Any:
-        """Draw means, standard deviations and predictions against the chains'.
+        """Plot means, standard deviations and predictions against those of the chains.
 
         Args:
             axes: three ``matplotlib`` axes; by default new ones.
@@ -65,33 +65,27 @@ class Comparison:
         return plot_comparison(self, axes)
 
     def __str__(self) -> str:
-        """Tables in words."""
+        """Return the tables and notes as text."""
         return report(self)
 
 
 class Sampler(Protocol):
-    """Chains of a host."""
+    """MCMC chains of one framework."""
 
     @property
     def chains(self) -> Any:
-        """The host's ``MCMC``."""
+        """The framework's ``MCMC``."""
 
     @property
     def is_finished(self) -> bool:
-        """Whether they were run before."""
+        """Whether the chains were run before."""
 
     def run(self) -> Draws:
-        """Their draws; they run now unless they are finished."""
+        """Return the draws; run the chains first unless they are finished."""
 
 
 def compared(subject: Subject, sampler: Sampler, seconds: Mapping[str, float | None]) -> Comparison:
-    """Compare a guide and its linear response with chains.
-
-    Args:
-        subject: the guide.
-        sampler: the chains.
-        seconds: of what was done before.
-    """
+    """Compare a guide and its linear response with chains; ``seconds`` holds times so far."""
     clock = dict(seconds)
     subject.check_density()
     with _timed(clock, CHAINS):
@@ -137,7 +131,7 @@ def _leave_one_out(
     for site in chains.log_likelihood.data_vars if hasattr(chains, "log_likelihood") else ():
         others = {}
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # it stands in the table
+            warnings.simplefilter("ignore", UserWarning)  # the table shows the number of bad k̂
             reference = leave_one_out(chains, site)
             for source in sources:
                 try:

@@ -1,4 +1,4 @@
-"""Chains that an ``InferenceData`` has, as of another program or an earlier day."""
+"""Use the chains in an ``InferenceData`` as the reference of a comparison."""
 
 from __future__ import annotations
 
@@ -13,23 +13,14 @@ DIVERGING = "diverging"
 
 @dataclass(frozen=True)
 class ContainedChains:
-    """Finished chains in a container.
-
-    Args:
-        chains: ``InferenceData`` with the group ``posterior``.
-        sites: names of the latent sites.
-    """
+    """Finished chains in the group ``posterior`` of an ``InferenceData``."""
 
     chains: Any
-    sites: Collection[str]
+    sites: Collection[str]  # names of the latent sites
     is_finished: bool = True
 
     def run(self) -> Draws:
-        """Their draws.
-
-        Raises:
-            ValueError: if a latent site is not there.
-        """
+        """Return the draws; raise ValueError if a latent site is missing."""
         posterior = self.chains.posterior
         if missing := [name for name in self.sites if name not in posterior]:
             raise ValueError(

@@ -1,4 +1,4 @@
-"""Leave-one-out densities of approximations beside those of chains."""
+"""Compare leave-one-out log predictive densities of approximations with those of chains."""
 
 from __future__ import annotations
 
@@ -11,37 +11,20 @@ import numpy as np
 
 @dataclass(frozen=True)
 class LooComparison:
-    """Expected log predictive densities of one approximation and of chains.
+    """Expected log predictive densities (elpd) of one approximation and of chains."""
 
-    Args:
-        site: what is observed.
-        source: the approximation.
-        elpd: its expected log predictive density.
-        chains: that of the chains.
-        difference: of the approximation to the chains.
-        error: standard error of the difference, over the data.
-        joint_shape: k̂ of the approximation's weights.
-        bad: how many data have weights that cannot be trusted.
-    """
-
-    site: str
-    source: str
-    elpd: float
-    chains: float
-    difference: float
-    error: float
-    joint_shape: float
-    bad: int
+    site: str  # the observed site
+    source: str  # the approximation
+    elpd: float  # of the approximation
+    chains: float  # elpd of the chains
+    difference: float  # elpd of the approximation minus that of the chains
+    error: float  # standard error of the difference over the data
+    joint_shape: float  # k̂ of the approximation's weights
+    bad: int  # number of data whose weights are unreliable
 
 
 def compared_loo(site: str, chains: Any, others: Mapping[str, Any]) -> tuple[LooComparison, ...]:
-    """Each approximation.
-
-    Args:
-        site: what is observed.
-        chains: ``ELPDData``, pointwise.
-        others: likewise, by approximation.
-    """
+    """Compare pointwise ``ELPDData`` of each approximation with that of the chains."""
     return tuple(_compared(site, source, chains, found) for source, found in others.items())
 
 

@@ -1,4 +1,4 @@
-"""A comparison as text, and as a data frame."""
+"""Show a comparison with chains as text or as a data frame."""
 
 from __future__ import annotations
 
@@ -17,11 +17,7 @@ if TYPE_CHECKING:
 
 
 def report(comparison: Comparison) -> str:
-    """Tables of a comparison, with what they do not say below.
-
-    Args:
-        comparison: of a guide with chains.
-    """
+    """Return the tables of a comparison with warnings and notes below them."""
     parts = [
         _heading(comparison),
         *_sites(comparison.sites),
@@ -113,7 +109,7 @@ def _at(values: np.ndarray, place: int) -> float:
 
 
 def _spread(values: np.ndarray) -> str:
-    """Median, and range where there are several."""
+    """Return the median, and the range if there are several values."""
     middle = f"{np.nanmedian(values):.2f}"
     if values.size == 1:
         return middle
@@ -121,11 +117,7 @@ def _spread(values: np.ndarray) -> str:
 
 
 def frame(sites: Iterable[SiteComparison]) -> Any:
-    """One row for each coordinate.
-
-    Args:
-        sites: compared.
-    """
+    """Return a ``pandas.DataFrame`` with one row for each coordinate of the latent sites."""
     import pandas
 
     rows = [

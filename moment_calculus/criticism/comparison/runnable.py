@@ -1,4 +1,4 @@
-"""A model of a host with its data, of which chains can be run."""
+"""The protocol of a framework's model with its data, for MCMC and predictions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from moment_calculus.hosts.predictions.sampled import SampledSite
 
 
 class RunnableModel(HostModel, Protocol):
-    """A model of a host with its data, of which chains can be run."""
+    """A model of one framework with its data, which MCMC and predictions can run."""
 
     @property
     def improper(self) -> list[str]:
@@ -21,18 +21,18 @@ class RunnableModel(HostModel, Protocol):
 
     @property
     def masked(self) -> Mapping[str, int]:
-        """How many elements of observed sites a mask hides, where there are such, by site."""
+        """Number of masked elements by observed site, for the sites that have any."""
 
     def unconstrained(self, values: Arrays) -> dict[str, np.ndarray]:
-        """Draws on the unconstrained space.
+        """Transform draws to the unconstrained space.
 
         Args:
-            values: by site, on the supports.
+            values: by latent site, on the supports.
         """
 
     def predicted(self, values: Arrays) -> Mapping[str, SampledSite]:
-        """What draws of its latent sites predict together, by site.
+        """Return the mixture of the predictions of all draws, by observed site.
 
         Args:
-            values: by site, [draws, ...].
+            values: by latent site, [draws, ...].
         """

@@ -1,4 +1,4 @@
-"""A trained guide with its model and data, as comparisons and diagnoses ask for it."""
+"""A trained guide with its model and data: the interface of comparisons and diagnoses."""
 
 from __future__ import annotations
 
@@ -28,23 +28,17 @@ from moment_calculus.response.latents import Latent
 from moment_calculus.response.response import Response
 
 RESPONSE = "linear response"
-DRAWS = 1000  # of predictions, for distances; of guides, for leave-one-out
-MANY = 10_000  # of guides whose moments are not known
-NUMBERS = 2**24  # of predictions of all draws that are held at once
-CLOSE = 1e-4  # relative difference of coordinates that are the same
+DRAWS = 1000  # draws of predictions for distances, and of guides for leave-one-out
+MANY = 10_000  # draws of guides whose moments are not known
+NUMBERS = 2**24  # largest number of predictions of all draws in memory at once
+CLOSE = 1e-4  # relative difference up to which coordinates count as the same
 REFUSALS = (ValueError, UnsupportedMoments)
 
 
 class Subject(ABC):
-    """A trained guide with its model and data.
+    """A trained guide with its model and data; each framework derives its own class."""
 
-    Args:
-        host: name of the probabilistic language.
-        guide: the guide.
-        test: arguments of the model for predictions; None for the data.
-    """
-
-    by_draws: Any = None  # ``Fit.by_draws`` of what ``fit`` returned
+    by_draws: Any = None  # ``Fit.by_draws`` if the guide was trained by ``fit``
 
     def __init__(self, host: str, guide: Any, test: tuple | None) -> None:
         if test is not None and not isinstance(test, tuple):
@@ -53,65 +47,45 @@ class Subject(ABC):
             )
         self.host, self.guide, self.test = host, guide, test
         self.source, self.notes = type(guide).__name__, list[str]()
-        self.refusal: Exception | None = None  # of linear response
+        self.refusal: Exception | None = None  # why there is no linear response
 
     @property
     @abstractmethod
     def program(self) -> RunnableModel:
-        """The model with the data."""
+        """Return the model with the data."""
 
     @property
     @abstractmethod
     def tested(self) -> RunnableModel:
-        """The model with the arguments for predictions."""
+        """Return the model with the arguments for predictions."""
 
     @abstractmethod
     def running(self) -> AbstractContextManager:
-        """A context in which the model is run, with the trained parameters."""
+        """Return a context in which the model runs with the trained parameters."""
 
     @abstractmethod
     def draw(self, source: str, count: int) -> Draws:
-        """Draws of the guide, or of linear response.
-
-        Args:
-            source: which.
-            count: how many.
-        """
+        """Draw ``count`` times from the guide or its linear response, as ``source`` says."""
 
     @abstractmethod
     def latents(self) -> Mapping[str, Latent]:
-        """The latent sites as functions of Gaussian coordinates, by name.
-
-        Raises:
-            UnsupportedMoments: if they are none.
-            ValueError: if the objective is random.
-        """
+        """Return each latent site as a function of Gaussian coordinates, or raise an error."""
 
     @abstractmethod
     def respond(self) -> Response:
-        """Linear response.
-
-        Raises:
-            ValueError: if it is refused.
-            UnsupportedMoments: likewise.
-        """
+        """Compute the linear response, or raise ValueError or UnsupportedMoments."""
 
     @abstractmethod
     def predict(self) -> dict[str, Any]:
-        """What the guide predicts, by site, with the arguments for predictions."""
+        """Return the guide's predictions by site, with the arguments for predictions."""
 
     @abstractmethod
     def sample(self, prediction: PredictedSite, count: int) -> np.ndarray:
-        """Draws of a prediction.
-
-        Args:
-            prediction: of a site.
-            count: how many.
-        """
+        """Draw ``count`` times from the prediction of a site."""
 
     @cached_property
     def response(self) -> Response | str:
-        """Linear response, or why there is none."""
+        """Return the linear response, or why there is none."""
         try:
             return self.respond()
         except REFUSALS as refusal:
@@ -120,15 +94,11 @@ class Subject(ABC):
 
     @property
     def sources(self) -> list[str]:
-        """The guide, and linear response unless it is refused."""
+        """Return the names of the approximations: the guide, and linear response if it exists."""
         return [self.source] if isinstance(self.response, str) else [self.source, RESPONSE]
 
     def check_density(self) -> None:
-        """Refuse a model whose density is random, and note what NUTS has no counterpart of.
-
-        Raises:
-            ValueError: if it is.
-        """
+        """Raise ValueError if the model's density is random; note what NUTS cannot match."""
         first = self.draws(self.source).first
         twice = {name: np.stack([value, value]) for name, value in first.items()}
         with self.running():
@@ -142,41 +112,29 @@ class Subject(ABC):
             self.notes.append(improper_priors(improper))
 
     def log_joint(self, draws: Draws) -> np.ndarray:
-        """Log density of draws and observations together, [chains · draws].
-
-        Args:
-            draws: of the latent sites.
-        """
+        """Return log p(latent sites, observations) of draws, [chains · draws]."""
         with self.running():
             return self.program.log_joint(draws.flat)
 
     def unconstrained(self, values: Arrays) -> dict[str, np.ndarray]:
-        """Draws on the unconstrained space.
-
-        Args:
-            values: by site, on the supports.
-        """
+        """Transform draws by site from their supports to the unconstrained space."""
         with self.running():
             return self.program.unconstrained(values)
 
     @property
     def observed(self) -> Arrays:
-        """Values of the observed sites that have one."""
+        """Return values of the observed sites that have one."""
         with self.running():
             return self.program.observed
 
     @property
     def held_out(self) -> Arrays:
-        """The same of the arguments for predictions."""
+        """Return values of the observed sites among the arguments for predictions."""
         with self.running():
             return self.tested.observed
 
     def masked(self, held_out: bool) -> Mapping[str, int]:
-        """How many elements of observed sites a mask hides, by site.
-
-        Args:
-            held_out: whether of the arguments for predictions, not of the data.
-        """
+        """Return the number of masked elements by observed site, of the data or held-out data."""
         with self.running():
             return (self.tested if held_out else self.program).masked
 
@@ -185,35 +143,23 @@ class Subject(ABC):
         return {}
 
     def draws(self, source: str) -> Draws:
-        """Draws of an approximation, always the same ones.
-
-        Args:
-            source: the guide, or linear response.
-        """
+        """Return draws of an approximation, the same ones at each call."""
         if source not in self._draws:
             self._draws[source] = self.draw(source, DRAWS)
         return self._draws[source]
 
     @property
     def latent(self) -> list[str]:
-        """Names of the latent sites."""
+        """Return the names of the latent sites."""
         return [*self.draws(self.source).values]
 
     def container(self, draws: Draws) -> Any:
-        """An ``InferenceData``, without the prior.
-
-        Args:
-            draws: of the latent sites.
-        """
+        """Return an ``InferenceData`` of draws, without the prior."""
         with self.running():
             return converted(self.program, draws, Wanted())
 
     def coordinates(self, source: str) -> Coordinates:
-        """Of the guide, or of linear response, on the unconstrained space of the chains.
-
-        Args:
-            source: which.
-        """
+        """Return moments of an approximation on the chains' unconstrained space."""
         try:
             return self._exact_coordinates(source)
         except REFUSALS as refusal:
@@ -234,7 +180,7 @@ class Subject(ABC):
         return Coordinates(locs, scales)
 
     def _check_coordinates(self, latents: Mapping[str, Latent]) -> None:
-        """Refuse a guide that is Gaussian on other coordinates than those of the chains."""
+        """Raise ValueError if the guide is Gaussian on other coordinates than the chains'."""
         there = {n: np.asarray(one.to_support(self.array(one.loc))) for n, one in latents.items()}
         for name, back in self.unconstrained(there).items():
             loc = latents[name].loc
@@ -243,18 +189,10 @@ class Subject(ABC):
 
     @abstractmethod
     def array(self, values: np.ndarray) -> Any:
-        """An array of the host.
-
-        Args:
-            values: of NumPy.
-        """
+        """Convert a NumPy array to the framework."""
 
     def predicted(self, source: str) -> dict[str, Predicted]:
-        """What the guide or linear response predicts, by site.
-
-        Args:
-            source: which.
-        """
+        """Return mean, variance and draws of each prediction of an approximation."""
         found = self.predictions(source)
         return {
             name: Predicted(*_moments(site), self._outcomes(site, DRAWS))
@@ -262,11 +200,7 @@ class Subject(ABC):
         }
 
     def predictions(self, source: str) -> dict[str, PredictedSite]:
-        """The predictions themselves, by observed site.
-
-        Args:
-            source: the guide, or linear response.
-        """
+        """Return the predictions of an approximation by observed site."""
         if source == self.source:
             found = self.predict()
         else:
@@ -275,11 +209,7 @@ class Subject(ABC):
         return {name: site for name, site in found.items() if isinstance(site, PredictedSite)}
 
     def mixtures(self, chains: Draws) -> dict[str, Mixture]:
-        """What chains predict, by site.
-
-        Args:
-            chains: their draws.
-        """
+        """Return the prediction of each site by all draws of the chains."""
         with self.running():
             size = sum(int(np.prod(site.shape)) for site in self.tested.sites.values())
             thinned = chains.thinned(max(2, NUMBERS // max(1, size)))
@@ -291,7 +221,7 @@ class Subject(ABC):
         return Mixture(shape, means, *_moments(site), self._outcomes(site, 2 * DRAWS))
 
     def _outcomes(self, site: PredictedSite, count: int) -> np.ndarray | None:
-        """Draws of what is observed; None where the mean is of classes."""
+        """Draw observations; return None where the mean is a vector of class probabilities."""
         draws = self.sample(site, count)
         return draws if draws.shape[1:] == tuple(site.mean.shape) else None
 

@@ -1,4 +1,4 @@
-"""What comparisons with chains say in both hosts."""
+"""Docstring templates, notes and errors of ``compare_with_nuts``, for both frameworks."""
 
 from __future__ import annotations
 
@@ -45,11 +45,7 @@ BY_DRAWS = "moments of {source} are those of {count} draws: {reason}"
 
 
 def random_density(host: str) -> ValueError:
-    """A model whose density is random.
-
-    Args:
-        host: name of the probabilistic language.
-    """
+    """Return the error for a model whose log density is random."""
     return ValueError(
         "two evaluations of the model's log density at one draw differ: it draws random numbers "
         f"that belong to no site, such as masks of dropout. {host}'s NUTS would keep those of one "
@@ -58,12 +54,7 @@ def random_density(host: str) -> ValueError:
 
 
 def without_prior(guide: str, reason: str) -> str:
-    """A guide that is no approximation of the posterior in the sense of a density.
-
-    Args:
-        guide: its name.
-        reason: the guide's own.
-    """
+    """Return the note on a guide whose weights have no counterpart in NUTS, such as dropout."""
     return (
         f"{guide} {reason}: what it says of single weights has no counterpart in NUTS, which draws "
         "no masks and has the model's own priors; compare predictions"
@@ -71,11 +62,7 @@ def without_prior(guide: str, reason: str) -> str:
 
 
 def improper_priors(sites: Iterable[str]) -> str:
-    """Sites whose prior is improper.
-
-    Args:
-        sites: their names.
-    """
+    """Return the note on sites whose prior is improper."""
     return (
         f"the priors of {', '.join(map(repr, sites))} are improper: NUTS is a reference only if "
         "the posterior is proper, of which divergences and R-hat tell"
@@ -83,12 +70,7 @@ def improper_priors(sites: Iterable[str]) -> str:
 
 
 def no_chains(found: object, host: str) -> TypeError:
-    """Something that is no reference.
-
-    Args:
-        found: what was passed.
-        host: name of the probabilistic language.
-    """
+    """Return the error for a ``reference`` that is no finished chains."""
     return TypeError(
         f"reference is a finished MCMC of {host} or an InferenceData of ArviZ, not "
         f"{type(found).__name__}; without one, NUTS runs now"

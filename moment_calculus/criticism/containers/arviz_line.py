@@ -1,6 +1,6 @@
-"""All that is particular to the line of ArviZ that this is written for: 0.23.
+"""Access to ArviZ: everything here depends on its release line 0.23.
 
-ArviZ is an optional dependency, and takes two seconds to import: it is loaded where it is needed.
+ArviZ is an optional dependency and takes two seconds to import: it is imported on first use.
 """
 
 from __future__ import annotations
@@ -17,15 +17,11 @@ SCALES = {"log": 1, "negative_log": -1, "deviance": -2}
 
 
 def arviz() -> ModuleType:
-    """ArviZ.
-
-    Raises:
-        ImportError: if it is not there, or another line of it; with the remedy.
-    """
+    """Import ArviZ; raise ImportError with the install command if its line 0.23 is missing."""
     install = 'pip install "pyro-moments[diagnostics]"'
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)  # that the next line is another one
+            warnings.simplefilter("ignore", FutureWarning)  # ArviZ announces its next release line
             found = importlib.import_module("arviz")
     except ImportError as error:
         raise ImportError(f"this needs ArviZ: {install}") from error
@@ -43,17 +39,9 @@ def dataset(
     coords: Mapping[str, Any],
     attributes: Mapping[str, str],
     *,
-    drawn: bool,
+    drawn: bool,  # whether the arrays begin with the axes [chain, draw]
 ) -> Any:
-    """A group: arrays with names of their axes.
-
-    Args:
-        arrays: by name; with axes of chains and draws in front if they are drawn.
-        dims: names of the other axes.
-        coords: along axes.
-        attributes: of the group.
-        drawn: whether there are axes of chains and draws.
-    """
+    """Return arrays with named axes as one group of an ``InferenceData``."""
     default = ["chain", "draw"] if drawn else []
     return arviz().dict_to_dataset(
         dict(arrays), dims=dict(dims), coords=dict(coords), attrs=attributes, default_dims=default
@@ -61,44 +49,26 @@ def dataset(
 
 
 def inference_data(groups: Mapping[str, Any]) -> Any:
-    """An ``InferenceData`` of groups.
-
-    Args:
-        groups: datasets by name.
-    """
+    """Return an ``InferenceData`` of datasets by the name of their group."""
     return arviz().InferenceData(**groups)
 
 
 def is_inference_data(found: Any) -> bool:
-    """Whether something is an ``InferenceData``, which only ArviZ makes.
-
-    Args:
-        found: anything.
-    """
+    """Return whether an object is an ``InferenceData``, without an import of ArviZ."""
     return type(found).__name__ == "InferenceData"
 
 
 def elpd(parts: Mapping[str, Any]) -> Any:
-    """An ``ELPDData``, of which ``arviz.compare`` makes a table.
-
-    Args:
-        parts: its entries.
-    """
+    """Return an ``ELPDData`` with these entries, which ``arviz.compare`` accepts."""
     made = importlib.import_module("arviz.stats.stats_utils").ELPDData
     return made(data=list(parts.values()), index=list(parts))
 
 
 def elpd_of_chains(data: Any, site: str | None, scale: str | None) -> Any:
-    """ArviZ's own leave-one-out, of draws of the posterior itself.
-
-    Args:
-        data: an ``InferenceData``.
-        site: the observed one; None for the only one.
-        scale: of the result; None for ArviZ's default.
-    """
+    """Return ArviZ's own leave-one-out estimate, for draws from the posterior itself."""
     return arviz().loo(data, pointwise=True, var_name=site, scale=scale)
 
 
 def default_scale() -> str:
-    """In which ArviZ tells expected log densities."""
+    """Return the scale in which ArviZ reports expected log densities."""
     return arviz().rcParams["stats.ic_scale"]

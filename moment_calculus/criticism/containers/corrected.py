@@ -1,4 +1,4 @@
-"""Draws of a corrected posterior, and draws that importance weights correct."""
+"""Draw from a linear-response posterior, and resample approximate draws by importance weights."""
 
 from __future__ import annotations
 
@@ -23,16 +23,7 @@ from moment_calculus.response.wording import check_reliable
 def drawn(
     response: Response, generator: np.random.Generator, count: int
 ) -> tuple[dict[str, Any], Approximation | WithoutDensity]:
-    """Draws of a corrected posterior, with their density unless that takes too much.
-
-    Args:
-        response: the linear response.
-        generator: of NumPy.
-        count: how many.
-
-    Returns:
-        Arrays of the host [count, ...] by site, and what is known of their distribution.
-    """
+    """Draw sites [count, ...] from the corrected posterior, with log q where it can be computed."""
     try:
         values, density = response.weighted_draws(generator, count)
     except ValueError as refusal:
@@ -41,32 +32,17 @@ def drawn(
 
 
 def proposals(count: int) -> int:
-    """How many draws are proposed for some that are resampled.
-
-    Args:
-        count: of these.
-    """
+    """Return the number of proposals from which ``count`` draws are resampled."""
     return max(TWICE * count, FEWEST)
 
 
 def resampled(
     draws: Draws,
-    log_joint: Callable[[Arrays], np.ndarray],
+    log_joint: Callable[[Arrays], np.ndarray],  # from flat draws by site to log p [draws]
     generator: np.random.Generator,
     count: int,
 ) -> Draws:
-    """Draws of the posterior, as far as importance weights make them so of an approximation's.
-
-    Args:
-        draws: of the approximation.
-        log_joint: log density of draws and observations together, from flat draws by site.
-        generator: of NumPy.
-        count: how many, with replacement.
-
-    Raises:
-        ValueError: if the draws have no density, or are of the posterior itself.
-        UnsupportedMoments: if the weights cannot be trusted.
-    """
+    """Resample ``count`` draws, with replacement, by Pareto-smoothed importance weights p / q."""
     if isinstance(draws.law, WithoutDensity):
         raise without_density(draws.law.reason)
     if not isinstance(draws.law, Approximation):

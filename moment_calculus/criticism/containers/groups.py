@@ -1,4 +1,4 @@
-"""The groups of an ``InferenceData``: what draws, a model and its arguments tell together."""
+"""Build all groups of an ``InferenceData`` from draws, a model and its arguments."""
 
 from __future__ import annotations
 
@@ -24,74 +24,62 @@ from moment_calculus.refusals.notices import warn_user
 
 
 class HostModel(Protocol):
-    """A model of a host with its arguments."""
+    """A model of one framework together with its arguments."""
 
     @property
     def sites(self) -> Mapping[str, SiteAxes]:
-        """Its latent, deterministic and observed sites; what may be observed counts as observed."""
+        """Latent, deterministic and observed sites by name; "observed" are all that could be."""
 
     @property
     def observed(self) -> Arrays:
-        """Values of the observed sites that have one."""
+        """Values of the observed sites that have a value."""
 
     @property
     def constants(self) -> Arrays:
-        """The other arrays that it is called with, by name."""
+        """The other arrays that the model is called with, by name."""
 
     def evaluate(self, values: Arrays) -> Evaluation:
-        """What it says of draws of its latent sites.
+        """Evaluate the model at draws of its latent sites.
 
         Args:
             values: by site, [draws, ...].
         """
 
     def log_joint(self, values: Arrays) -> np.ndarray:
-        """Log density of draws of its latent sites and the observations together, [draws].
+        """Return log p(latent sites, observations) of every draw, [draws].
 
         Args:
-            values: by site, [draws, ...].
+            values: by latent site, [draws, ...].
         """
 
     def replicate(self, values: Arrays) -> Arrays:
-        """Draws of the sites that may be observed, and deterministic ones, given latent sites.
+        """Draw the sites that can be observed, and the deterministic ones, given latent sites.
 
         Args:
-            values: by site, [draws, ...].
+            values: by latent site, [draws, ...].
         """
 
     def prior(self, count: int) -> PriorDraws | str:
-        """Draws of the prior, or why there are none.
+        """Draw from the prior, or return the reason why that is not possible.
 
         Args:
-            count: how many.
+            count: number of draws.
         """
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """What is wanted of a conversion besides the posterior.
+    """Options of a conversion: which groups to add to the posterior, and names of axes."""
 
-    Args:
-        prior: how many draws of the prior.
-        predicted: the model with other arguments, whose observations are drawn; None for none.
-        dims: names of axes by site, or by name of an argument.
-        coords: along axes.
-    """
-
-    prior: int = 0
-    predicted: HostModel | None = None
+    prior: int = 0  # number of prior draws
+    predicted: HostModel | None = None  # the model with the arguments of the option ``predictions``
+    # names of axes by site or by argument
     dims: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    coords: Mapping[str, Any] = field(default_factory=dict)
+    coords: Mapping[str, Any] = field(default_factory=dict)  # coordinates by name of an axis
 
 
 def converted(model: HostModel, draws: Draws, wanted: Wanted) -> Any:
-    """An ``InferenceData`` of draws and all that a model says of them.
-
-    Args:
-        model: with the data.
-        draws: of its latent sites.
-        wanted: what besides.
-    """
+    """Return an ``InferenceData`` of draws and of everything that the model computes from them."""
     groups = _Groups(Dimensions(model.sites, model.constants, wanted.dims, wanted.coords), draws)
     groups.dimensions.check_known()
     found = groups.of_posterior(model.evaluate(draws.flat))
@@ -122,7 +110,7 @@ class _Groups:
     draws: Draws
 
     def of_posterior(self, found: Evaluation) -> dict[str, Any]:
-        """Those that have an axis of draws."""
+        """Return the groups that have an axis of draws."""
         law, wide = self.draws.law, self._by_chain
         reason = {REASON: law.reason} if isinstance(law, WithoutDensity) else {}
         if isinstance(law, Resampled):
@@ -141,7 +129,7 @@ class _Groups:
         return {name: group for name, group in groups.items() if group.data_vars}
 
     def of_prior(self, found: PriorDraws | str) -> dict[str, Any]:
-        """Prior and prior predictive."""
+        """Return the groups ``prior`` and ``prior_predictive``; warn if there is no prior."""
         if isinstance(found, str):
             warn_user(f"there is no group 'prior': {found}", UserWarning)
             return {}
@@ -153,7 +141,7 @@ class _Groups:
         return {name: group for name, group in groups.items() if group.data_vars}
 
     def of_data(self, model: HostModel, observed: str | None, constant: str) -> dict[str, Any]:
-        """What a model is called with."""
+        """Return the groups of the observations and of the constant data."""
         found = {}
         if observed and model.observed:
             found[observed] = self.made(model.observed, drawn=False)
@@ -185,7 +173,7 @@ class _Groups:
         drawn: bool = True,
         attributes: Mapping[str, str] | None = None,
     ) -> Any:
-        """A group of sites, whose axes have names."""
+        """Return one group of sites whose axes have names."""
         dims = {name: self.dimensions.of(name, event) for name in arrays} if named else {}
         coords = self.dimensions.coordinates({name for part in dims.values() for name in part})
         attributes = {**self._attributes, **(attributes or {})}

@@ -1,4 +1,4 @@
-"""Leave-one-out cross-validation by draws of an approximation."""
+"""Pareto-smoothed leave-one-out cross-validation with draws of an approximation."""
 
 from __future__ import annotations
 
@@ -18,26 +18,15 @@ from moment_calculus.criticism.containers.arviz_line import (
 )
 from moment_calculus.numerics.pareto import Weights, checked_ratios, good_shape, smoothed
 
-REASON = "without_density"  # the attribute of a group "posterior" that says why there is no log q
+REASON = "without_density"  # attribute of the group "posterior": why there is no log q
 SAMPLES = "__sample__"
-ROWS = 4096  # data whose weights are held at once, in doubles
+ROWS = 4096  # data whose weights are in memory at once, in double precision
 
 
 def as_inference_data(
     posterior: Any, model: Any, data: tuple, options: dict[str, Any], convert: Callable[..., Any]
 ) -> Any:
-    """An ``InferenceData``, which something may be already.
-
-    Args:
-        posterior: it, or what draws are of.
-        model: of the host; None if it is one.
-        data: arguments of the model.
-        options: of the conversion.
-        convert: the host's conversion.
-
-    Raises:
-        TypeError: if there is no model.
-    """
+    """Return ``posterior`` if it is an ``InferenceData``, otherwise convert it to one."""
     if is_inference_data(posterior):
         return posterior
     if model is None:
@@ -48,20 +37,9 @@ def as_inference_data(
 def leave_one_out(
     data: Any, site: str | None = None, scale: str | None = None, importance_weights: bool = True
 ) -> Any:
-    """Expected log predictive density by leaving each datum out, corrected for the approximation.
+    """Return ArviZ's pointwise ``ELPDData`` of leave-one-out, corrected for the approximation.
 
-    Args:
-        data: an ``InferenceData`` with the groups ``log_likelihood`` and ``sample_stats``.
-        site: the observed site; by default the only one.
-        scale: as of ``arviz.loo``.
-        importance_weights: whether to correct for the approximation; otherwise its draws count as
-            those of the posterior.
-
-    Returns:
-        ArviZ's ``ELPDData``, pointwise.
-
-    Raises:
-        ValueError: if draws have no density, or it is not clear which site is meant.
+    Without ``importance_weights`` draws of an approximation count as draws of the posterior.
 
     Source: Magnusson et al. 2019, Bayesian leave-one-out cross-validation for large data.
     """
@@ -78,7 +56,7 @@ def leave_one_out(
 
 
 def _log_ratios(data: Any, importance_weights: bool) -> np.ndarray | None:
-    """Zeros where an approximation is not corrected for; None for draws of the posterior."""
+    """Return log p − log q [draws], zeros without correction, or None for posterior draws."""
     if importance_weights:
         return posterior_log_ratios(data)
     is_approximate = REASON in data.posterior.attrs or "log_q" in getattr(data, "sample_stats", {})
@@ -87,25 +65,14 @@ def _log_ratios(data: Any, importance_weights: bool) -> np.ndarray | None:
 
 
 def without_density(reason: str) -> ValueError:
-    """Draws of which no importance weights can be made.
-
-    Args:
-        reason: why.
-    """
+    """Return the error for draws that have no density, hence no importance weights."""
     return ValueError(
         f"these draws have no density that importance weights could be made of: {reason}"
     )
 
 
 def posterior_log_ratios(data: Any) -> np.ndarray | None:
-    """log p − log q of every draw, up to a constant, [draws]; None for draws of the posterior.
-
-    Args:
-        data: an ``InferenceData``.
-
-    Raises:
-        ValueError: if the draws have no density, with the reason, or are too few.
-    """
+    """Return log p − log q of every draw up to a constant, [draws]; None for posterior draws."""
     if reason := data.posterior.attrs.get(REASON):
         raise without_density(reason)
     statistics = getattr(data, "sample_stats", {})
@@ -115,19 +82,19 @@ def posterior_log_ratios(data: Any) -> np.ndarray | None:
 
 
 def loo_weights(data: Any, site: str | None = None, importance_weights: bool = True) -> Any:
-    """Logarithms of the weights that draws have with each datum left out.
+    """Return the log weights of the draws with each datum left out.
 
     Args:
         data: an ``InferenceData``.
         site: the observed site; by default the only one.
-        importance_weights: as of ``loo``.
+        importance_weights: as in ``loo``.
 
     Returns:
-        ``DataArray`` of the data's axes, then ``"__sample__"``, as ``arviz.loo_pit`` and
-        ``arviz.plot_loo_pit`` take it; of draws of the posterior those of ``arviz.loo``.
+        ``DataArray`` with the axes of the data, then ``"__sample__"``, which ``arviz.loo_pit`` and
+        ``arviz.plot_loo_pit`` accept; for draws of the posterior the same weights as ``arviz.loo``.
 
     Raises:
-        ValueError: as :func:`leave_one_out`.
+        ValueError: if draws have no density, or it is not clear which site is meant.
     """
     likelihood = _log_likelihood(data, site).stack({SAMPLES: ("chain", "draw")})
     log_ratios = _log_ratios(data, importance_weights)
@@ -163,13 +130,8 @@ def _of_draws(likelihood: Any, log_ratios: np.ndarray, scale: str) -> Any:
 
 
 def _pointwise(values: np.ndarray, log_ratios: np.ndarray, joint: Weights) -> list[np.ndarray]:
-    """Of each datum log p(y | other data), log p(y | all data), k̂ and whether that is too large.
-
-    Args:
-        values: log-likelihoods, [..., draws].
-        log_ratios: log p − log q, [draws].
-        joint: their weights.
-    """
+    """Return log p(y | other data), log p(y | all data), k̂ and ``is_heavy`` of each datum."""
+    # values: log-likelihoods [..., draws]; joint: smoothed weights of log_ratios [draws].
     rows, shape, found = values.reshape(-1, values.shape[-1]), values.shape[:-1], []
     for start in range(0, len(rows), ROWS):
         part = rows[start : start + ROWS].astype(np.float64)
@@ -180,12 +142,7 @@ def _pointwise(values: np.ndarray, log_ratios: np.ndarray, joint: Weights) -> li
 
 
 def most_influential(shapes: np.ndarray, count: int = 1) -> str:
-    """Places of the data with the largest k̂, in words.
-
-    Args:
-        shapes: k̂ of each datum.
-        count: how many data.
-    """
+    """Return the indices of the ``count`` data with the largest k̂, as text."""
     order = np.argsort(-shapes.ravel())[:count]
     return ", ".join(str(tuple(map(int, np.unravel_index(at, shapes.shape)))) for at in order)
 

@@ -1,4 +1,4 @@
-"""What conversions say where they refuse, and what their docstrings say alike in both hosts."""
+"""Docstring templates and errors of ``to_inference_data`` and ``loo``, for both frameworks."""
 
 from __future__ import annotations
 
@@ -83,12 +83,7 @@ Source: Magnusson et al. 2019; Vehtari et al. 2024; Yao et al. 2018 (k̂ of appr
 
 
 def other_latent_sites(missing: Iterable[str], drawn: Iterable[str]) -> ValueError:
-    """Draws that are not those of the model's latent sites.
-
-    Args:
-        missing: sites of which there are draws, and which the model does not have.
-        drawn: latent sites of the model of which there are none.
-    """
+    """Return the error for draws whose sites are not the model's latent sites."""
     parts = [
         f"{what} {', '.join(map(repr, names))}"
         for what, names in (("the model has no site", missing), ("there are no draws of", drawn))
@@ -101,14 +96,7 @@ def other_latent_sites(missing: Iterable[str], drawn: Iterable[str]) -> ValueErr
 
 
 def part_of_plate(plate: str, part: int, size: int, where: str) -> ValueError:
-    """Data that are a part of a plate that counts whole.
-
-    Args:
-        plate: its name.
-        part: how many of its elements the model takes.
-        size: how many there are.
-        where: what shows it.
-    """
+    """Return the error for ``part`` rows of data where all ``size`` of a plate are needed."""
     return ValueError(
         f"the model takes {part} of the {size} elements of the plate '{plate}', which count whole "
         f"here, and its arguments are not of that length ({where}): pass all rows of the data"
@@ -116,26 +104,17 @@ def part_of_plate(plate: str, part: int, size: int, where: str) -> ValueError:
 
 
 def chains_not_run() -> ValueError:
-    """Chains that have no draws yet."""
+    """Return the error for an MCMC object that has no draws yet."""
     return ValueError("the MCMC has no draws: call its run(...) first")
 
 
 def no_prior_draws(reason: str) -> str:
-    """Why the prior cannot be drawn.
-
-    Args:
-        reason: what the host says.
-    """
+    """Return the text that says why the prior cannot be drawn."""
     return "a prior is improper, or has no draws" + (f" ({reason})" if reason else "")
 
 
 def no_posterior(found: object, host: str) -> TypeError:
-    """Something that there are no draws of.
-
-    Args:
-        found: what was passed.
-        host: name of the probabilistic language.
-    """
+    """Return the error for an object of which no posterior draws can be made."""
     return TypeError(
         f"posterior is a trained guide, what fit returned, a LinearResponse or an MCMC of {host}, "
         f"not {type(found).__name__}"

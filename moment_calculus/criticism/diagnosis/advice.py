@@ -1,4 +1,4 @@
-"""What to do about a guide, by what is known of the alternatives."""
+"""Recommend a remedy for a bad guide, given what is known of the alternatives."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from moment_calculus.criticism.comparison.subject import RESPONSE
 from moment_calculus.criticism.diagnosis.evidence import Evidence
 from moment_calculus.numerics.pareto import Weights
 
-MANY = 50  # coordinates, of which k̂ is large for almost any approximation
+MANY = 50  # coordinates above which k̂ is large for almost any approximation
 POINT = "use linear_response, which gives it one without a refit, or DVIGuide"
 OTHERS = (
     "use a guide with covariances (AutoMultivariateNormal, TridiagonalGuide for weights), other "
@@ -20,12 +20,7 @@ UNCONFIRMED = (
 
 
 def better(evidence: Evidence, response_is_off: bool) -> str:
-    """What is better than the guide.
-
-    Args:
-        evidence: of the fit.
-        response_is_off: whether standard deviations of linear response are.
-    """
+    """Return advice on what is better than the guide."""
     if RESPONSE not in evidence.subject.sources:
         return OTHERS
     weights = evidence.weights(RESPONSE)
@@ -42,10 +37,6 @@ def better(evidence: Evidence, response_is_off: bool) -> str:
 
 
 def weighted(source: str) -> str:
-    """How to weigh draws of an approximation.
-
-    Args:
-        source: the guide, or linear response.
-    """
+    """Return advice on how to weight draws of an approximation."""
     ways = "moments, sample and to_inference_data" if source == RESPONSE else "to_inference_data"
     return f"weigh draws of {source} by importance_weights=True, an option of {ways}"

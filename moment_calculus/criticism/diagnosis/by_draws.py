@@ -1,4 +1,4 @@
-"""The check of the loss by draws, which a fit has made at its end."""
+"""Report the comparison of the loss with its estimate by draws, which ``fit`` made at its end."""
 
 from __future__ import annotations
 
@@ -9,11 +9,7 @@ from moment_calculus.optimisation.outcome import ByDraws
 
 
 def loss_by_draws(found: ByDraws) -> Finding:
-    """Whether draws of the guide give the loss that moments give.
-
-    Args:
-        found: by the fit.
-    """
+    """Judge whether draws of the guide give the same loss as propagated moments."""
     check = "loss by draws"
     if math.isnan(found.loss):
         return Finding(check, "not known", Verdict.UNKNOWN, found.note)

@@ -1,4 +1,4 @@
-"""Single checks of a fit, each of which finds one thing."""
+"""The single checks of a diagnosis; each returns a finding."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ from moment_calculus.numerics.pareto import EVEN, good_shape
 from moment_calculus.response.errors import NotAnOptimum
 from moment_calculus.response.response import Response
 
-SURPRISING = 0.01  # p-value below which predictions are not calibrated
-TAIL, EXTREME = 0.01, 0.005  # of predictive p-values; those that round to 0.00 or 1.00
+SURPRISING = 0.01  # p-value below which calibration is bad, not only doubtful
+# Tail probabilities of predictive p-values that are doubtful, and bad (0.00 or 1.00 if rounded).
+TAIL, EXTREME = 0.01, 0.005
 
 
 def optimum(evidence: Evidence) -> Finding:
-    """Whether the parameters are an optimum of the objective."""
+    """Judge whether the parameters are an optimum of the objective."""
     name, found = "optimum", evidence.subject.response
     if isinstance(found, Response):
         return Finding(
@@ -45,9 +46,9 @@ def optimum(evidence: Evidence) -> Finding:
 
 
 def weights(evidence: Evidence, source: str) -> Finding:
-    """Whether draws of an approximation can stand for draws of the posterior.
+    """Judge by importance weights whether draws of ``source`` can replace posterior draws.
 
-    k̂ is judged together with the effective share of the draws, as :class:`Weights` says.
+    k̂ is judged together with the effective share of the draws, see :class:`Weights`.
     """
     name, found = f"k̂ of {source}", evidence.weights(source)
     if isinstance(found, str):
@@ -89,12 +90,12 @@ def weights(evidence: Evidence, source: str) -> Finding:
 
 
 def _is_narrow(evidence: Evidence, source: str) -> bool:
-    """Whether another approximation, which can be trusted, is wider."""
+    """Return whether this approximation is narrower than the best one by reliable weights."""
     return source != evidence.best and is_off(evidence, source, widest=np.inf)
 
 
 def narrower(evidence: Evidence) -> Finding | None:
-    """Whether corrected variances are smaller than the guide's, which an exact ELBO forbids."""
+    """Report corrected variances below the guide's, which an exact ELBO makes impossible."""
     found = evidence.narrower
     if not found:
         return None
@@ -110,7 +111,7 @@ def narrower(evidence: Evidence) -> Finding | None:
 
 
 def influential(evidence: Evidence, site: str) -> Finding:
-    """Whether leaving single data out changes the posterior by too much."""
+    """Judge whether single data change the posterior too much for leave-one-out."""
     name, found = f"leave one out of {site}", evidence.leave_one_out(site)
     if isinstance(found, str):
         return Finding(name, "none", Verdict.UNKNOWN, found)
@@ -149,7 +150,7 @@ def influential(evidence: Evidence, site: str) -> Finding:
 
 
 def calibrated(name: str, found: Any, in_sample: bool) -> Finding:
-    """Whether predictions are calibrated on what was observed."""
+    """Judge whether predictions are calibrated on the observations."""
     where = "in sample" if in_sample else "held out"
     check, value = f"calibration of {name}", f"{found.summary()} ({where})"
     meaning, chance = found.verdict().replace("\n", " "), found.p_value
@@ -164,20 +165,14 @@ def calibrated(name: str, found: Any, in_sample: bool) -> Finding:
 
 
 def masked(check: str, count: int, size: int) -> Finding:
-    """What is not looked at, as a mask hides some of it.
-
-    Args:
-        check: its name.
-        count: how many elements.
-        size: of how many.
-    """
+    """Return the finding for a check that a mask on ``count`` of ``size`` elements prevents."""
     meaning = f"{count} of {size} elements are masked: what stands in their place is no observation"
     remedy = "pass calibration and predictive_p_values what is observed alone"
     return Finding(check, "not known", Verdict.UNKNOWN, meaning, remedy)
 
 
 def replicated(evidence: Evidence) -> list[Finding]:
-    """Whether replicated data are like the observed ones."""
+    """Judge whether replicated data resemble the observations, for each observed site."""
     observed, hidden = evidence.subject.observed, evidence.subject.masked(held_out=False)
     found = [masked(f"replicated {name}", hidden[name], observed[name].size) for name in hidden]
     if len(hidden) < len(observed):

@@ -1,4 +1,4 @@
-"""Whether the data contradict a prior."""
+"""Check whether the data contradict a prior."""
 
 from __future__ import annotations
 
@@ -9,22 +9,17 @@ from moment_calculus.criticism.comparison.subject import REFUSALS
 from moment_calculus.criticism.diagnosis.evidence import NUMBERS, Evidence
 from moment_calculus.criticism.diagnosis.findings import Finding, Verdict
 
-DRAWS, FEWEST = 1000, 100  # of the prior
-BAD, DOUBTFUL = 0.001, 0.01  # chances of a conflict where there is none
-LEARNT = 0.1  # share of a prior variance that the data take away, at least
+DRAWS, FEWEST = 1000, 100  # numbers of prior draws
+BAD, DOUBTFUL = 0.001, 0.01  # significance levels
+LEARNT = 0.1  # smallest share by which data are taken to reduce a prior variance
 
 
 def conflict(evidence: Evidence) -> Finding:
-    """Whether posterior means lie where the prior hardly lets them.
+    """Judge whether posterior means lie where the prior hardly allows them.
 
-    Under the model a posterior mean varies about the prior's with the prior variance less the
-    posterior's. Coordinates are those of the unconstrained space; that they are many is allowed
-    for by Bonferroni's inequality.
-
-    Args:
-        evidence: of the fit.
-
-    Source: Box 1980; Evans and Moshonov 2006, Checking for prior-data conflict.
+    If the model is right, a posterior mean varies about the prior mean with the prior variance less
+    the posterior variance, on the unconstrained space. Bonferroni's inequality allows for many
+    coordinates. Source: Box 1980; Evans and Moshonov 2006, Checking for prior-data conflict.
     """
     found = _distances(evidence)
     if isinstance(found, str):
@@ -54,7 +49,7 @@ def _limit(chance: float, size: int) -> float:
 
 
 def _distances(evidence: Evidence) -> dict[str, np.ndarray] | str:
-    """Of posterior means from the prior's, in standard deviations of the former, by site."""
+    """Return |posterior − prior mean| by site, in standard deviations of posterior means."""
     subject = evidence.subject
     count = min(DRAWS, NUMBERS // max(1, evidence.size))
     if count < FEWEST:

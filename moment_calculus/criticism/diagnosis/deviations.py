@@ -1,4 +1,4 @@
-"""Whether standard deviations are those of the posterior, as far as weighted draws know it."""
+"""Check standard deviations against those of reliable weighted draws, or of linear response."""
 
 from __future__ import annotations
 
@@ -11,18 +11,13 @@ from moment_calculus.criticism.diagnosis.evidence import Evidence
 from moment_calculus.criticism.diagnosis.findings import Finding, Verdict
 from moment_calculus.numerics.pareto import Weights
 
-NARROW, WIDE = 0.8, 1.25  # of standard deviations to right ones, that are called off
+NARROW, WIDE = 0.8, 1.25  # ratios to the right standard deviations beyond which they are wrong
 
-Ratios = dict[str, np.ndarray]  # by site, and where its support is not the real line
+Ratios = dict[str, np.ndarray]  # by quoted site, twice if its support is not the real line
 
 
 def scales(evidence: Evidence, source: str) -> Finding | None:
-    """Whether an approximation's standard deviations are too small or too large.
-
-    Args:
-        evidence: of the fit.
-        source: the guide, or linear response.
-    """
+    """Judge whether an approximation's standard deviations are too small or too large."""
     of_guide = source == evidence.subject.source
     name = "standard deviations" if of_guide else f"standard deviations of {source}"
     found = ratios(evidence, source)
@@ -46,13 +41,8 @@ def scales(evidence: Evidence, source: str) -> Finding | None:
 
 
 def is_off(evidence: Evidence, source: str, widest: float = WIDE) -> bool:
-    """Whether standard deviations of an approximation are known to be off.
-
-    Args:
-        evidence: of the fit.
-        source: the guide, or linear response, which may have been refused.
-        widest: the largest ratio to right ones that counts as right.
-    """
+    """Return whether standard deviations of ``source`` are known to be wrong."""
+    # widest: the largest ratio to the right standard deviation that is accepted.
     found = ratios(evidence, source) if source in evidence.subject.sources else ""
     return not isinstance(found, str) and any(
         np.nanmin(part) < NARROW or np.nanmax(part) > widest for part in found.values()
@@ -60,7 +50,7 @@ def is_off(evidence: Evidence, source: str, widest: float = WIDE) -> bool:
 
 
 def _off(found: Ratios, narrow: bool) -> list[str]:
-    """What is too narrow, or too wide, in words, with the largest factor."""
+    """Return in words which sites are too narrow, or too wide, with the largest factor."""
     worst = {
         site: float(1 / np.nanmin(part) if narrow else np.nanmax(part))
         for site, part in found.items()
@@ -79,18 +69,11 @@ def _off(found: Ratios, narrow: bool) -> list[str]:
 
 
 def ratios(evidence: Evidence, source: str) -> Ratios | str:
-    """Standard deviations over those of weighted draws; of corrected ones where there are none.
+    """Return standard deviations over the right ones by site, or why there are none.
 
-    On the unconstrained space, and on supports that are others: a scale whose logarithm has the
-    right deviation may itself have twice the right one. Weights are compared with the same draws
-    without them, so that weights that are constant add no noise.
-
-    Args:
-        evidence: of the fit.
-        source: the guide, or linear response.
-
-    Returns:
-        By site, with quotation marks; or why there are none.
+    Weighted draws give the right ones, else linear response: on the unconstrained space and on
+    supports, since a scale whose logarithm has the right spread may itself have twice the right
+    spread. Weighted draws are compared with the same draws: constant weights add no noise.
     """
     weights, subject = evidence.trusted, evidence.subject
     best = subject.sources[-1] if weights is None else evidence.best
@@ -125,7 +108,7 @@ def _weighted(
 
 
 def _narrowed(weights: Weights, values: np.ndarray) -> np.ndarray:
-    """Plain over weighted standard deviations of the same draws."""
+    """Return plain over weighted standard deviations of the same draws."""
     return values.std(0) / _safe(weights.standard_deviation(values))
 
 

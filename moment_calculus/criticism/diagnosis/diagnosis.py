@@ -1,4 +1,4 @@
-"""All checks of a fit."""
+"""Run all checks of a trained guide, in order."""
 
 from __future__ import annotations
 
@@ -18,12 +18,7 @@ from moment_calculus.hosts.predictions.discrete import CountMarginal
 
 
 def diagnosed(subject: Subject, num_samples: int) -> Diagnosis:
-    """Look at a fit from all sides.
-
-    Args:
-        subject: the fit; its arguments for predictions are held-out data, or the data.
-        num_samples: draws that importance weights are of.
-    """
+    """Run all checks; predictions are checked on held-out data if there are any."""
     evidence = Evidence(subject, num_samples, checks.STATISTICS)
     title = f"{subject.source} of {evidence.size} coordinates in {subject.host}"
     return Diagnosis(title, tuple(_findings(evidence)))
@@ -65,7 +60,7 @@ def _calibrations(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _is_slow(prediction: PredictedSite) -> bool:
-    """Whether counts have probabilities that take two nested quadratures each."""
+    """Return whether each probability of a count takes two nested quadratures."""
     marginal = prediction.marginal
     return isinstance(marginal, CountMarginal) and marginal.random > 1
 

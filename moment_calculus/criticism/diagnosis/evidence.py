@@ -1,4 +1,4 @@
-"""What checks ask for, computed once."""
+"""Compute and cache the quantities that several checks of a diagnosis need."""
 
 from __future__ import annotations
 
@@ -18,17 +18,11 @@ from moment_calculus.hosts.predictions.sampled import SampledSite
 from moment_calculus.numerics.pareto import Weights, checked_ratios, smoothed
 from moment_calculus.response.response import Response
 
-NUMBERS = 2**26  # of a matrix of log-likelihoods
+NUMBERS = 2**26  # largest number of entries of a matrix of log-likelihoods
 
 
 class Evidence:
-    """What is known of a fit.
-
-    Args:
-        subject: the fit.
-        num_samples: draws that importance weights are of.
-        statistics: of replicated data.
-    """
+    """Draws, weights and predictions of a trained guide, computed once for all checks."""
 
     def __init__(self, subject: Subject, num_samples: int, statistics: Mapping[str, Any]) -> None:
         self.subject, self._count, self._statistics = subject, num_samples, statistics
@@ -38,25 +32,17 @@ class Evidence:
 
     @property
     def size(self) -> int:
-        """Number of coordinates of the latent sites."""
+        """Return the number of coordinates of the latent sites."""
         return sum(part.size for part in self.subject.draws(self.subject.source).first.values())
 
     def draws(self, source: str) -> Draws:
-        """Draws of an approximation, the same ones for all that is asked.
-
-        Args:
-            source: the guide, or linear response.
-        """
+        """Return draws of the guide or linear response, the same ones at each call."""
         if source not in self._draws:
             self._draws[source] = self.subject.draw(source, self._count)
         return self._draws[source]
 
     def weights(self, source: str) -> Weights | str:
-        """Importance weights of these draws, or why there are none.
-
-        Args:
-            source: the guide, or linear response.
-        """
+        """Return the importance weights of these draws, or why there are none."""
         if source not in self._weights:
             self._weights[source] = self._weights_of(self.draws(source))
         return self._weights[source]
@@ -64,7 +50,7 @@ class Evidence:
     def _weights_of(self, draws: Draws) -> Weights | str:
         if isinstance(draws.law, WithoutDensity):
             return draws.law.reason
-        assert isinstance(draws.law, Approximation)  # a guide's draws are none of chains
+        assert isinstance(draws.law, Approximation)  # never draws of MCMC
         try:
             ratios = self.subject.log_joint(draws) - draws.law.log_density.ravel()
             return smoothed(checked_ratios(ratios))
@@ -73,9 +59,9 @@ class Evidence:
 
     @cached_property
     def best(self) -> str:
-        """The approximation whose weights are reliable, or nearest to constant.
+        """Return the approximation whose weights are reliable, or else the most even.
 
-        k̂ alone does not tell: of a guide that is far too narrow it may be the lower one.
+        k̂ alone does not decide: a guide that is far too narrow may have the lower one.
         """
         sources = self.subject.sources
         known = {
@@ -86,13 +72,13 @@ class Evidence:
 
     @property
     def trusted(self) -> Weights | None:
-        """The weights of the best approximation, if they can be trusted."""
+        """Return the weights of the best approximation if they are reliable, otherwise None."""
         found = self.weights(self.best)
         return found if isinstance(found, Weights) and found.is_reliable else None
 
     @property
     def narrower(self) -> dict[str, float]:
-        """The smallest ratio of corrected to the guide's variances, by site."""
+        """Return the smallest corrected over guide variance of each site where it is below one."""
         if not isinstance(self.subject.response, Response):
             return {}
         with contextlib.suppress(*REFUSALS):
@@ -101,11 +87,7 @@ class Evidence:
         return {}
 
     def container(self, source: str) -> Any:
-        """An ``InferenceData`` of as many draws as fit into memory.
-
-        Args:
-            source: the guide, or linear response.
-        """
+        """Return an ``InferenceData`` of as many draws as fit into memory."""
         if source not in self._containers:
             draws = self.draws(source)
             data = sum(value.size for value in self.subject.observed.values())
@@ -115,17 +97,14 @@ class Evidence:
         return self._containers[source]
 
     def leave_one_out(self, site: str) -> tuple[str, Any] | str:
-        """By which approximation, and ArviZ's ``ELPDData``; or why there is none.
+        """Return the approximation and its ``ELPDData`` for an observed site, or why there is none.
 
-        Without weights that can be trusted the draws count as those of the posterior.
-
-        Args:
-            site: what is observed.
+        Without reliable weights the draws count as draws of the posterior.
         """
         corrected = self.trusted is not None
         source = self.best if corrected else self.subject.sources[-1]
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # the finding says so
+            warnings.simplefilter("ignore", UserWarning)  # the finding reports it
             try:
                 found = leave_one_out(self.container(source), site, importance_weights=corrected)
             except ValueError as refusal:
@@ -133,11 +112,7 @@ class Evidence:
         return source, found
 
     def is_influential(self, site: str) -> np.ndarray:
-        """Which data have bad weights by themselves, if the draws were those of the posterior.
-
-        Args:
-            site: what is observed.
-        """
+        """Return which data have bad weights even if the draws count as posterior draws."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)
             found = leave_one_out(self.container(self.best), site, importance_weights=False)
@@ -145,7 +120,7 @@ class Evidence:
 
     @cached_property
     def mixtures(self) -> Mapping[str, SampledSite]:
-        """What draws of the guide predict together, by site, with the arguments for predictions."""
+        """Return the prediction of each site by all draws of the guide together."""
         subject = self.subject
         with subject.running():
             size = sum(int(np.prod(site.shape)) for site in subject.tested.sites.values())
@@ -153,16 +128,13 @@ class Evidence:
             return subject.tested.predicted(some.flat)
 
     def p_values(self, sites: Sequence[str]) -> Any:
-        """Posterior predictive p-values, a data frame.
-
-        Args:
-            sites: observed ones.
-        """
+        """Return posterior predictive p-values of observed sites as a data frame."""
         whole = self.container(self.best)
         groups = ("posterior_predictive", "observed_data")
         some = {name: whole[name][list(sites)] for name in groups}
         if self.trusted is not None:
             weights = smoothed(posterior_log_ratios(whole))
+            # Resampled by their weights, replicated data are those of the posterior.
             places = weights.places(np.random.default_rng(0), weights.log.size)
             some[groups[0]] = some[groups[0]].isel(draw=places)
         return predictive_p_values(some, self._statistics)

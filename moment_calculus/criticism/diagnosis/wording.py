@@ -1,4 +1,4 @@
-"""What the docstrings of diagnoses say alike in both hosts."""
+"""Docstring templates of ``diagnose``, for both frameworks."""
 
 from __future__ import annotations
 

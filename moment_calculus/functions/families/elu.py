@@ -1,4 +1,4 @@
-"""ELU, of which CELU and SELU are multiples, in closed form."""
+"""ELU in closed form; CELU and SELU are rescaled ELUs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ RECURSIVE = 16.0  # variance up to which the recursion for coefficients keeps tw
 
 
 def _falling(mean: Array, scale: Array, rate: int) -> Array:
-    """E[e^{kx}; x < 0], without overflow."""
+    """Return E[e^{kx}; x < 0] for k = ``rate``, without overflow."""
     xp = namespace(mean)
     threshold, step = mean / scale, rate * scale
     low = threshold + step
@@ -38,7 +38,7 @@ def _falling(mean: Array, scale: Array, rate: int) -> Array:
 
 
 def _parts(mean: Array, variance: Array) -> tuple[Array, ...]:
-    """a, Φ(a), E x₊, E x₊², E[e^x; x < 0] and E[e^{2x}; x < 0]."""
+    """Return a = μ/σ, Φ(a), E x₊, E x₊², E[e^x; x < 0] and E[e^{2x}; x < 0]."""
     xp = namespace(mean)
     scale = safe_scale(variance)
     threshold = mean / scale
@@ -53,13 +53,13 @@ def _parts(mean: Array, variance: Array) -> tuple[Array, ...]:
 
 @functools.lru_cache(maxsize=256)
 def _moments_of(alpha: float) -> Callable[..., Any]:
-    """Moments and their derivatives; f + α, which is positive, is what gets squared."""
+    """Return the function of mean and variance to both moments, with explicit derivatives."""
 
     @in_double
     def values(mean: Array, variance: Array) -> tuple[Array, Array]:
         xp = namespace(mean)
         _, reach, first, square, fall, steep = _parts(mean, variance)
-        raised = first + alpha * (reach + fall)
+        raised = first + alpha * (reach + fall)  # E(f + α): f + α is positive, and squared below
         spread = square + alpha * (2 * first + alpha * (reach + steep)) - raised * raised
         # below this scale the square cancels, and the function is straight on either side of 0
         slope = alpha * xp.exp(xp.clip(mean, max=0.0))
@@ -105,20 +105,17 @@ def _leaky_variance(mean: Array, variance: Array, slope: Array) -> Array:
 
 @dataclass(frozen=True)
 class ELU(Smooth):
-    """x for x > 0, else α (eˣ − 1).
-
-    Args:
-        alpha: α.
+    """The function x for x > 0, else α (eˣ − 1).
 
     Source: truncated log-normal moments.
     """
 
-    alpha: float = 1.0
+    alpha: float = 1.0  # α
     name = "elu"
 
     @property
     def bounds(self) -> tuple[float, float]:  # type: ignore[override]
-        """Above −α, and above 0 for a negative α."""
+        """Return the bounds: the lower one is −α, or 0 for a negative α."""
         return min(-self.alpha, 0.0), float("inf")
 
     def __call__(self, x: Array) -> Array:
@@ -127,22 +124,16 @@ class ELU(Smooth):
         return xp.where(x > 0, x, self.alpha * xp.expm1(xp.clip(x, max=0.0)))
 
     def derivative(self, x: Array) -> Array:
-        """1 for x > 0, else α eˣ."""
+        """Return 1 for x > 0, else α eˣ."""
         xp = namespace(x)
         return xp.where(x > 0, xp.ones_like(x), self.alpha * xp.exp(xp.clip(x, max=0.0)))
 
     def moments(self, mean: Array, variance: Array) -> tuple[Array, Array]:
-        """Exact mean and variance in closed form."""
+        """Return the exact mean and variance in closed form."""
         return _moments_of(self.alpha)(mean, variance)
 
     def slope_coefficients(self, mean: Array, variance: Array, count: int) -> list[Array]:
-        """Those of the step and of eˣ 1{x < 0}, by recursion; by quadrature for a large variance.
-
-        Args:
-            mean: mean of x, in double precision where that exists.
-            variance: variance of x, of the same shape.
-            count: how many.
-        """
+        """Return E[f′ He_k(z)] / √k!, k < count, by recursion, or by quadrature if v is large."""
 
         def recursive(mean: Array, variance: Array) -> tuple[Array, ...]:
             return self._slope_coefficients(mean, variance, count)
@@ -155,7 +146,10 @@ class ELU(Smooth):
         return list(where_cheap(variance < RECURSIVE, recursive, general, mean, variance))
 
     def _slope_coefficients(self, mean: Array, variance: Array, count: int) -> tuple[Array, ...]:
-        """J_k = E[eˣ He_k(z); x < 0]/√k! is (σ J_{k−1} − He_{k−1}(−a) φ(a)/√(k−1)!)/√k."""
+        """Return the coefficients from those of the step and of eˣ 1{x < 0}, by recursion.
+
+        J_k = E[eˣ He_k(z); x < 0]/√k! is (σ J_{k−1} − He_{k−1}(−a) φ(a)/√(k−1)!)/√k.
+        """
         scale = safe_scale(variance)
         threshold = mean / scale
         edges = normal_hermite(-threshold, pdf(threshold), count - 1)
@@ -168,7 +162,7 @@ class ELU(Smooth):
         return tuple(found)
 
     def gain(self, mean: Array, variance: Array) -> Array:
-        """Φ(a) + α E[eˣ; x < 0]."""
+        """Return the expected derivative Φ(a) + α E[eˣ; x < 0] with a = μ/σ."""
         return in_double(self._gain)(mean, variance)[0]
 
     def _gain(self, mean: Array, variance: Array) -> tuple[Array]:

@@ -1,4 +1,4 @@
-"""The exponential: log-normal moments."""
+"""The exponential function, whose image of a Gaussian is log-normal."""
 
 from __future__ import annotations
 
@@ -12,27 +12,18 @@ from moment_calculus.numerics.special import namespace, safe_scale, stop_gradien
 
 
 def capped_exp(x: Array, share: float = 1.0) -> Array:
-    """eˣ, held at about a 3000th of the largest finite number, where its gradient is zero.
-
-    Args:
-        x: any array.
-        share: multiplies the logarithm of that limit.
-    """
+    """Return eˣ, capped at about 1/3000 of the largest finite number, with zero gradient there."""
     xp = namespace(x)
-    limit = share * (math.log(xp.finfo(x.dtype).max) - 8.0)
+    limit = share * (math.log(xp.finfo(x.dtype).max) - 8.0)  # logarithm of the cap
     held = x > limit
     if nowhere(held):
         return xp.exp(x)
-    # chosen, not clipped: the gradient of a clip in JAX multiplies by zero what may be infinite
+    # where instead of clip: JAX's gradient of clip would multiply an infinity by zero
     return xp.exp(xp.where(held, limit + xp.zeros_like(x), x))
 
 
 def infinite_where_held(mean: Array) -> Array:
-    """The same numbers, infinite where :func:`capped_exp` held them: what nobody computes with.
-
-    Args:
-        mean: expected exponentials.
-    """
+    """Replace expected exponentials that :func:`capped_exp` capped by ±infinity."""
     xp = namespace(mean)
     limit = 0.99 * math.exp(math.log(xp.finfo(mean.dtype).max) - 8.0)
     held = xp.abs(mean) > limit
@@ -40,7 +31,7 @@ def infinite_where_held(mean: Array) -> Array:
 
 
 def _growth(x: Array) -> tuple[Array, Any]:
-    """Split expm1(x) into e^p · g with p = max(x, 0) and |g| ≤ 1: p and g."""
+    """Split expm1(x) into e^p · g with p = max(x, 0) and |g| ≤ 1; return p and g."""
     xp = namespace(x)
     zero = xp.zeros_like(x)
     up, down = xp.where(x > 0, x, zero), xp.where(x > 0, zero, x)
@@ -49,7 +40,7 @@ def _growth(x: Array) -> tuple[Array, Any]:
 
 @dataclass(frozen=True)
 class Exp(Activation):
-    """eˣ, whose image is log-normal; moments beyond the range of the dtype are held finite."""
+    """The function eˣ; moments beyond the range of the dtype are capped at a finite value."""
 
     name = "exp"
     bounds = (0.0, math.inf)
@@ -61,21 +52,21 @@ class Exp(Activation):
         return capped_exp(x)
 
     def preimages(self, level: Any) -> tuple[tuple[Any, Any], ...]:
-        """The logarithm."""
+        """Return the logarithm, and its derivative."""
         return inverse_at(level, (0.0, math.inf), lambda xp, y: xp.log(y), lambda xp, y: 1 / y)
 
     def moments(self, mean: Array, variance: Array) -> tuple[Array, Array]:
-        """Exact mean and variance: e^{μ+v/2} and e^{2μ+v}(e^v − 1)."""
+        """Return the exact mean and variance, e^{μ+v/2} and e^{2μ+v}(e^v − 1)."""
         up, growth = _growth(variance)
         spread = capped_exp(2 * mean + variance + up) * growth
         return capped_exp(mean + variance / 2), spread
 
     def gain(self, mean: Array, variance: Array) -> Array:
-        """Expected derivative, the mean itself."""
+        """Return the expected derivative, which is the mean itself."""
         return capped_exp(mean + variance / 2)
 
     def hermite(self, mean: Array, variance: Array, order: int) -> list[Array]:
-        """g_n = e^{μ+v/2} σⁿ / √n!, held below the root of the limit: products are finite."""
+        """Return g_n = e^{μ+v/2} σⁿ / √n!, capped so that products of two are finite."""
         exponent = mean + variance / 2
         step = namespace(mean).log(safe_scale(variance))
         return [
@@ -84,7 +75,7 @@ class Exp(Activation):
         ]
 
     def pair_covariance(self, mean: Array, variance: Array, covariance: Array) -> Array:
-        """Exact covariance of every pair: m_i m_j (e^{C_ij} − 1)."""
+        """Return the exact covariance of every pair, m_i m_j (e^{C_ij} − 1)."""
         exponent = mean + variance / 2
         up, growth = _growth(covariance)
         return capped_exp(exponent[..., :, None] + exponent[..., None, :] + up) * growth
@@ -92,7 +83,7 @@ class Exp(Activation):
 
 @dataclass(frozen=True)
 class Expm1(Exp):
-    """eˣ − 1, whose mean is relatively accurate near zero."""
+    """The function eˣ − 1, with a mean that is relatively accurate near zero."""
 
     name = "expm1"
     bounds = (-1.0, math.inf)
@@ -102,15 +93,15 @@ class Expm1(Exp):
         return _capped_expm1(x)
 
     def preimages(self, level: Any) -> tuple[tuple[Any, Any], ...]:
-        """log(1 + y)."""
+        """Return log(1 + y), and its derivative."""
         return super().preimages(level + 1)
 
     def moments(self, mean: Array, variance: Array) -> tuple[Array, Array]:
-        """Exact mean and variance."""
+        """Return the exact mean and variance."""
         return _capped_expm1(mean + variance / 2), super().moments(mean, variance)[1]
 
 
 def _capped_expm1(x: Array) -> Array:
-    """eˣ − 1, held where eˣ is."""
+    """Return eˣ − 1, capped where eˣ is."""
     xp = namespace(x)
     return xp.where(x < 1, xp.expm1(xp.clip(x, max=1.0)), capped_exp(x) - 1)

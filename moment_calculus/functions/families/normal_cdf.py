@@ -1,4 +1,4 @@
-"""The normal distribution function Φ, of which erf and erfc are multiples: probit units."""
+"""The normal distribution function Φ, and its multiples erf and erfc."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STEP = StepMixture((1.0,), (1.0,))
 
 
 def _threshold(mean: Array, variance: Array) -> Array:
-    """h = μ / √(1 + v)."""
+    """Return h = μ / √(1 + v)."""
     return mean / (1 + variance) ** 0.5
 
 
@@ -28,10 +28,9 @@ def _moments(mean: Array, variance: Array) -> tuple[Array, Array]:
 
 @dataclass(frozen=True)
 class NormalCdf(Activation):
-    """Φ(x) = P(z < x): a step seen through standard normal noise.
+    """The normal distribution function Φ(x): a step seen through standard normal noise.
 
-    Source: Φ(x) of x ~ N(μ, v) has the mean Φ(h), h = μ/√(1+v); pairs are bivariate normal
-    probabilities.
+    Its mean for x ~ N(μ, v) is Φ(h), h = μ/√(1+v); pairs are bivariate normal probabilities.
     """
 
     name = "ndtr"
@@ -42,19 +41,19 @@ class NormalCdf(Activation):
         return cdf(x)
 
     def moments(self, mean: Array, variance: Array) -> tuple[Array, Array]:
-        """Exact mean and variance."""
+        """Return the exact mean and variance."""
         return in_double(_moments)(mean, variance)
 
     def gain(self, mean: Array, variance: Array) -> Array:
-        """Expected derivative, the density of N(0, 1 + v) at μ."""
+        """Return the expected derivative, the density of N(0, 1 + v) at μ."""
         return pdf(_threshold(mean, variance)) / (1 + variance) ** 0.5
 
     def hermite(self, mean: Array, variance: Array, order: int) -> list[Array]:
-        """As of a step, with σ/√(1+v) for the correlation."""
+        """Return the Hermite coefficients of a step seen through noise."""
         return STEP.hermite(mean, variance, order)
 
     def pair_covariance(self, mean: Array, variance: Array, covariance: Array) -> Array:
-        """Exact covariance of every pair."""
+        """Return the exact covariance of every pair."""
         scale = (1 + variance) ** 0.5
         rho = covariance / outer(scale, scale)
         return over_pairs(step_covariance, _threshold(mean, variance), rho)
@@ -73,31 +72,31 @@ class Erf(NormalCdf):
         return erf(x)
 
     def _centre(self, mean: Array, variance: Array) -> Array:
-        """Exact mean, by the function itself."""
+        """Return the exact mean, which is the function at μ / √(1 + 2v)."""
         return self(mean / (1 + 2 * variance) ** 0.5)
 
     def moments(self, mean: Array, variance: Array) -> tuple[Array, Array]:
-        """Exact mean and variance."""
+        """Return the exact mean and variance."""
         spread = super().moments(math.sqrt(2) * mean, 2 * variance)[1]
         return self._centre(mean, variance), 4 * spread
 
     def gain(self, mean: Array, variance: Array) -> Array:
-        """Expected derivative."""
+        """Return the expected derivative."""
         return self.sign * math.sqrt(8) * super().gain(math.sqrt(2) * mean, 2 * variance)
 
     def hermite(self, mean: Array, variance: Array, order: int) -> list[Array]:
-        """Hermite coefficients."""
+        """Return the Hermite coefficients."""
         terms = super().hermite(math.sqrt(2) * mean, 2 * variance, order)
         return [2 * self.sign * term for term in terms]
 
     def pair_covariance(self, mean: Array, variance: Array, covariance: Array) -> Array:
-        """Exact covariance of every pair."""
+        """Return the exact covariance of every pair."""
         return 4 * super().pair_covariance(math.sqrt(2) * mean, 2 * variance, 2 * covariance)
 
 
 @dataclass(frozen=True)
 class Erfc(Erf):
-    """1 − erf x, relatively accurate where it is small."""
+    """The function 1 − erf x, relatively accurate where it is small."""
 
     name = "erfc"
     bounds = (0.0, 2.0)

@@ -1,4 +1,4 @@
-"""Covariances of the pairs of a layer in captured programs: computed as in eager ones."""
+"""Covariances of the pairs of a layer in captured programs, computed as in eager ones."""
 
 from __future__ import annotations
 
@@ -19,37 +19,21 @@ def captured_covariance(
     general: Callable[..., Array],
     spread: Array,
 ) -> Array | None:
-    """As :func:`moment_calculus.functions.pairs.certified.certified_covariance`, as one operation.
-
-    A compiler would need minutes for the quadrature of two layers, whose code is slower than a few
-    terms of the series.
-
-    Args:
-        activation: as there.
-        mean: as there.
-        covariance: as there.
-        order: as there.
-        general: as there, compared by its value.
-        spread: as there.
-    """
+    """Return :func:`certified_covariance` as one operation of a captured program; else None."""
     if not is_worth_a_look(activation, mean, covariance) or not is_captured(mean, covariance):
         return None
+    # A compiler would need minutes for the quadrature of two layers, and its code would be slower
+    # than a few terms of the series.
     return as_one_operation(_Pairs(activation, order, general), 1, mean, covariance, spread)
 
 
 @dataclass(frozen=True)
 class _Pairs:
-    """Covariances of f(x) from E x, Cov(x) and Var f(x).
-
-    Args:
-        activation: f.
-        order: number of terms at most.
-        general: what serves where the series does not.
-    """
+    """Covariances of f(x) from E x, Cov(x) and Var f(x): a function that is compared by value."""
 
     activation: Activation
-    order: int
-    general: Callable[..., Array]
+    order: int  # number of terms at most
+    general: Callable[..., Array]  # computes the covariances where the series does not serve
 
     def __call__(self, mean: Array, covariance: Array, spread: Array) -> Array:
         found = certified_covariance(

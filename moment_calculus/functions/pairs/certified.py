@@ -1,7 +1,7 @@
 """Mehler's series of all pairs, cut where a certificate shows that the rest rounds away.
 
-In eager programs, which see the correlations: those of a layer are small mostly, and a few terms
-do. Where few pairs need more terms than the others, those are computed in closed form.
+It serves eager programs, which see the correlations: most of those of a layer are small, and a few
+terms are enough. Where few pairs need more terms, those are computed in closed form.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from moment_calculus.numerics.arrays import Array, diagonal, outer, set_diagonal
 from moment_calculus.numerics.derivatives.pullbacks import Pullback, is_eager, with_pullback
 from moment_calculus.numerics.special import constants, namespace, safe_scale, stop_gradient
 
-SMALLEST = 4096  # matrix entries, from which on it pays to look
+SMALLEST = 4096  # matrix entries from which on the certificate pays
 General = Callable[..., Array]
 
 
@@ -31,23 +31,10 @@ def certified_covariance(
     general: General,
     spread: Array,
 ) -> Array | None:
-    """Covariance of f(x), as :func:`moment_calculus.functions.pairs.covariance.covariance`.
+    """Return the covariance [..., d, d] of f(x) by a short series; None where nothing is gained.
 
-    What is cut off is at most 3e-8 standard deviations of f(x_i) and f(x_j), 1e-12 in double
-    precision, or what the allowed number of terms leaves.
-
-    Args:
-        activation: f.
-        mean: [..., d].
-        covariance: symmetric, [..., d, d].
-        order: number of terms at most, of an f whose pairs have no closed form.
-        general: of E x, Var x, Cov(x) and Var f(x) to the result, for gradients of the gradient.
-        spread: Var f(x), [..., d].
-
-    Returns:
-        Symmetric matrices [..., d, d]; None where nothing is gained.
-
-    Source: Mehler's formula; Price's theorem for the gradient by the covariance.
+    The error is at most 3e-8 standard deviations of f(x_i) and f(x_j), 1e-12 in double precision,
+    or that of ``order`` terms. ``general`` computes the same for derivatives of the gradient.
     """
     if not is_worth_a_look(activation, mean, covariance) or not is_eager(mean, covariance):
         return None
@@ -59,13 +46,7 @@ def certified_covariance(
 
 
 def is_worth_a_look(activation: Activation, mean: Array, covariance: Array) -> bool:
-    """Whether a layer is large enough to look at its correlations, and its series can be cut.
-
-    Args:
-        activation: f.
-        mean: [..., d].
-        covariance: symmetric, [..., d, d].
-    """
+    """Return whether a layer is large enough for the certificate, and its series can be cut."""
     return (
         activation.appell
         and math.prod(covariance.shape) >= SMALLEST
@@ -99,14 +80,14 @@ def _of_batch(
 
 
 def _correlations(variance: Array, covariance: Array) -> Array:
-    """Correlations, zero on the diagonal."""
+    """Return the correlations, zero on the diagonal."""
     rho = correlation(variance, covariance)
     set_diagonal(rho, 0)
     return rho
 
 
 def _above(rho: Array, bound: float) -> tuple[Array, ...]:
-    """Places in the batch, rows and columns of pairs of larger |ρ|, each pair once."""
+    """Return batch places, rows and columns of the pairs with |ρ| > bound, each pair once."""
     if bound >= 1:
         return ()
     xp = namespace(rho)
@@ -129,7 +110,7 @@ def _closed_pairs(
     covariance: Array,
     places: tuple[Array, ...],
 ) -> Array:
-    """Covariances of single pairs in closed form, [pairs]."""
+    """Return the covariances of single pairs in closed form, [pairs]."""
     xp = namespace(mean)
     batch, rows, columns = places
     sides = ((batch, rows), (batch, columns))
@@ -142,12 +123,9 @@ def _closed_pairs(
 
 
 def _series(terms: Array, rho: Array, inverse: Array) -> Callable[..., tuple[Array, Pullback]]:
-    """The series with the variances on the diagonal, and its gradient.
+    """Return a function to the series, with the variances on the diagonal, and its gradient.
 
-    Args:
-        terms: Hermite coefficients, two more than are summed, [order + 2, batch, d].
-        rho: correlations, zero on the diagonal, [batch, d, d].
-        inverse: 1/σ, [batch, d].
+    ``terms`` are Hermite coefficients, two more than are summed, [order + 2, batch, d].
     """
     xp = namespace(rho)
 

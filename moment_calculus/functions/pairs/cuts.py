@@ -1,7 +1,7 @@
-"""How many terms of Mehler's series serve the pairs of a layer, by a certificate.
+"""How many terms of Mehler's series are enough for the pairs of a layer, by a certificate.
 
-By Cauchy–Schwarz, what N terms leave out is at most |ρ|^(N+1) √(r_i r_j) in standard deviations of
-f(x_i) and f(x_j), with the share r = 1 − Σ g_n²/Var f of the variance that is left.
+By Cauchy–Schwarz, N terms leave out at most |ρ|^(N+1) √(r_i r_j) in standard deviations of f(x_i)
+and f(x_j), with r = 1 − Σ g_n²/Var f, the share of the variance that is left.
 """
 
 from __future__ import annotations
@@ -17,33 +17,24 @@ from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.special import namespace
 
 TOLERANCE = {4: 3e-8, 8: 1e-12}  # of the certificate, by the bytes of a number
-MEASURABLE = {4: 1e-4, 8: 1e-8}  # a smaller share of a variance may be that one's own error
-FEW = 20  # terms, up to which no pairs are left out
-FIRST = (FEW // 2, FEW)  # numbers of terms that are tried before all that may be needed
-CANDIDATES = (12, 16, 24, 32, 48)  # numbers of terms beside which they may be
-MOST = 64  # terms that take as long as the closed form
-APART = 2.0 * MOST  # the same, of pairs that are picked out
+MEASURABLE = {4: 1e-4, 8: 1e-8}  # smaller shares may be errors of the variance
+FEW = 20  # if so many terms are enough for all pairs, none is computed in closed form
+FIRST = (FEW // 2, FEW)  # numbers of terms that are tried first
+CANDIDATES = (12, 16, 24, 32, 48)  # numbers of terms beside pairs in closed form
+MOST = 64  # the closed form takes as long as so many terms
+APART = 2.0 * MOST  # the same for single pairs in closed form
 
 
 class Cut(NamedTuple):
-    """Terms that serve pairs.
+    """A number of terms, and the pairs for which they are enough."""
 
-    Args:
-        terms: Hermite coefficients g_n, two more than are summed, [order + 2, batch, d].
-        bound: |ρ| up to which they serve.
-    """
-
-    terms: Array
-    bound: float
+    terms: Array  # g_n, two more than are summed: [order + 2, batch, d]
+    bound: float  # |ρ| up to which they are enough
 
 
 @functools.lru_cache(maxsize=256)
 def has_closed_pairs(activation: Activation) -> bool:
-    """Whether an activation has covariances of pairs in closed form.
-
-    Args:
-        activation: whose parameters are numbers.
-    """
+    """Return whether an activation with number parameters has pair covariances in closed form."""
     found = activation.pair_covariance(np.zeros(2), np.ones(2), np.eye(2))
     return found is not NotImplemented
 
@@ -51,13 +42,10 @@ def has_closed_pairs(activation: Activation) -> bool:
 def cheapest_cut(
     activation: Activation, moments: tuple[Array, ...], rho: Array, order: int
 ) -> Cut | None:
-    """The cut that takes the least time; None if that is the closed form, or a number is missing.
+    """Return the cut that takes the least time; None for the closed form, or if a ρ is NaN.
 
-    Args:
-        activation: f.
-        moments: E x, Var x and Var f(x), [batch, d].
-        rho: correlations, zero on the diagonal, [batch, d, d].
-        order: number of terms at most, and those that serve if there is no closed form.
+    ``moments`` are E x, Var x and Var f(x), [batch, d]; ρ is zero on the diagonal. ``order`` is the
+    largest number of terms, which has to be enough if there is no closed form.
     """
     xp, closed = namespace(rho), has_closed_pairs(activation)
     largest = max(float(xp.max(rho)), -float(xp.min(rho)))
@@ -77,19 +65,14 @@ def cheapest_cut(
 
 
 def _terms_without_shares(largest: float, tolerance: float, limit: int) -> int:
-    """Number of terms that are enough however the variance is shared."""
+    """Return a number of terms that is enough whatever shares of the variance they have."""
     if largest in (0.0, 1.0):
         return limit if largest else 1
     return min(limit, max(1, math.ceil(math.log(tolerance) / math.log(largest)) - 1))
 
 
 def largest_share_left(terms: Array, variance: Array) -> Array:
-    """The largest share of a variance that n = 1, 2, … terms leave, [order].
-
-    Args:
-        terms: Hermite coefficients g_n, [order, ..., d].
-        variance: Var f(x), [..., d].
-    """
+    """Return the largest share of a variance that n = 1, 2, … terms leave, [order]."""
     xp, random = namespace(terms), variance > 0
     shares = xp.cumulative_sum(terms * terms, axis=0) / xp.where(random, variance, 1 + 0 * variance)
     rest = xp.max(xp.where(random, 1 - shares, 0 * shares), axis=tuple(range(1, terms.ndim)))
@@ -97,7 +80,7 @@ def largest_share_left(terms: Array, variance: Array) -> Array:
 
 
 def _bounds(terms: Array, variance: Array, tolerance: float) -> list[float]:
-    """|ρ| up to which n = 1, 2, … terms serve."""
+    """Return |ρ| up to which n = 1, 2, … terms are enough."""
     shares = largest_share_left(terms, variance).tolist()
     return [min(1.0, (tolerance / share) ** (1 / (n + 1))) for n, share in enumerate(shares, 1)]
 
@@ -105,7 +88,7 @@ def _bounds(terms: Array, variance: Array, tolerance: float) -> list[float]:
 def _beside_closed_form(
     terms: Array, bounds: list[float], enough: int | None, rho: Array
 ) -> Cut | None:
-    """Few terms and some pairs in closed form, or as many terms as are enough."""
+    """Return few terms, with some pairs in closed form, or terms for all; None if too slow."""
     xp = namespace(rho)
     size = xp.abs(rho)
     costs = {} if enough is None else {enough: float(enough)}

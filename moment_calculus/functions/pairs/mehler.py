@@ -1,4 +1,4 @@
-"""Mehler's series of the covariance of activations, and what it leaves out."""
+"""Mehler's series of the covariance of activations, and a bound on its truncation error."""
 
 from __future__ import annotations
 
@@ -13,49 +13,31 @@ from moment_calculus.numerics.special import namespace, safe_scale
 
 
 class Operand(NamedTuple):
-    """A function of Gaussians.
+    """A function of Gaussian variables."""
 
-    Args:
-        activation: f.
-        mean: means of x, in the layout in which f takes x.
-        variance: variances of x, of the same shape.
-        arranged: brings arrays of that layout to [..., d].
-    """
-
-    activation: Activation
-    mean: Array
-    variance: Array
+    activation: Activation  # f
+    mean: Array  # of x, in the layout in which f takes x
+    variance: Array  # of x, of the same shape
+    # brings arrays of that layout to [..., d]
     arranged: Callable[[Array], Array] = lambda array: array
 
     def moments(self) -> Moments:
-        """Mean and variance of x, arranged."""
+        """Return mean and variance of x, [..., d]."""
         return self.arranged(self.mean), self.arranged(self.variance)
 
     def hermite(self, order: int) -> list[Array]:
-        """Hermite coefficients, arranged."""
+        """Return the Hermite coefficients, each [..., d]."""
         found = self.activation.hermite(self.mean, self.variance, order)
         return [self.arranged(coefficient) for coefficient in found]
 
 
 def alike(left: Array, right: Array) -> Array:
-    """How components meet of which each has one partner, beside :func:`outer`.
-
-    Args:
-        left: [..., d].
-        right: [..., d].
-    """
+    """Combine components that have one partner each, [..., d]; the alternative to :func:`outer`."""
     return left * right
 
 
 def series(left: Sequence[Array], right: Sequence[Array], rho: Array, meet: Meet = outer) -> Array:
-    """The sum of ρⁿ g_n h_n, n ≥ 1, over all coefficients given; under JAX in a compiled loop.
-
-    Args:
-        left: Hermite coefficients g_n of the first variables, each [..., d].
-        right: those of the second, h_n, each [..., e].
-        rho: correlations [..., d, e].
-        meet: how the arrays of the two sides meet, such as the outer product.
-    """
+    """Return Σ ρⁿ g_n h_n, n ≥ 1, for ρ [..., d, e]; under JAX in a compiled loop."""
     xp = namespace(rho)
     columns = tuple(xp.stack([*terms][::-1], axis=0) for terms in (left, right))
     return accumulated(lambda total, pair: rho * (total + meet(*pair)), columns, 0.0 * rho)
@@ -64,11 +46,11 @@ def series(left: Sequence[Array], right: Sequence[Array], rho: Array, meet: Meet
 def _appell_series(
     first: Operand, second: Operand, covariance: Array, order: int, meet: Meet
 ) -> Array:
-    """As :func:`function_covariance`, with derivatives in closed form."""
+    """Return :func:`function_covariance` by the series, with explicit derivatives."""
     sides: tuple = (..., ...)
     if meet is outer:
         sides = (..., slice(None), None), (..., None, slice(None))
-    # a moment with less of a batch than the covariance has all of its axes for the series
+    # the series needs moments of the rank of the covariance
     lead = (None,) * covariance.ndim
     moments = [
         moment[place][lead[moment[place].ndim :]]
@@ -82,22 +64,10 @@ def _appell_series(
 def function_covariance(
     first: Operand, second: Operand, covariance: Array, order: int, meet: Meet = outer
 ) -> Array:
-    """Covariance of functions of Gaussians, in closed form or by the series.
+    """Return Cov(f(x), g(y)), in closed form or by ``order`` terms of Mehler's formula.
 
-    The error of the series is that of the one for pairs of the same function.
-
-    Args:
-        first: f of x, [..., d].
-        second: g of y, [..., e].
-        covariance: Cov(x, y), [..., d, e].
-        order: number of terms.
-        meet: how x and y meet: :func:`outer`, or :func:`alike` for x_i with y_i alone; the
-            covariance and the result then are [..., d].
-
-    Returns:
-        Of the shape of the covariance.
-
-    Source: Mehler's formula.
+    The covariance Cov(x, y) and the result are [..., d, e]; with :func:`alike` for ``meet``, which
+    pairs x_i with y_i alone, they are [..., d].
     """
     ends = first.moments(), second.moments()
     exact = first.activation.cross_covariance(second.activation, *ends, covariance, meet)
@@ -111,18 +81,9 @@ def function_covariance(
 
 
 def mehler(activation: Activation, mean: Array, covariance: Array, *, order: int) -> Array:
-    """Truncated Mehler series Σ ρⁿ g_n(x_i) g_n(x_j), n = 1 … order.
+    """Return the series Σ ρⁿ g_n(x_i) g_n(x_j), n = 1 … order, of all pairs, [..., d, d].
 
-    Args:
-        activation: f.
-        mean: [..., d].
-        covariance: symmetric, [..., d, d].
-        order: number of terms.
-
-    Returns:
-        Positive semi-definite matrices [..., d, d], the diagonal truncated like the rest.
-
-    Source: Mehler's formula.
+    It is positive semi-definite; the diagonal is truncated like the rest.
     """
     variance = diagonal(covariance)
     if activation.appell:
@@ -133,18 +94,9 @@ def mehler(activation: Activation, mean: Array, covariance: Array, *, order: int
 
 
 def mehler_certificate(activation: Activation, mean: Array, covariance: Array, order: int) -> Array:
-    """Bound on the absolute truncation error of :func:`mehler`, up to rounding.
+    """Return a bound [..., d, d] on the truncation error of :func:`mehler`, up to rounding.
 
-    Args:
-        activation: f.
-        mean: [..., d].
-        covariance: symmetric, [..., d, d].
-        order: number of terms of the series.
-
-    Returns:
-        |ρ|^(order+1) √(gap_i gap_j) in [..., d, d], with gap = Var f − Σ g_n², at least 0.
-
-    Source: Cauchy–Schwarz on the terms that are left out.
+    By Cauchy–Schwarz it is |ρ|^(order+1) √(gap_i gap_j), with gap = Var f − Σ g_n², at least 0.
     """
     xp = namespace(mean)
     variance = diagonal(covariance)

@@ -1,4 +1,4 @@
-"""Sums Σ ρⁿ g_n(x_i) g_n(x_j) of all pairs and their gradient, in pieces that stay in a cache."""
+"""Sums Σ ρⁿ g_n(x_i) g_n(x_j) of all pairs and their gradient, in pieces that fit a cache."""
 
 from __future__ import annotations
 
@@ -12,12 +12,7 @@ ROOM = 1 << 16  # matrix entries of a piece, for each thread that works on it
 
 
 def summed(terms: Array, rho: Array) -> tuple[Array, Array]:
-    """The sums, and their derivatives by ρ.
-
-    Args:
-        terms: g_n, [order, batch, d].
-        rho: correlations, [batch, d, d].
-    """
+    """Return the sums of g_n [order, batch, d] and ρ [batch, d, d], and their derivatives by ρ."""
     xp = namespace(rho)
     values, slopes = xp.empty_like(rho), xp.empty_like(rho)
     for batch, rows in _pieces(rho.shape, ROOM * threads(rho)):
@@ -35,16 +30,7 @@ def _horner(left: Array, right: Array, rho: Array) -> tuple[Array, Array]:
 
 
 def gathered(terms: Array, rho: Array, weights: Array) -> Array:
-    """Σ_j (w_ij + w_ji) ρ_ijⁿ g_n(x_j), the gradient by g_n(x_i) of the weighted sums.
-
-    Args:
-        terms: g_n, [order, batch, d].
-        rho: symmetric correlations, [batch, d, d].
-        weights: w, [batch, d, d].
-
-    Returns:
-        Of the shape of the terms.
-    """
+    """Return Σ_j (w_ij + w_ji) ρ_ijⁿ g_n(x_j), [order, batch, d]: the gradient by g_n(x_i)."""
     xp = namespace(rho)
     found = xp.empty_like(terms)
     for batch, rows in _pieces(rho.shape, ROOM * threads(rho)):
@@ -57,7 +43,7 @@ def gathered(terms: Array, rho: Array, weights: Array) -> Array:
 
 
 def _pieces(shape: tuple[int, ...], room: int) -> Iterator[tuple[slice, slice]]:
-    """Slices of the batch with all rows, or of one matrix with some of its rows."""
+    """Yield slices of the batch with all rows, or of one matrix with some of its rows."""
     batch, rows, size = shape
     count = max(1, room // (rows * size))
     height = max(1, min(rows, room // size))

@@ -1,6 +1,6 @@
-"""Mehler's series of all pairs for programs that are compiled: one expression for each entry.
+"""Mehler's series of all pairs in compiled programs: one expression for each entry.
 
-A compiler computes an entry, or what it adds to a gradient, in one pass over the correlations.
+A compiler computes an entry, or its share of a gradient, in one pass over the correlations.
 """
 
 from __future__ import annotations
@@ -33,20 +33,10 @@ def compiled_covariance(
     general: Callable,
     spread: Array,
 ) -> Array | None:
-    """As :func:`moment_calculus.functions.pairs.certified.certified_covariance`, of JAX arrays.
+    """Return the covariance [..., d, d] of f(x) for a large layer of JAX arrays; else None.
 
-    The compiled program has a short series, and the closed form or else the series in full beside
-    it, which serve for rows of which the certificate does not hold for all pairs.
-
-    Args:
-        activation: as there.
-        mean: as there.
-        covariance: as there.
-        order: as there.
-        general: as there.
-        spread: as there.
-
-    Source: Mehler's formula; Price's theorem.
+    The compiled program holds a short series and, for rows in which the certificate does not hold
+    for all pairs, the closed form or else the full series.
     """
     if not array_api_compat.is_jax_array(mean) or not activation.appell:
         return None
@@ -63,41 +53,36 @@ def compiled_covariance(
 
 @dataclass(frozen=True)
 class _Layer:
-    """Covariances of f(x) from E x, Var x, Cov(x) and Var f(x), and their tangents.
-
-    Args:
-        activation: f.
-        order: number of terms.
-        general: what serves where the certificate does not hold; None if the series has to.
-    """
+    """Covariances of f(x) from E x, Var x, Cov(x) and Var f(x), and their tangents."""
 
     activation: Activation
-    order: int
+    order: int  # number of terms
+    # serves where the certificate does not hold; None if the series has to serve everywhere
     general: Callable[..., Array] | None = None
 
     @property
     def compute(self) -> Callable[..., Array]:
-        """The differentiable function of the arrays."""
+        """Return the differentiable function of the arrays."""
         return with_tangent(self.value, self.tangent)
 
     def value(self, *arrays: Array) -> Array:
-        """The covariances."""
+        """Return the covariances."""
         return self._in_parts(self._of_rows)(*self._terms(*arrays[:2]), *arrays)
 
     def tangent(self, primals: Any, tangents: Any) -> tuple[Array, Array]:
-        """The covariances, and their derivative along changes of the arrays."""
+        """Return the covariances, and their derivative along changes of the arrays."""
         terms = self._terms(*primals[:2])
         change = self._in_parts(self._tangent_of_rows)(*terms, *primals, *tangents)
         return self.value(*primals), change
 
     def _terms(self, mean: Array, variance: Array) -> tuple[Array, Array]:
-        """The coefficients, made once for all rows, [rows, order + 2, d], and 1/σ."""
+        """Return the coefficients [rows, order + 2, d], computed once for all rows, and 1/σ."""
         found = self.activation.hermite(mean, variance, self.order + 2)
         stacked = namespace(mean).stack(list(found), axis=-2)
         return held_apart(stacked, 1 / safe_scale(variance))
 
     def _in_parts(self, function: Callable[..., Array]) -> Callable[..., Array]:
-        """Some rows at a time, which choose for themselves."""
+        """Make a function process some rows at a time, each of which chooses its formula."""
         return function if self.general is None else by_rows(function, ROOM)
 
     def _of_rows(self, terms: Array, inverse: Array, *arrays: Array) -> Array:
@@ -115,7 +100,7 @@ class _Layer:
 
 
 def _is_certified(terms: Array, inverse: Array, covariance: Array, spread: Array) -> Array:
-    """Whether the series serves for all pairs."""
+    """Return whether the series is accurate enough for all pairs."""
     xp, order = namespace(terms), terms.shape[-2] - 2
     rho = in_units(covariance, outer(inverse, inverse))
     largest = xp.max(xp.where(off_diagonal_mask(inverse), xp.abs(rho), 0 * rho))
@@ -127,7 +112,7 @@ def _is_certified(terms: Array, inverse: Array, covariance: Array, spread: Array
 def _series(
     terms: Array, inverse: Array, mean: Array, variance: Array, covariance: Array, spread: Array
 ) -> Array:
-    """The series with Var f(x) on the diagonal."""
+    """Return the series, with Var f(x) on the diagonal."""
     first = _listed(terms)[:-2]
     rho = in_units(covariance, outer(inverse, inverse))
     found = rho * _sum(first, first, rho)
@@ -135,7 +120,7 @@ def _series(
 
 
 def _series_tangent(terms: Array, inverse: Array, *both: Array) -> Array:
-    """The derivative of the series along changes of the means, variances and covariances."""
+    """Return the derivative of the series along changes of means, variances and covariances."""
     _, _, covariance, _, by_mean, by_variance, by_covariance, by_spread = both
     size, listed = outer(inverse, inverse), _listed(terms)
     rho, first = in_units(covariance, size), listed[:-2]
@@ -153,7 +138,7 @@ def _listed(terms: Array) -> list[Array]:
 
 
 def _sum(left: list[Array], right: list[Array], rho: Array) -> Array:
-    """Σ ρⁿ⁻¹ l_n(i) r_n(j)."""
+    """Return Σ ρⁿ⁻¹ l_n(i) r_n(j)."""
     *others, (first, second) = zip(left, right, strict=True)
     total = outer(first, second)
     for first, second in reversed(others):

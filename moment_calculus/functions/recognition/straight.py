@@ -1,4 +1,4 @@
-"""Functions that are straight between their knots, recognised by their values."""
+"""Recognise functions that are straight between their knots, by their values."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from moment_calculus.functions.table import (
     Rescaled,
 )
 
-LARGEST_NUMBER = 12  # of knots
+LARGEST_NUMBER = 12  # functions with more knots are not recognised
 STRAIGHT = 256 * 2.0**-53
 # Shares of an interval, and distances beyond its end, at which straightness is checked.
 SHARES = np.modf(np.arange(1, 24) * (math.sqrt(5) - 1) / 2)[0]
@@ -26,11 +26,7 @@ REACH = np.geomspace(1e-7, 3.1e4, 24) * (1 + 0.3 * np.modf(np.arange(24) * math.
 
 
 def straight_pieces(function: Any) -> Activation | None:
-    """The piecewise linear function that an activation is, or None.
-
-    Args:
-        function: activation whose knots are numbers, as far as they are to be seen.
-    """
+    """Return the piecewise linear activation that a function equals; None if it is none."""
     knots = _numbers(function.knots)
     if knots is None or len(knots) > LARGEST_NUMBER:
         return None
@@ -56,7 +52,7 @@ def _numbers(knots: tuple[Any, ...]) -> list[float] | None:
 
 
 def _points(knots: list[float]) -> np.ndarray:
-    """Points in every piece, [pieces, points]: those of the outer ones reach far."""
+    """Return points in every piece, [pieces, points]; those of the outer pieces reach far."""
     inner = [
         np.concatenate([[low + (high - low) * 1e-6], low + (high - low) * SHARES])
         for low, high in itertools.pairwise(knots)
@@ -65,16 +61,16 @@ def _points(knots: list[float]) -> np.ndarray:
 
 
 def _slopes(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Of every piece, between its ends."""
+    """Return the slope of every piece, [pieces], between its outermost points."""
     rows = np.arange(len(x))
     first, last = np.argmin(x, axis=-1), np.argmax(x, axis=-1)
     return (y[rows, last] - y[rows, first]) / (x[rows, last] - x[rows, first])
 
 
 def _line(x: np.ndarray, y: np.ndarray, steepest: float) -> tuple[float, float] | None:
-    """Slope and intercept of a straight piece."""
+    """Return slope and intercept of a piece; None if it is not straight."""
     slope = _rounded(_slopes(x[None], y[None])[0])
-    near = int(np.argmin(np.abs(x)))  # points far away round
+    near = int(np.argmin(np.abs(x)))  # points far away are rounded too coarsely
     intercept = y[near] - slope * x[near]
     slack = STRAIGHT * (np.abs(y) + np.abs(x) * steepest + abs(intercept))
     if not (np.abs(y - slope * x - intercept) <= slack).all():
@@ -95,7 +91,7 @@ def _assembled(knots: list[float], lines: list[tuple[float, float]]) -> Activati
         size = abs(right * knot) + abs(left * knot) + abs(begin) + abs(start)
         jump = 0.0 if abs(jump) <= 1e-12 * size else _rounded(jump)
         bends = abs(right - left) > 1e-12 * (abs(right) + abs(left))
-        if bends and not jump:  # where the lines meet: the knot may come from bisection
+        if bends and not jump:  # where the lines meet: more exact than bisection
             knot = _rounded((start - begin) / (right - left))
         if jump or bends:
             kept.append((knot, jump))
@@ -105,7 +101,7 @@ def _assembled(knots: list[float], lines: list[tuple[float, float]]) -> Activati
 
 
 def _named(corners: list[tuple[float, float]], slopes: list[float], origin: float) -> Activation:
-    """By the activation with the most closed forms."""
+    """Return the function as the activation with the most closed forms."""
     if len(corners) == 1 and corners[0][0] == 0:
         found = _at_zero(corners[0][1], slopes, origin)
         if found is not None:

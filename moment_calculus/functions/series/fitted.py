@@ -1,8 +1,8 @@
-"""Moments of gates x g(x) where there is no double precision: fits in two variables.
+"""Moments of gated functions x g(x) in single precision, by Chebyshev fits in two variables.
 
 Where f(x) = x + f(−x), μ ≤ 0 suffices. There every statistic is e^{−t²/4} times a smooth function
-of t = |μ|/√(1+v) and q = 1/√(1+v), with x in units of the width of f, for which a truncated
-Chebyshev series is made once from the universal rule in double precision.
+of t = |μ|/√(1+v) and q = 1/√(1+v), with x in units of the width of f. A truncated Chebyshev series
+of it is made once from the universal quadrature rule in double precision.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from moment_calculus.numerics.polynomials import polynomial
 from moment_calculus.numerics.quadrature import steps
 from moment_calculus.numerics.special import elementwise, namespace
 
-REACH = 5.0  # t beyond which the series is held and only the exponential falls
+REACH = 5.0  # t beyond which the series stays constant and only the exponential falls
 GRID = (28, 20)  # Chebyshev nodes in t and q
-# Terms below it are left out: of mean and variance, and of the derivatives.
+# Smaller terms are left out, of each statistic in the order of _exact.
 TOLERANCES = (2e-8, 2e-8, 2e-8, 2e-7, 2e-7, 2e-7, 2e-7)
 
 Series = tuple[tuple[float, ...], ...]
 
 
 def _exact(activation: Any, mean: np.ndarray, variance: np.ndarray) -> list[np.ndarray]:
-    """E f, Var f / v, E f′, E f″/2, ∂Var/∂μ / v, ∂Var/∂v and E f‴/2, in units of the width."""
+    """Return E f, Var f / v, E f′, E f″/2, ∂Var/∂μ / v, ∂Var/∂v and E f‴/2, in units of width."""
     scale, width = variance**0.5, activation.width
     z, weights = steps(mean, scale, activation.knots)
     points = mean + scale * z
@@ -52,7 +52,7 @@ def _exact(activation: Any, mean: np.ndarray, variance: np.ndarray) -> list[np.n
 
 @functools.lru_cache(maxsize=32)
 def _tables(activation: Any) -> tuple[Series, ...]:
-    """For every statistic the polynomials in 2q − 1 that are its Chebyshev coefficients in t."""
+    """Return for each statistic its Chebyshev coefficients in t, as polynomials in 2q − 1."""
     first, second = (chebyshev.chebpts1(count) for count in GRID)
     t, q = (part.ravel() for part in np.meshgrid((first + 1) / 2 * REACH, (second + 1) / 2))
     found = _exact(activation, -t / q, (1 - q * q) / (q * q))
@@ -74,7 +74,7 @@ def _series(values: np.ndarray, first: np.ndarray, second: np.ndarray, tolerance
 
 
 def _evaluate(series: Series, x: Array, y: Array) -> Array:
-    """Clenshaw's recursion in x over polynomials in y."""
+    """Evaluate a series by Clenshaw's recursion in x, over polynomials in y."""
     ahead: Any = 0.0
     behind: Any = 0.0
     for row in series[:0:-1]:
@@ -83,7 +83,7 @@ def _evaluate(series: Series, x: Array, y: Array) -> Array:
 
 
 def _statistics(activation: Any, mean: Array, variance: Array) -> tuple[Array, ...]:
-    """Mean, variance, and the derivatives of each by μ and by v, in units of the width."""
+    """Return mean, variance, and the derivatives of each by μ and by v, in units of the width."""
     xp = namespace(mean)
     q = 1 / (1 + variance) ** 0.5
     t = xp.clip(xp.abs(mean) * q, max=LIMIT)
@@ -98,16 +98,11 @@ def _statistics(activation: Any, mean: Array, variance: Array) -> tuple[Array, .
 
 @functools.lru_cache(maxsize=32)
 def fitted_moments(activation: Any) -> Callable[[Array, Array], tuple[Array, Array]]:
-    """A function of mean and variance to both moments, with their derivatives.
-
-    Measured errors in single precision: of the mean 3e-7 of √(w² + v) with the width w, of the
-    variance 4e-7 of v, of their derivatives by the mean 1e-6 and 4e-6, by the variance 4e-6, in
-    the same units. Where the moments are smaller than that, in the far left tail, they are not
-    relatively accurate.
-
-    Args:
-        activation: f with f(x) = x + f(−x), which is nearly max(x, 0) beyond five times its width.
-    """
+    """Return the function of mean and variance to both moments, with explicit derivatives."""
+    # f(x) = x + f(−x) is nearly max(x, 0) beyond five times its width w. Measured errors in single
+    # precision: of the mean 3e-7 of √(w² + v), of the variance 4e-7 of v, of their derivatives by
+    # the mean 1e-6 and 4e-6, by the variance 4e-6, in the same units. Smaller moments, in the far
+    # left tail, are not relatively accurate.
     width = activation.width
 
     def together(mean: Array, variance: Array) -> tuple[Array, ...]:
@@ -125,16 +120,9 @@ def fitted_moments(activation: Any) -> Callable[[Array, Array], tuple[Array, Arr
 def reflected(
     mean: Array, variance: Array, below: tuple[Array, ...], turn: Array
 ) -> tuple[Array, ...]:
-    """Statistics at μ from those at −|μ|, for f(x) = x + f(−x).
+    """Return mean, variance, and the derivatives of each by μ and by v, if f(x) = x + f(−x).
 
-    Args:
-        mean: μ.
-        variance: v.
-        below: E f, Var f / v, E f′, E f″/2, ∂Var/∂μ / v and ∂Var/∂v at −|μ|.
-        turn: E f‴/2 there.
-
-    Returns:
-        Mean, variance, and the derivatives of each by μ and by v.
+    ``below`` is E f, Var f / v, E f′, E f″/2, ∂Var/∂μ / v and ∂Var/∂v at −|μ|, ``turn`` E f‴/2.
     """
     centre, spread, gain, bend, by_mean, by_variance = below
     xp, right = namespace(mean), mean > 0

@@ -1,4 +1,4 @@
-"""Moments of GELU, xΦ(x), and their derivatives in closed form, up to one integral of Owen's kind.
+"""Moments of GELU, xΦ(x), and their derivatives in closed form, up to one integral like Owen's T.
 
 With h = μ/√(1+v) and s = v/(1+v), Stein's lemma gives every moment from φ(h), Φ(h), Φ(hκ) with
 κ² = (1−s)/(1+s), and Φ₂(h, h; s) − Φ(h)². All is computed for h = −t ≤ 0, where the terms are
@@ -26,13 +26,13 @@ NODES = {True: 9, False: 16}
 
 @functools.cache
 def _legendre(nodes: int) -> tuple[tuple[float, float], ...]:
-    """Nodes and weights on [0, 1]."""
+    """Return Gauss–Legendre nodes and weights on [0, 1]."""
     points, weights = np.polynomial.legendre.leggauss(nodes)
     return tuple(zip(((points + 1) / 2).tolist(), (weights / 2).tolist(), strict=True))
 
 
 def _integrals(t: Array, kappa: Array, length: Array) -> tuple[Array, Array]:
-    """Means of e^{−t²(y² − κ²)/2} / (1 + y²) and of the exponential alone over κ ≤ y ≤ 1.
+    """Return the means of e^{−t²(y² − κ²)/2} / (1 + y²) and of the exponential over κ ≤ y ≤ 1.
 
     With φ(t) φ(tκ) and the length 1 − κ they are [Φ₂(h, h; s) − Φ(h)²]/2 and [Φ(hκ) − Φ(h)] φ(t)/t.
     """
@@ -48,11 +48,7 @@ def _integrals(t: Array, kappa: Array, length: Array) -> tuple[Array, Array]:
 
 
 def gelu_statistics(mean: Array, variance: Array) -> tuple[Array, ...]:
-    """Mean, variance, and the derivatives of each by μ and by v.
-
-    Args:
-        mean: mean of x.
-        variance: variance of x.
+    """Return mean, variance, and the derivatives of each by μ and by v.
 
     Source: Stein's lemma; the bivariate normal probability by Price's theorem.
     """
@@ -73,7 +69,7 @@ def gelu_statistics(mean: Array, variance: Array) -> tuple[Array, ...]:
 
 
 def _spread(t: Array, s: Array, rest: Array, density: Array, tail: Array) -> tuple[Array, ...]:
-    """Var/v, and its derivatives by μ over v q and by v, at h = −t; q² = 1/(1+v)."""
+    """Return Var/v, and its derivatives by μ over v q and by v, at h = −t; q² = 1/(1+v)."""
     root = (1 + s) ** 0.5
     kappa = rest**0.5 / root
     share = 2 / ((1 + s) * (1 + kappa))  # (1 − κ)/s
@@ -119,10 +115,5 @@ _moments = elementwise(
 
 
 def gelu_moments(mean: Array, variance: Array) -> tuple[Array, Array]:
-    """Mean and variance, with their derivatives in closed form.
-
-    Args:
-        mean: mean of x.
-        variance: variance of x, of the same shape.
-    """
+    """Return mean and variance, with their derivatives in closed form."""
     return _moments(mean, variance)

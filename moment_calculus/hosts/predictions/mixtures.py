@@ -1,4 +1,4 @@
-"""Predictions by particles: mixtures, with equal weights, of what each of them predicts."""
+"""Mixtures, with equal weights, of the predictive distributions of particles."""
 
 from __future__ import annotations
 
@@ -25,35 +25,22 @@ from moment_calculus.numerics.quantiles import empirical_quantile
 from moment_calculus.numerics.special import namespace, ndtr, safe_scale
 from moment_calculus.refusals.errors import UnsupportedMoments
 
-PANELS = 512  # at most, between quantiles of all particles
+PANELS = 512  # most panels between the quantiles of all particles
 
 
 @dataclass(frozen=True)
 class Particles:
-    """The axis of the particles, before those of an observation.
+    """The axis of the particles, which precedes the axes of an observation."""
 
-    Args:
-        axes: how many axes an observation has.
-        moments: of what every particle predicts, [particles, ...], in double precision.
-    """
-
-    axes: int
-    moments: PredictiveMoments
+    axes: int  # number of axes of an observation
+    moments: PredictiveMoments  # of each particle, [particles, ...], in double precision
 
     def mean_of(self, array: Array) -> Array:
-        """Mean over the particles of an array; itself where it has no axis of them.
-
-        Args:
-            array: [particles, ...] or [...].
-        """
+        """Return the mean over the particles of [particles, ...]; [...] is returned unchanged."""
         return namespace(array).mean(array, axis=0) if array.ndim > self.axes else array
 
     def mean(self, function: Callable[[Array], Array]) -> Callable[[Array], Array]:
-        """Mean over the particles of a function of observations.
-
-        Args:
-            function: from observations [..., particles, ...] to numbers.
-        """
+        """Return the mean over the particles of a function of observations."""
 
         def averaged(value: Array) -> Array:
             wide, axis = self._wide(value)
@@ -63,11 +50,7 @@ class Particles:
         return averaged
 
     def log_mean(self, function: Callable[[Array], Array]) -> Callable[[Array], Array]:
-        """log of the mean over the particles of the exponential of a function of observations.
-
-        Args:
-            function: from observations [..., particles, ...] to logarithms.
-        """
+        """Return log of the mean over the particles of exp of a function of observations."""
 
         def averaged(value: Array) -> Array:
             wide, axis = self._wide(value)
@@ -76,7 +59,7 @@ class Particles:
         return averaged
 
     def _wide(self, value: Array) -> tuple[Array, int]:
-        """Observations with an axis for the particles, and which it is."""
+        """Insert an axis for the particles into observations; return them and the axis."""
         xp = namespace(value)
         missing = max(self.axes - value.ndim, 0)
         value = xp.reshape(value, (*(1,) * missing, *value.shape))
@@ -85,12 +68,7 @@ class Particles:
 
 
 def log_mean_exp(x: Array, *, axis: int = 0) -> Array:
-    """log of the mean of eˣ over one axis, without overflow; −∞ where all are.
-
-    Args:
-        x: [...].
-        axis: the axis.
-    """
+    """Return log of the mean of eˣ over an axis without overflow; −∞ where all are."""
     xp = namespace(x)
     largest = xp.max(x, axis=axis, keepdims=True)
     largest = xp.where(xp.isfinite(largest), largest, xp.zeros_like(largest))
@@ -99,13 +77,7 @@ def log_mean_exp(x: Array, *, axis: int = 0) -> Array:
 
 
 def mixture_moments(moments: PredictiveMoments) -> PredictiveMoments:
-    """Moments of a mixture: the variance of the means of its parts is the epistemic one.
-
-    Args:
-        moments: of the parts, on the leading axis.
-
-    Source: the law of total variance.
-    """
+    """Return the moments of a mixture by the law of total variance; parts on the leading axis."""
     xp = namespace(moments.mean)
     spread = xp.var(moments.mean, axis=0) + xp.mean(moments.epistemic, axis=0)
     mean, aleatoric = (xp.mean(part, axis=0) for part in (moments.mean, moments.aleatoric))
@@ -114,17 +86,12 @@ def mixture_moments(moments: PredictiveMoments) -> PredictiveMoments:
 
 @singledispatch
 def mixed(marginal: Marginal, particles: Particles) -> Marginal:
-    """What is known of the mixture.
-
-    Args:
-        marginal: what is known of what every particle predicts.
-        particles: their axis.
-    """
+    """Return the predictive distribution of the mixture, given the particles' distributions."""
     return Marginal(marginal.name, marginal.family)
 
 
 def _known(marginal: Marginal, particles: Particles) -> dict[str, Any]:
-    """What every kind of mixture knows."""
+    """Return the expected entropy and the quantiles of means, which every mixture has."""
 
     def expected_entropy() -> Array:
         return particles.mean_of(_entropy(marginal, particles.moments))
@@ -136,7 +103,7 @@ def _known(marginal: Marginal, particles: Particles) -> dict[str, Any]:
 
 
 def _entropy(marginal: Marginal, moments: PredictiveMoments) -> Array:
-    """Entropies of what particles predict, which are certain of their parameters."""
+    """Return the entropies of particles, whose parameters are certain."""
     try:
         return marginal.given_parameters(moments)
     except UnsupportedMoments:
@@ -165,16 +132,12 @@ def _(marginal: CountMarginal, particles: Particles) -> Marginal:
 
 @dataclass(frozen=True)
 class MixtureMarginal(ContinuousMarginal):
-    """A mixture of continuous distributions.
+    """A mixture of continuous distributions."""
 
-    Args:
-        parts: gives quantiles of its parts, [edges, particles, ...].
-    """
-
-    parts: Callable[[], Array] | None = None
+    parts: Callable[[], Array] | None = None  # quantiles of the parts, [edges, particles, ...]
 
     def edges(self, moments: PredictiveMoments) -> Array:
-        """Those of all parts together, so that narrow ones are seen."""
+        """Return the panel ends of all parts together, so that narrow parts are resolved."""
         assert self.parts is not None
         found = self.parts()
         xp = namespace(found)
@@ -220,10 +183,10 @@ def _(marginal: NormalMarginal, particles: Particles) -> Marginal:
 
 @dataclass(frozen=True)
 class MixedVectorMarginal(MixtureMarginal):
-    """A mixture of vectors, whose components are known each on its own."""
+    """A mixture of vectors, of which only the marginals of components are known."""
 
     def entropy(self, moments: PredictiveMoments) -> Array:
-        """Not known of all components together."""
+        """Raise UnsupportedMoments: the joint entropy of all components is not known."""
         raise wording.no_entropy(self.name, f"mixture of {self.family}s")
 
 
@@ -234,7 +197,7 @@ def _(marginal: VectorMarginal, particles: Particles) -> Marginal:
 
 
 def _outermost(bounds: tuple[Any, Any], particles: Particles) -> tuple[Any, Any]:
-    """Bounds that hold for all particles."""
+    """Return bounds that hold for all particles."""
     low, high = bounds
     many = [getattr(bound, "ndim", 0) > particles.axes for bound in bounds]
     low = namespace(low).min(low, axis=0) if many[0] else low

@@ -1,4 +1,4 @@
-"""What particles predict of one site together."""
+"""Combine the predictions of particles for one site into a mixture."""
 
 from __future__ import annotations
 
@@ -8,12 +8,10 @@ from moment_calculus.hosts.predictions.site import Axes, PredictedSite
 
 
 class SampledSite(PredictedSite):
-    """What particles predict together: a mixture, with equal weights, of the parts.
+    """Prediction of a site by a mixture, with equal weights, of predictions ``parts`` by particles.
 
-    The epistemic variance is that of the parts' means, the aleatoric one the mean of theirs.
-
-    Args:
-        parts: what every particle predicts, particles on the leading axis of its shape.
+    The particles are the leading axis of ``parts``. The variance of their means counts as
+    epistemic, the mean of their aleatoric variances as aleatoric (law of total variance).
     """
 
     def __init__(self, parts: PredictedSite) -> None:

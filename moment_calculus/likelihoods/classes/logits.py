@@ -1,4 +1,4 @@
-"""Gaussian logits of classes: their covariance as a root, draws of them, observed entries."""
+"""Gaussian logits of classes as a mean plus a matrix times standard normal variables."""
 
 from __future__ import annotations
 
@@ -13,33 +13,26 @@ from moment_calculus.values.gaussian import Gaussian
 from moment_calculus.values.layout import broadcast_shape
 from moment_calculus.values.vectors import as_vector
 
-JITTER = 1e-6  # share of every variance that is added to it, so that a covariance is definite
-MANY = 64  # classes beyond which no matrix of them is formed where the map that made them is known
+JITTER = 1e-6  # relative increase of every variance, which makes a covariance definite
+MANY = 64  # with more classes no matrix [classes, classes] is formed if that can be avoided
 
 
 @dataclass(frozen=True)
 class Root:
-    """Gaussian logits as mean + factor · q + scale ∘ q′, of independent standard normal q and q′.
+    """Gaussian logits as mean + factor · q + scale ∘ q′ of independent standard normal q and q′."""
 
-    Args:
-        mean: [..., classes].
-        factor: [..., classes, d], or None.
-        scale: standard deviations of what is independent between the classes, [..., classes], or
-            None.
-    """
-
-    mean: Array
-    factor: Array | None
-    scale: Array | None
+    mean: Array  # [..., classes]
+    factor: Array | None  # [..., classes, d]
+    scale: Array | None  # [..., classes], standard deviations of independent parts of the logits
 
     @property
     def axes(self) -> int:
-        """How many standard normal variables there are."""
+        """Return the number of standard normal variables."""
         parts = (self.factor, self.scale)
         return sum(part.shape[-1] for part in parts if part is not None)
 
     def at(self, noise: Array) -> Array:
-        """Logits [..., classes, points] at standard normal variables [..., axes, points]."""
+        """Return logits [..., classes, points] at standard normal variables [..., axes, points]."""
         points, features = self.mean[..., None], 0
         if self.factor is not None:
             features = self.factor.shape[-1]
@@ -49,11 +42,7 @@ class Root:
         return points
 
     def against(self, value: Array) -> Root:
-        """All logits minus that of a class, which is then certain, for roots without a scale.
-
-        Args:
-            value: class indices, [...].
-        """
+        """Subtract the logit of class ``value`` [...] from all logits of a root without scale."""
         xp = namespace(self.mean)
         index = value[..., None]
         mean = self.mean - xp.take_along_axis(self.mean, index, axis=-1)
@@ -62,17 +51,9 @@ class Root:
 
     @classmethod
     def of(cls, logits: Gaussian) -> Root:
-        """The root of logits, also of those that diagonal propagation takes as independent.
-
-        The covariance of logits that a map with certain or independent random weights makes of its
-        inputs is known in diagonal mode too. It is made definite by a share of 1e-6 (1e-5 in single
-        precision) of each variance.
-
-        Args:
-            logits: Gaussian [..., classes].
-        """
+        """Return the root of Gaussian logits [..., classes], with the best known covariance."""
         count = logits.shape[-1]
-        if logits.axis != -1:  # classes are a batch: of a plate, or of one site for all
+        if logits.axis != -1:  # classes are a batch axis: of a plate, or of one site for all
             logits = as_vector(logits) or logits
         if logits.axis != -1:
             return cls(logits.mean, diagonal_matrix(safe_scale(logits.variance)), None)
@@ -82,11 +63,13 @@ class Root:
                 return cls._of_features(logits, source, matrix)
         if logits.spread.plain and count > MANY:
             return cls(logits.mean, None, safe_scale(logits.variance))
+        # Diagonal mode knows it, too, if a linear map with certain or independent weights made
+        # the logits.
         return cls(logits.mean, root_of(logits.joint_covariance()), None)
 
     @classmethod
     def _of_features(cls, logits: Gaussian, source: Gaussian, matrix: Array) -> Root:
-        """Logits of more classes than features: the map of these, and what the map adds."""
+        """Return the root of matrix @ source plus independent noise; classes outnumber features."""
         if source.spread.plain:
             factor = matrix * safe_scale(source.variance)[..., None, :]
         else:
@@ -96,7 +79,7 @@ class Root:
 
 
 def root_of(covariance: Array) -> Array:
-    """Lower triangular root of covariances [..., d, d], also of singular ones."""
+    """Return lower triangular roots of covariances [..., d, d], which may be singular."""
     xp = namespace(covariance)
     variance = diagonal(covariance)
     share = max(JITTER, 4 * float(xp.finfo(covariance.dtype).eps) * covariance.shape[-1])
@@ -104,15 +87,7 @@ def root_of(covariance: Array) -> Array:
 
 
 def check_classes_last(logits: Gaussian, family: str) -> None:
-    """Check that the covariance of logits is between classes.
-
-    Args:
-        logits: Gaussian [..., classes].
-        family: name of the distribution.
-
-    Raises:
-        UnsupportedMoments: if their feature axis is another one than the last.
-    """
+    """Raise UnsupportedMoments if logits have a covariance over another axis than the last."""
     if logits.has_covariance and logits.axis != -1:
         raise UnsupportedMoments(
             f"the classes of a {family} are not on the feature axis of its logits",
@@ -123,7 +98,7 @@ def check_classes_last(logits: Gaussian, family: str) -> None:
 
 
 def chosen(logits: Array, value: Array) -> Array:
-    """Entries [...] of an array [..., classes] at class indices [...]."""
+    """Return the entries [...] of an array [..., classes] at class indices [...]."""
     xp = namespace(logits)
     shape = broadcast_shape(tuple(logits.shape[:-1]), tuple(value.shape))
     wide = xp.broadcast_to(logits, (*shape, logits.shape[-1]))

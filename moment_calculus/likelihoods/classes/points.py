@@ -1,4 +1,4 @@
-"""Expectations over logits by points of equal weight: fixed ones, or draws."""
+"""Expectations over Gaussian logits as means over points of equal weight: fixed points or draws."""
 
 from __future__ import annotations
 
@@ -21,23 +21,19 @@ from moment_calculus.numerics.special import constants, log_softmax, logsumexp, 
 from moment_calculus.values.gaussian import Gaussian
 from moment_calculus.values.layout import broadcast_shape
 
-SEED = 0  # of the points and of the rotations, which are always the same
-AT_ONCE = 1 << 22  # logits that are computed together; more are computed anew for the gradient
-ROTATIONS, ENTRIES = 256, 1 << 15  # for as many rows; numbers in all of them
+SEED = 0  # of points and rotations, which are the same in every program
+AT_ONCE = 1 << 22  # logits in memory at once; more go in chunks, recomputed for the gradient
+ROTATIONS, ENTRIES = 256, 1 << 15  # largest number of rotations, and of their entries together
 
 
 class Means(ClassRule):
-    """Every expectation is a mean over the same points of the logits of a row.
-
-    Attributes:
-        size: how many points there are.
-    """
+    """A rule whose expectations are all means over the same points of the logits of a row."""
 
     has_law = True
-    size: int
+    size: int  # number of points
 
     def log_probs(self, logits: Gaussian) -> Array:
-        """The mean of the log-probabilities of all classes."""
+        """Return E[log p] of every class, [..., classes]."""
 
         def terms(points: Array) -> Array:
             return namespace(points).mean(log_softmax(points, axis=-2), axis=-1)
@@ -45,7 +41,7 @@ class Means(ClassRule):
         return self.over(terms, logits)
 
     def log_prob(self, value: Array, logits: Gaussian) -> Array:
-        """The mean of the log-probability of one class."""
+        """Return E[log p] of the observed class, [...]."""
 
         def terms(points: Array) -> Array:
             return -namespace(points).mean(logsumexp(points, axis=-2), axis=-1)
@@ -53,7 +49,7 @@ class Means(ClassRule):
         return self.over(terms, logits, against=value)
 
     def tempered(self, power: Any, value: Array, logits: Gaussian) -> Array:
-        """The power mean."""
+        """Return (1/a) log E[pᵃ] of the observed class, [...]."""
 
         def terms(points: Array, power: Array) -> Array:
             return _power_mean(power, -logsumexp(points, axis=-2))
@@ -61,7 +57,7 @@ class Means(ClassRule):
         return self.over(terms, logits, (_wide(power, logits), 0), against=value)
 
     def tempered_of_counts(self, power: Any, counts: Array, logits: Gaussian) -> Array:
-        """The power mean of the product over the classes."""
+        """Return (1/a) log E[Multinomial(counts)ᵃ], [...]."""
         counts = counts + namespace(logits.mean).zeros_like(logits.mean)
 
         def terms(points: Array, counts: Array, power: Array) -> Array:
@@ -71,7 +67,7 @@ class Means(ClassRule):
         return log_ways(counts) + self.over(terms, logits, (counts, 1), (_wide(power, logits), 0))
 
     def probabilities(self, logits: Gaussian) -> tuple[Array, Array]:
-        """Mean and variance."""
+        """Return mean and variance of the probability of every class, [..., classes] each."""
 
         def terms(points: Array) -> Array:
             xp = namespace(points)
@@ -83,18 +79,19 @@ class Means(ClassRule):
         return moments[..., 0], moments[..., 1]
 
     def information(self, logits: Gaussian) -> Array:
-        """Both entropies at the same points: never negative but for rounding."""
+        """Return the mutual information of class and logits, [...]."""
 
         def terms(points: Array) -> Array:
             xp = namespace(points)
             log_p = log_softmax(points, axis=-2)
             given = xp.mean(xp.sum(surprisal_of_log(log_p), axis=-2), axis=-1)
+            # The same points for both entropies: the difference is negative by rounding only.
             return class_entropy(xp.mean(xp.exp(log_p), axis=-1)) - given
 
         return self.over(terms, logits)
 
     def quantiles(self, logits: Gaussian, levels: np.ndarray) -> Array:
-        """Those of the points."""
+        """Return quantiles of the probability of every class, [levels, ..., classes]."""
 
         def terms(points: Array) -> Array:
             xp = namespace(points)
@@ -106,20 +103,12 @@ class Means(ClassRule):
 
     def over(
         self,
-        terms: Callable[..., Array],
-        logits: Gaussian,
-        *columns: tuple[Array, int],
-        against: Array | None = None,
+        terms: Callable[..., Array],  # from points [rows, classes, points] and columns of rows
+        logits: Gaussian,  # [batch, classes]
+        *columns: tuple[Array, int],  # observed arrays [batch, ...], numbers of their own axes
+        against: Array | None = None,  # class indices [batch], whose logit is subtracted
     ) -> Array:
-        """A function of points of the logits of each row, [batch, ...].
-
-        Args:
-            terms: from points [rows, classes, points], and what is observed of the rows,
-                [rows, ...] each, to [rows, ...].
-            logits: Gaussian [batch, classes].
-            columns: what is observed, [batch, ...] each, with the number of its own axes.
-            against: class indices whose logit is taken off the others, [batch].
-        """
+        """Apply ``terms`` to points of the logits, some rows at a time; return [batch, ...]."""
         root, xp = Root.of(logits), namespace(logits.mean)
         columns = columns if against is None else ((against, 0), *columns)
         batches = (tuple(column.shape)[: len(column.shape) - rank] for column, rank in columns)
@@ -133,7 +122,7 @@ class Means(ClassRule):
             rows = Root(*(None if array is None else next(values) for array, _ in parts))
             if against is None:
                 return terms(self.at(rows, own), *values)
-            if rows.scale is None:  # of the small root rather than of all points
+            if rows.scale is None:  # subtract in the small root rather than at all points
                 return terms(self.at(rows.against(next(values)), own), *values)
             points = self.at(rows, own)
             return terms(points - _observed(points, next(values)), *values)
@@ -143,55 +132,36 @@ class Means(ClassRule):
         return xp.reshape(found, (*shape, *found.shape[1:]))
 
     def own(self, root: Root, shape: tuple[int, ...]) -> Array:
-        """What tells the points of one row from those of another, [rows, ...].
-
-        Args:
-            root: of the logits.
-            shape: of the batch.
-        """
+        """Return what distinguishes the points of each row from those of others, [rows, ...]."""
         raise NotImplementedError
 
     def at(self, root: Root, own: Array) -> Array:
-        """Points of the logits, [rows, classes, points].
-
-        Args:
-            root: of the logits, [rows, ...].
-            own: as :meth:`own` gives it.
-        """
+        """Return points of the logits [rows, classes, points] from ``root`` and :meth:`own`."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class Points(Means):
-    """Means over points of the logits, which are the same at every step.
+    """Means over fixed quasi-random points of the logits (Sobol 1967), rotated for every row.
 
-    Points that all rows share are exploited by an optimiser, which moves the weights to where they
-    miss a tail. A rotation of its own for each row leaves the law of its logits as it is, and makes
-    the errors of rows independent of each other.
-
-    Measured at the optimum of networks with one hidden layer, loss as stated / by 2000 draws of the
-    weights (their standard error): wine 79.9 / 81.0 (0.5), digits 708 / 728 (2). Half of the
-    difference comes from logits that are no Gaussians.
-
-    Args:
-        size: how many points, a power of two.
-        turned: whether every row of the batch has a rotation of its own.
-
-    Source: quasi-Monte Carlo, Sobol 1967, with random rotations.
+    An optimiser would move the weights to where shared points miss a tail; rotations keep the
+    law of the logits, and make errors of rows independent. Loss as stated / by 2000 draws (their
+    standard error) at the optimum: wine 79.9 / 81.0 (0.5), digits 708 / 728 (2); half of the
+    difference comes from logits that are not Gaussian.
     """
 
-    size: int = 256
-    turned: bool = True
+    size: int = 256  # a power of two
+    turned: bool = True  # whether every row of the batch has its own rotation
     name = "points"
 
     def own(self, root: Root, shape: tuple[int, ...]) -> Array:
-        """The number of the logits."""
+        """Return the index of every row, which selects its rotation."""
         xp, batch = namespace(root.mean), tuple(root.mean.shape)[:-1]
         numbers = xp.arange(math.prod(batch), device=device(root.mean))
         return _flat(xp.reshape(numbers, batch), 0, shape)
 
     def at(self, root: Root, own: Array) -> Array:
-        """At standard points, of which every row has its own rotation."""
+        """Return the logits at the standard points, rotated for each row."""
         factor, scale = root.factor, root.scale
         if self.turned:
             factor = None if factor is None else _turned(factor, own)
@@ -202,38 +172,33 @@ class Points(Means):
 
 @dataclass(frozen=True)
 class Draws(Means):
-    """Means over draws of the logits, which are new at every step; the gradient flows through them.
+    """Means over draws of the logits, new at every step; the gradient flows through them.
 
     They are unbiased for expected log-probabilities. The logarithm of a power mean is too low in
     expectation, by about half the relative variance of the mean over the power.
-
-    Args:
-        size: how many draws.
-        noise: gives standard normal draws of a shape.
-
     Source: reparameterisation of the logits, as the local one of Kingma et al. 2015.
     """
 
     size: int
-    noise: Callable[[tuple[int, ...]], Array]
+    noise: Callable[[tuple[int, ...]], Array]  # standard normal draws of a shape
     name = "sample"
 
     def own(self, root: Root, shape: tuple[int, ...]) -> Array:
-        """The draws."""
+        """Return standard normal draws, [rows, axes, size]."""
         return self.noise((math.prod(shape), root.axes, self.size))
 
     def at(self, root: Root, own: Array) -> Array:
-        """At the draws."""
+        """Return the logits at the draws."""
         return root.at(own)
 
 
 def _observed(points: Array, value: Array) -> Array:
-    """The logit of the observed class at points [rows, classes, points]."""
+    """Return the logit of the observed class at points [rows, classes, points]."""
     return namespace(points).take_along_axis(points, value[:, None, None], axis=-2)
 
 
 def _power_mean(power: Array, logs: Array) -> Array:
-    """(1/a) log of the mean of exp(a x) over points x [rows, points]."""
+    """Return (1/a) log of the mean of exp(a x) over points x [rows, points]."""
     xp = namespace(logs)
     exponents = xp.moveaxis(power[:, None] * logs, -1, 0)
     return log_mean_exp(exponents, xp.ones_like(exponents[:, :1])) / power
@@ -244,14 +209,14 @@ def _wide(power: Any, logits: Gaussian) -> Array:
 
 
 def _flat(array: Array, rank: int, shape: tuple[int, ...]) -> Array:
-    """An array [batch, ...] with so many axes of its own, broadcast to a flattened batch."""
+    """Broadcast an array [batch, ...] with ``rank`` own axes to a flattened batch."""
     xp = namespace(array)
     own = tuple(array.shape)[len(array.shape) - rank :]
     return xp.reshape(xp.broadcast_to(array, (*shape, *own)), (math.prod(shape), *own))
 
 
 def _turned(factor: Array, place: Array) -> Array:
-    """Roots [rows, classes, d] times the rotation of the row; times signs where d is large."""
+    """Rotate the roots [rows, classes, d] of each row; for large d flip the signs of columns."""
     if factor.shape[-1] > MANY:
         return factor * _in_turn(_signs(factor.shape[-1]), place, factor)[:, None, :]
     return factor @ _in_turn(rotations(factor.shape[-1]), place, factor)
@@ -263,21 +228,18 @@ def _in_turn(bank: np.ndarray, place: Array, like: Array) -> Array:
 
 @functools.cache
 def standard_points(count: int, axes: int) -> np.ndarray:
-    """Points of equal weight that fill a standard normal distribution evenly, [count, axes].
-
-    Each comes with its mirror image, and every coordinate has a variance of one.
-    """
-    from scipy.stats import qmc  # which takes long to import
+    """Return points of equal weight that fill a standard normal law evenly, [count, axes]."""
+    from scipy.stats import qmc  # imported here because it takes long
 
     half = qmc.Sobol(axes, rng=np.random.default_rng(SEED)).random(count // 2)
     points = ndtri(np.clip(half, 1e-9, 1 - 1e-9))
     points = np.concatenate([points, -points])
-    return points / np.sqrt(np.mean(points**2, axis=0))
+    return points / np.sqrt(np.mean(points**2, axis=0))  # every coordinate has unit variance
 
 
 @functools.cache
 def rotations(axes: int) -> np.ndarray:
-    """Orthogonal matrices for rows in turn, [rows, axes, axes]."""
+    """Return orthogonal matrices [count, axes, axes], which rows use in turn."""
     count = max(8, min(ROTATIONS, ENTRIES // axes**2))
     normal = np.random.default_rng(SEED).normal(size=(count, axes, axes))
     orthogonal, triangular = np.linalg.qr(normal)
@@ -286,5 +248,5 @@ def rotations(axes: int) -> np.ndarray:
 
 @functools.cache
 def _signs(axes: int) -> np.ndarray:
-    """Signs for rows in turn, [rows, axes]."""
+    """Return random signs [count, axes], which rows use in turn."""
     return np.random.default_rng(SEED).choice([-1.0, 1.0], size=(ROTATIONS, axes))

@@ -1,4 +1,4 @@
-"""Predictive moments that do not exist, however unlikely the parameters are which have none."""
+"""Predictive moments that do not exist because a parameter may, however rarely, be too small."""
 
 from __future__ import annotations
 
@@ -10,16 +10,12 @@ from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.special import double, namespace, safe_scale
 from moment_calculus.values import Deferred
 
-FAR = 1e8  # standard deviations
-LEAST = 1e-300  # limit of parameters that have moments as long as they are positive
+FAR = 1e8  # standard deviations from the mean that count as infinitely far
+LEAST = 1e-300  # limit for parameters whose moments exist if they are positive
 
 
 def ends(parameter: Deferred) -> tuple[Array, Array]:
-    """A function of a Gaussian, 1e8 of its standard deviations to either side.
-
-    Args:
-        parameter: value.
-    """
+    """Return a function of a Gaussian at 1e8 standard deviations below and above its mean."""
     mean, deviation = double(parameter.base.mean), safe_scale(double(parameter.base.variance))
     deviation = namespace(mean).where(parameter.base.variance > 0, deviation, 0.0)
     low, high = (parameter.function(mean + sign * FAR * deviation) for sign in (-1, 1))
@@ -27,12 +23,7 @@ def ends(parameter: Deferred) -> tuple[Array, Array]:
 
 
 def falls_below(parameter: Any, limit: float) -> Any:
-    """Whether a random parameter may be less than a number, for each of its elements.
-
-    Args:
-        parameter: value, array or number.
-        limit: the number.
-    """
+    """Tell for each element whether a random parameter may be less than ``limit``."""
     if not isinstance(parameter, Deferred):
         return False
     low, high = ends(parameter)
@@ -40,26 +31,13 @@ def falls_below(parameter: Any, limit: float) -> Any:
 
 
 def existing(moments: Sequence[Array], parameter: Any, limits: Sequence[float]) -> list[Array]:
-    """Predictive moments, infinite where they do not exist.
-
-    Quadrature sees no more than 14 standard deviations; what is beyond them has a moment neither.
-
-    Args:
-        moments: predictive mean, epistemic and aleatoric variance.
-        parameter: which decides, value, array or number.
-        limits: what it is at least where there is a mean, and where there is a variance.
-    """
+    """Return predictive mean, epistemic and aleatoric variance, infinite if they do not exist."""
+    # Quadrature does not see beyond 14 standard deviations, where moments may cease to exist.
     mean, variance = limits
     bounds = zip(moments, (mean, mean, variance), strict=True)
     return [infinite_where(falls_below(parameter, limit), part) for part, limit in bounds]
 
 
 def infinite_where(condition: Any, part: Array, value: float = math.inf) -> Array:
-    """The same numbers, others where there are none.
-
-    Args:
-        condition: array of truth values; False for nowhere.
-        part: array.
-        value: what is written there.
-    """
+    """Return ``part`` with ``value`` where a condition holds; False means nowhere."""
     return part if condition is False else namespace(part).where(condition, value, part)

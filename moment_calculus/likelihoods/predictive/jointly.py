@@ -1,4 +1,4 @@
-"""Means of powers of the likelihood of a datum: the product over all that is observed of it."""
+"""Power means of the likelihood of a datum: the product over all of its elements and sites."""
 
 from __future__ import annotations
 
@@ -23,77 +23,44 @@ SAMPLED = "use propagation='sampled', which draws the weights for each particle"
 
 @dataclass(frozen=True, eq=False)
 class Observed:
-    """An observed site as a product of densities of its elements, without its wrappers.
-
-    Args:
-        name: the site.
-        family: what its distribution is called.
-        shape: of the elements.
-        events: number of trailing axes of the elements that belong to the event of the site.
-        parameters: the random ones; none of a certain site.
-        weights: by which the log densities are multiplied under the power: the user's scale, and
-            zero where a mask excludes; number or array that broadcasts to the elements.
-        expected: gives E[log p], broadcastable to the elements.
-        tempered: from a power a, a positive number or array that broadcasts to the elements, to
-            (1/a) log E[pᵃ], broadcastable to the elements.
-        normal: observation, location and scale of a Normal; None of another distribution.
-        plates: names of the plates around it whose elements are no data.
-    """
+    """An observed site as a product of densities of its elements, without distribution wrappers."""
 
     name: str
-    family: str
-    shape: tuple[int, ...]
-    events: int
-    parameters: tuple[Parameter, ...]
+    family: str  # name of its distribution
+    shape: tuple[int, ...]  # of the elements
+    events: int  # number of trailing axes of the elements that belong to the site's event
+    parameters: tuple[Parameter, ...]  # the random ones
+    # Factors of the log densities inside the power, broadcastable to the elements: the user's
+    # scale, and zero where a mask excludes.
     weights: Any
-    expected: Callable[[], Array]
-    tempered: Callable[[Any], Array]
-    normal: tuple[Any, Any, Any] | None = None
-    plates: tuple[str, ...] = ()
+    expected: Callable[[], Array]  # E[log p], broadcastable to the elements
+    tempered: Callable[[Any], Array]  # from a power a to (1/a) log E[pᵃ], both broadcastable
+    normal: tuple[Any, Any, Any] | None = None  # observation, location, scale of a Normal
+    plates: tuple[str, ...] = ()  # names of the plates around it whose elements are no data
 
     @property
     def sites(self) -> frozenset[str]:
-        """Names of the latent sites it depends on."""
+        """Return the names of the latent sites that it depends on."""
         return frozenset().union(*(parameter.gaussian.sites for parameter in self.parameters))
 
     @property
     def counts(self) -> bool:
-        """Whether it is not excluded as a whole."""
+        """Tell whether any of its elements counts; weight zero excludes a site as a whole."""
         return hasattr(self.weights, "shape") or bool(self.weights)
 
     def inner(self, datum: Sequence[int]) -> tuple[int, ...]:
-        """Axes along which there are several elements of one datum.
-
-        Args:
-            datum: negative axes of the site's batch, of the plates of the data.
-        """
+        """Return the axes with several elements of one datum; ``datum`` are batch axes."""
         outer = {axis - self.events for axis in datum}
         sizes = zip(range(-len(self.shape), 0), self.shape, strict=True)
         return tuple(axis for axis, size in sizes if size > 1 and axis not in outer)
 
 
 def jointly(observed: Sequence[Observed], alpha: float, datum: Sequence[int]) -> Array:
-    """(1/α) log E[Π pᵅ] of every datum, over all of its elements and sites.
+    """Return (1/α) log E[Π pᵅ] of every datum, over all of its elements and sites.
 
-    Elements that are independent are multiplied one by one; those that may depend on each other by
-    the joint normal distribution of their locations, where they are Normals with certain scales.
-    Along the features of one value diagonal propagation takes its components as independent, by
-    definition: their dependence is then left out of the mean of the product as it is elsewhere.
-
-    A weight s of a site is inside the power: its density enters as p^{αs}, and 1/α stays outside.
-
-    Args:
-        observed: the sites.
-        alpha: α, from 0 to 1; 0 is the limit: the sum of E[log p], weighted.
-        datum: negative axes of the batch of every site, of the plates of the data.
-
-    Returns:
-        Array with the sizes of these axes, from left to right; 0.0 of no sites.
-
-    Raises:
-        ValueError: if α is outside.
-        UnsupportedMoments: if elements or sites of one datum depend on each other and are no
-            Normals with certain scales, or the covariance of their locations is not known.
+    Independent elements are multiplied; dependent ones need Normals with certain scales and a joint
+    normal distribution of their locations. α = 0 gives the limit, the weighted sum of E[log p].
+    A weight s of a site is inside the power: its density enters as p^{αs}; 1/α stays outside.
     """
     if not 0 <= alpha <= 1:
         raise ValueError(f"alpha={alpha} is not between 0 (expectation) and 1 (predictive density)")
@@ -108,7 +75,7 @@ def jointly(observed: Sequence[Observed], alpha: float, datum: Sequence[int]) ->
 def _terms(
     group: Sequence[Observed], alpha: float, datum: tuple[int, ...]
 ) -> Iterable[tuple[Observed, Array]]:
-    """Terms of the shape of a site's elements, or with axes of size one in their place."""
+    """Return pairs of a site and its terms: for each element, or for each vector of elements."""
     site = group[0]
     if not alpha:
         return [(site, _weighted(site.weights, site.expected(), site.shape))]
@@ -121,14 +88,14 @@ def _terms(
 
 
 def _nothing(site: Observed, datum: tuple[int, ...]) -> Array:
-    """Of a site that is excluded as a whole, whatever its observations are."""
+    """Return zeros for a site that is excluded as a whole, whatever its observations are."""
     like = site.parameters[0].gaussian.mean if site.parameters else site.expected()
     zeros = namespace(like).zeros(site.shape, dtype=like.dtype, device=device(like))
     return _of_data(site, zeros, datum)
 
 
 def _groups(observed: list[Observed]) -> list[list[Observed]]:
-    """Sites that depend on each other, directly or through others."""
+    """Return groups of sites that depend on each other, directly or through others."""
     groups: list[list[Observed]] = []
     for site in observed:
         met = [group for group in groups if any(_share(site, other) for other in group)]
@@ -146,7 +113,7 @@ def _share(one: Observed, other: Observed) -> bool:
 
 
 def _of_data(site: Observed, terms: Array, datum: tuple[int, ...]) -> Array:
-    """Sums of terms over all axes but those of the data."""
+    """Return the sums of terms over all axes but those of the data."""
     xp, rank = namespace(terms), len(terms.shape)
     places = sorted(axis - site.events + rank for axis in datum)
     kept = [place for place in places if place >= 0]
@@ -170,7 +137,7 @@ def _separate(site: Observed, alpha: float) -> Array:
 
 
 def _weighted(weights: Any, terms: Array, shape: tuple[int, ...]) -> Array:
-    """Terms times weights; zero where these are, whatever the terms are."""
+    """Return terms times weights; zero where a weight is zero, whatever the term is."""
     xp = namespace(terms)
     terms = xp.broadcast_to(terms, shape)
     if not hasattr(weights, "shape"):
@@ -183,13 +150,10 @@ def _weighted(weights: Any, terms: Array, shape: tuple[int, ...]) -> Array:
 
 
 def _tied_together(group: Sequence[Observed], datum: tuple[int, ...]) -> list[set[int]]:
-    """For each of several dependent sites the axes that its vectors take in.
-
-    Axes of the batch along which all sites have as many elements, each independent of the others,
-    stay outside.
-    """
+    """Return for each of several dependent sites the axes that become part of its vectors."""
     free = [_free(site, site.inner(datum)) for site in group]
     sizes = {axis: {sizes.get(axis) for sizes in free} for axis in free[0]}
+    # Batch axes with the same number of independent elements in all sites stay outside.
     apart = {axis for axis, found in sizes.items() if len(found) == 1}
     outside = apart | set(datum)
     return [
@@ -199,13 +163,13 @@ def _tied_together(group: Sequence[Observed], datum: tuple[int, ...]) -> list[se
 
 
 def _free(site: Observed, inner: tuple[int, ...]) -> dict[int, int]:
-    """Axes of the batch along which the elements are independent, with their sizes."""
+    """Return the batch axes along which the elements are independent, with their sizes."""
     free = set(inner) - tied_axes(site.parameters, inner)
     return {axis + site.events: site.shape[axis] for axis in free if axis + site.events < 0}
 
 
 def _joint(group: Sequence[Observed], tied: Sequence[set[int]], alpha: float) -> Array:
-    """log E of the product over α, by the joint normal distribution of the locations."""
+    """Return the terms of dependent elements, from the joint normal law of their locations."""
     layouts = [
         Layout(site.shape, tuple(sorted(axes))) for site, axes in zip(group, tied, strict=True)
     ]
@@ -225,7 +189,7 @@ def _joint(group: Sequence[Observed], tied: Sequence[set[int]], alpha: float) ->
 
 
 def _location(site: Observed, group: Sequence[Observed]) -> Gaussian:
-    """What is random of the residual of a Normal."""
+    """Return the random part of a residual; raise if it is no Normal with certain scale."""
     if site.normal is None or is_value(site.normal[2]):
         what = f"a {site.family}" if site.normal is None else "a Normal with a random scale"
         raise _refused(group, f"'{site.name}' is {what}, of which no joint density is known")
@@ -245,7 +209,7 @@ def _check_in_place(locations: Sequence[Gaussian], group: Sequence[Observed]) ->
 def _vector(
     site: Observed, layout: Layout, location: Gaussian, group: Sequence[Observed]
 ) -> Gaussian:
-    """A location as vectors of the elements that are dependent."""
+    """Return a location as vectors of dependent elements; raise without their covariance."""
     vector = layout.vector(location)
     if vector is None:
         axes = tuple(axis for axis in layout.tied if site.shape[axis] > 1)
@@ -255,7 +219,7 @@ def _vector(
 
 
 def _arrays(site: Observed, layout: Layout) -> tuple[Array, Array, Array]:
-    """Mean residual, scale and weights as vectors."""
+    """Return mean residual, scale and weights as vectors."""
     assert site.normal is not None, "checked before"
     value, loc, scale = site.normal
     residual = _mean(value) - _mean(loc)
@@ -290,7 +254,7 @@ def _refused(group: Sequence[Observed], cause: str) -> UnsupportedMoments:
 
 
 def _apart(group: Sequence[Observed]) -> str:
-    """How elements become data of their own."""
+    """Return an advice for users: how elements become data of their own."""
     if plates := sorted({plate for site in group for plate in site.plates}):
         names = ", ".join(map(repr, plates))
         return (

@@ -1,4 +1,4 @@
-"""Predictions of a LogNormal likelihood, whose logarithm is predicted as a Normal."""
+"""Predictions of a LogNormal likelihood, from those of the Normal likelihood of its logarithm."""
 
 from __future__ import annotations
 
@@ -23,49 +23,39 @@ from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.special import double, namespace
 from moment_calculus.operations.elementwise.arithmetic import is_value
 
-MEAN, EPISTEMIC, ALEATORIC = 1.0, 0.5**0.5, 0.5  # slopes from which on these are infinite
+MEAN, EPISTEMIC, ALEATORIC = 1.0, 0.5**0.5, 0.5  # infinite from these slopes of the scale on
 
 
 @dataclass(frozen=True)
 class LogNormalMarginal(ContinuousMarginal):
-    """The exponential of a value whose predictive distribution is known.
-
-    Args:
-        logs: what is known of the logarithm.
-        log_moments: gives the predictive moments of the logarithm, in double precision.
-    """
+    """Predictive distribution of an observation, from that of its logarithm."""
 
     logs: Marginal = None  # type: ignore[assignment]
+    # The predictive moments of the logarithm, in double precision.
     log_moments: Callable[[], PredictiveMoments] = None  # type: ignore[assignment]
 
     def quantile(self, levels: Array, moments: PredictiveMoments) -> Array:
-        """The exponential of the logarithm's."""
+        """Return the exponential of the logarithm's quantiles."""
         found = self.logs.quantile(levels, self._of_log(moments))
         return namespace(found).exp(found)
 
     def entropy(self, moments: PredictiveMoments) -> Array:
-        """H[log y] + E[log y]."""
+        """Return H[y] = H[log y] + E[log y]."""
         logs = self._of_log(moments)
         return self.logs.entropy(logs) + logs.mean
 
     def mutual_information(self, moments: PredictiveMoments) -> Array:
-        """That of the logarithm."""
+        """Return the mutual information of the logarithm, which is the same."""
         return self.logs.mutual_information(self._of_log(moments))
 
     def _of_log(self, moments: PredictiveMoments) -> PredictiveMoments:
-        """Moments of the logarithm, arrays of the host where the location is certain, too."""
+        """Return the moments of the logarithm, broadcast to arrays of the framework."""
         zero = namespace(moments.mean).zeros_like(moments.mean)
         return PredictiveMoments(*(part + zero for part in self.log_moments()))
 
 
 def log_normal_marginal(name: str, loc: Any, scale: Any) -> Marginal:
-    """What is known of the predictive distribution of a LogNormal likelihood.
-
-    Args:
-        name: the site.
-        loc: mean of the logarithm, array or value.
-        scale: standard deviation of the logarithm, array, number or positive value.
-    """
+    """Return the predictive distribution of a LogNormal likelihood at site ``name``."""
     return LogNormalMarginal(
         name,
         "LogNormal",
@@ -79,16 +69,11 @@ def log_normal_marginal(name: str, loc: Any, scale: Any) -> Marginal:
 
 
 def log_normal_predictive(loc: Any, scale: Any) -> tuple:
-    """Predictive mean, epistemic and aleatoric variance, and log predictive density.
+    """Return predictive mean, epistemic and aleatoric variance, and log predictive density.
 
-    The mean of exp(s²/2) does not exist if the scale s is an exponential of a Gaussian, however
-    narrow: mean and variances are infinite then. If s grows in proportion to its Gaussian, k for
-    each of its standard deviations (softplus), the mean is from k = 1 on, the epistemic variance
-    from 0.71 on and the aleatoric one from 0.5 on.
-
-    Args:
-        loc: mean of the logarithm, array or value.
-        scale: standard deviation of the logarithm, array, number or positive value.
+    The mean of exp(s²/2) is infinite if the scale s is an exponential of a Gaussian, however
+    narrow. If s grows by k per standard deviation of its Gaussian (softplus), the mean is infinite
+    from k = 1 on, the epistemic variance from 0.71 on and the aleatoric one from 0.5 on.
     """
     if is_value(scale):
         check_positive(scale)

@@ -1,4 +1,4 @@
-"""E[Φ²] − (E Φ)², the variance of the normal distribution function of a Gaussian."""
+"""Compute E[Φ²] − (E Φ)², the variance of the normal distribution function of a Gaussian."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.normal.bivariate import cdf, pdf
 from moment_calculus.numerics.special import elementwise, namespace
 
-NODES = 14
+NODES = 14  # measured relative error: 1e-11 for |h| ≤ 8
 
 
 @functools.cache
 def _legendre() -> tuple[tuple[float, float], ...]:
-    """Nodes and weights on [0, 1]."""
+    """Return Gauss–Legendre nodes and weights on [0, 1]."""
     points, weights = np.polynomial.legendre.leggauss(NODES)
     return tuple(zip(((points + 1) / 2).tolist(), (weights / 2).tolist(), strict=True))
 
 
 def _values(threshold: Array, rho: Array) -> Array:
-    """(1/2π) ∫₀^{asin ρ} exp(−h² / (1 + sin θ)) dθ."""
+    """Return (1/2π) ∫₀^{asin ρ} exp(−h² / (1 + sin θ)) dθ: Price's theorem with r = sin θ."""
     xp = namespace(threshold)
     angle, square = xp.asin(rho), threshold * threshold
     total = 0.0
@@ -33,7 +33,7 @@ def _values(threshold: Array, rho: Array) -> Array:
 
 
 def _slopes(threshold: Array, rho: Array) -> Any:
-    """By h: 2 φ(h) (Φ(h √((1−ρ)/(1+ρ))) − Φ(h)); by ρ: φ₂(h, h; ρ)."""
+    """Return 2 φ(h) (Φ(h √((1−ρ)/(1+ρ))) − Φ(h)), the slope by h, and φ₂(h, h; ρ), that by ρ."""
     xp = namespace(threshold)
     ratio = ((1 - rho) / (1 + rho)) ** 0.5
     by_threshold = 2 * pdf(threshold) * (cdf(threshold * ratio) - cdf(threshold))
@@ -46,15 +46,5 @@ _excess = elementwise(_values, _slopes)
 
 
 def square_excess(threshold: Array, rho: Array) -> Array:
-    """Φ₂(h, h; ρ) − Φ(h)², the covariance of two steps at one threshold.
-
-    Args:
-        threshold: h.
-        rho: correlation, in [0, 1).
-
-    Returns:
-        The covariance, relatively accurate to 1e-11 for |h| ≤ 8 (measured).
-
-    Source: Price's theorem with r = sin θ.
-    """
+    """Return Φ₂(h, h; ρ) − Φ(h)² for ρ in [0, 1), the covariance of two steps at h."""
     return _excess(threshold, rho)

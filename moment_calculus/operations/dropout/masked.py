@@ -1,12 +1,7 @@
-"""Latent weights of which the inputs are dropped: q(W) = M diag(z), a new z for each datum.
+"""Latent weights whose inputs are dropped: q(W) = M diag(z), with a new z for each datum.
 
-Which inputs a weight has is known where it is contracted with them. Until then it is no value that
-one could compute with: it may be transposed and converted, and everything else refuses it.
-
-    W x = M (x∘z),    one z for each row of x and each input               (units)
-    few certain x: M (x∘z) by one mask after the other, exact before any function (units)
-    W x = M x + e,    Var[e_i] = r Σ_j M_ij² E[x_j²]                       (weights: DropConnect)
-
+For units W x = M (x∘z), with one z for each row of x and each input (few certain x: exact before
+any function). For weights (DropConnect) W x = M x + e, Var[e_i] = r Σ_j M_ij² E[x_j²].
 Source: Li and Gal 2017, section 2.3; Wan et al. 2013 (DropConnect).
 """
 
@@ -30,7 +25,7 @@ from moment_calculus.operations.shapes.reshaping import broadcast
 from moment_calculus.refusals.errors import OR_DRAW_ALL, OR_DRAW_ONE_MASK, UnsupportedMoments
 from moment_calculus.values import Gaussian
 
-FEW = 3  # certain inputs, over whose masks functions of their maps are summed: eight outcomes
+FEW = 3  # up to so many certain inputs the masks are summed over: eight outcomes
 _ONE_USE = (
     "drop only other sites, by naming those in MCDropoutGuide(p={...}), or use one site for each "
     "linear map" + OR_DRAW_ALL
@@ -42,36 +37,18 @@ _UNMASKED = (
 
 @dataclass(eq=False)
 class Mask:
-    """The noise of one masked site in one run of a program.
-
-    Args:
-        site: the latent site.
-        ratio: variance of the noise, whose mean is one; a number or an array without axes.
-        axis: the site's axis of inputs, negative; None if it is not known beforehand.
-        per_weight: whether every weight has noise of its own (DropConnect), not every input.
-        is_switch: whether the noise drops an input or keeps it, so that few can be summed over.
-        uses: how often the site was contracted so far.
-        rows: how many rows of inputs it was contracted with.
-    """
+    """The noise of one masked site in one run of a program."""
 
     site: str
-    ratio: Any
-    axis: int | None = None
-    per_weight: bool = False
-    is_switch: bool = False
-    uses: int = 0
-    rows: int = 0
+    ratio: Any  # variance of the noise, whose mean is one; a number or an array without axes
+    axis: int | None = None  # the axis of inputs of the site, negative; None if not yet known
+    per_weight: bool = False  # whether every weight has noise of its own (DropConnect)
+    is_switch: bool = False  # whether the noise drops or keeps inputs, so that few are summed over
+    uses: int = 0  # number of contractions so far
+    rows: int = 0  # of inputs in these contractions
 
     def spend(self, axis: int, rows: int) -> None:
-        """Note that the site is contracted.
-
-        Args:
-            axis: the axis of its inputs there, negative.
-            rows: of these inputs.
-
-        Raises:
-            UnsupportedMoments: if it was contracted before, or its inputs are on another axis.
-        """
+        """Count a contraction over an axis of inputs; raise for a second one or another axis."""
         if self.uses:
             raise UnsupportedMoments(
                 f"the masked site '{self.site}' is contracted a second time: both maps would have "
@@ -89,14 +66,7 @@ class Mask:
         self.spend_rows(rows)
 
     def spend_rows(self, rows: int) -> None:
-        """Note that the site is contracted where it is drawn: all of its maps have one mask a row.
-
-        Args:
-            rows: of its inputs.
-
-        Raises:
-            UnsupportedMoments: if it was contracted with another number of rows before.
-        """
+        """Count a contraction of a drawn site, whose maps share masks; raise if rows differ."""
         if self.uses and rows != self.rows:
             raise UnsupportedMoments(
                 f"the masked site '{self.site}' is contracted with {rows} row(s) of inputs, and "
@@ -108,24 +78,19 @@ class Mask:
 
 
 class MaskedWeight(Composite):
-    """A latent weight of which the inputs are dropped, before it meets them.
-
-    Args:
-        source: its marginal moments, the mean M and the variance r M².
-        mask: its noise.
-        order: the site's own axis at each place, -1 for one that was added.
-    """
+    """A latent weight whose inputs are dropped, before the inputs are known."""
 
     __slots__ = ("mask", "order")
     name = "masked weight"
 
     def __init__(self, source: Gaussian, mask: Mask, order: Sequence[int]) -> None:
         super().__init__(source)
+        # ``order`` is the site's own axis at each place, -1 for an axis that was added.
         self.mask, self.order = mask, tuple(order)
 
     @property
     def at_mean(self) -> Array:
-        """M."""
+        """The mean M of the weight."""
         return self.source.mean
 
     @property
@@ -134,38 +99,26 @@ class MaskedWeight(Composite):
         return self.source.shape
 
     def gaussian(self) -> NoReturn:
-        """Refuse: outside of a linear map its inputs, and with them its masks, are not known.
-
-        Raises:
-            UnsupportedMoments: always.
-        """
+        """Raise UnsupportedMoments: outside of a linear map the masks are not known."""
         raise meets_other_operation(self.mask.site)
 
     def permuted(self, order: Sequence[int]) -> MaskedWeight:
-        """The weight with its axes in another order.
-
-        Args:
-            order: the old axis at each new place.
-        """
+        """Return the weight with reordered axes: ``order`` is the old axis at each place."""
         return self._moved(
             lambda array: namespace(array).permute_dims(array, tuple(order)),
             [self.order[place] for place in order],
         )
 
     def converted(self, convert: Callable[[Array], Array]) -> MaskedWeight:
-        """The weight in another precision, or on another device.
-
-        Args:
-            convert: converts an array.
-        """
+        """Return the weight in another precision or on another device."""
         return self._moved(convert, self.order)
 
     def as_row(self) -> MaskedWeight:
-        """A vector [in] as a weight [1, in]."""
+        """Return a vector [in] as a weight [1, in]."""
         return self._moved(lambda array: array[None, :], [-1, *self.order])
 
     def fresh(self) -> MaskedWeight:
-        """The weight as it was before any use, for another run of the same program."""
+        """Return the unused weight, for another run of the same program."""
         return MaskedWeight(self.source, replace(self.mask, uses=0, rows=0), self.order)
 
     def _moved(self, move: Callable[[Array], Array], order: Sequence[int]) -> MaskedWeight:
@@ -173,17 +126,9 @@ class MaskedWeight(Composite):
         return MaskedWeight(_marginal(self.mask, move(source.mean), source), self.mask, order)
 
     def meets(self, x: Any) -> tuple[Any, Any]:
-        """The inputs of its map with noise on them, and the noise that it adds to the outputs.
+        """Return the noisy inputs, for the certain map M, and the noise to add to its outputs.
 
-        Args:
-            x: inputs [rows, in] or [in], value or array, of a weight [out, in].
-
-        Returns:
-            Inputs to be mapped by the certain M; noise [rows, out] to be added, or None.
-
-        Raises:
-            UnsupportedMoments: see :meth:`Mask.spend`; or if the shapes do not fit, or it is not
-                clear which rows are data.
+        The inputs are [rows, in] or [in], for a weight [out, in]; the noise is [rows, out] or None.
         """
         _check_shapes(x, self)
         self.mask.spend(self.order[-1] - 1 - max(self.order), math.prod(x.shape[:-1]))
@@ -195,7 +140,7 @@ class MaskedWeight(Composite):
         return dropped(x, mask.ratio, mask.site, flow), None
 
     def _sum_over_masks(self, x: Array, flow: Propagation) -> Any:
-        """The map of few certain inputs, one mask after the other: exact before any function."""
+        """Map few certain inputs, one mask after the other: exact before any function."""
         found: Any = 0 * affine(x, self.at_mean)
         kept = 1 / (1 + self.mask.ratio)
         for j in range(x.shape[-1]):
@@ -209,13 +154,7 @@ class MaskedWeight(Composite):
 
 
 def masked_weight(mean: Array, mask: Mask, propagation: Propagation) -> MaskedWeight:
-    """The value of a masked latent site.
-
-    Args:
-        mean: M, of at least one axis.
-        mask: its noise.
-        propagation: how randomness flows.
-    """
+    """Make the value of a masked latent site with mean M."""
     like = leaf(mask.site, mean, mean, propagation, event_dim=len(mean.shape))
     return MaskedWeight(_marginal(mask, mean, like), mask, range(len(mean.shape)))
 
@@ -226,7 +165,7 @@ def _marginal(mask: Mask, mean: Array, like: Gaussian) -> Gaussian:
 
 
 def _of_each_weight(x: Any, matrix: Array, mask: Mask, flow: Propagation) -> Any:
-    """What independent masks of all weights add: no two outputs share one."""
+    """Return the noise of the outputs under independent masks of all weights."""
     mean = x.mean if is_value(x) else x
     second = squared(mean) + x.variance if is_value(x) else squared(mean)
     variance = affine(second, mask.ratio * squared(matrix))
@@ -234,7 +173,8 @@ def _of_each_weight(x: Any, matrix: Array, mask: Mask, flow: Propagation) -> Any
 
 
 def _check_shapes(x: Any, weight: MaskedWeight) -> None:
-    """A mask belongs to a datum: rows of one axis are data, of several axes only some may be."""
+    """Raise unless the weight is [out, in] and the inputs have rows along one axis only."""
+    # A mask belongs to a datum; along several axes it is not known which rows are data.
     shape = tuple(x.shape)
     is_map = len(weight.shape) == 2 and shape and shape[-1] == weight.shape[-1]
     if not is_map or sum(size > 1 for size in shape[:-1]) > 1:
@@ -242,13 +182,7 @@ def _check_shapes(x: Any, weight: MaskedWeight) -> None:
 
 
 def no_rows(site: str, shape: tuple[int, ...], weight: tuple[int, ...]) -> UnsupportedMoments:
-    """Inputs of a masked site that are no rows.
-
-    Args:
-        site: its name.
-        shape: of the inputs.
-        weight: shape of the site.
-    """
+    """Make the error for inputs of a masked site that are not rows of data."""
     if len(weight) > 2 or shape[-1:] != weight[-1:]:
         return UnsupportedMoments(
             f"a linear map of inputs of shape {shape} with the masked site '{site}' of shape "
@@ -267,11 +201,7 @@ def no_rows(site: str, shape: tuple[int, ...], weight: tuple[int, ...]) -> Unsup
 
 
 def meets_other_operation(site: str) -> UnsupportedMoments:
-    """What is no map of rows of inputs.
-
-    Args:
-        site: that is masked.
-    """
+    """Make the error for a masked site in an operation other than a map of inputs."""
     return UnsupportedMoments(
         f"the masked site '{site}' of MCDropoutGuide meets an operation other than a transpose or "
         "its contraction with an input: which of its elements share a mask is not known there",

@@ -1,7 +1,7 @@
-"""Refuse singular functions of clipped moments.
+"""Reject singular functions of clipped values of which only the moments are known.
 
-A sum of squares, of absolute values or of exponentials is positive. The Gaussian with its moments
-is not: what it has below zero, a clip gathers at the level ε, where ε^(−½), 1/ε and log ε are huge.
+A sum of squares, absolute values or exponentials is positive, but the Gaussian with its moments has
+mass below zero. A clip gathers this mass at its level ε, where ε^(−½), 1/ε and log ε are huge:
 E (max(q, 0) + 1e-6)^(−½) of the sum q of two squares was 110 standard deviations off.
 """
 
@@ -18,22 +18,12 @@ from moment_calculus.values.ancestry import ancestors
 from moment_calculus.values.deferred import unscaled
 from moment_calculus.values.gaussian import Gaussian
 
-HARMLESS = 1.0  # from here on the functions x^(−p), √x and log x are as gentle as the clip itself
+HARMLESS = 1.0  # above this level x^(−p), √x and log x are no steeper than the clip itself
 
 
 def refuse_clipped(value: Any, what: str) -> None:
-    """Refuse a power or logarithm of a clip of what is a Gaussian by its moments alone.
-
-    Clips of values that are linear in the latent sites are exact, and so are clips at one or above
-    harmless.
-
-    Args:
-        value: a Deferred.
-        what: the power or logarithm, for the message.
-
-    Raises:
-        UnsupportedMoments: if the value is such a clip.
-    """
+    """Raise UnsupportedMoments for a power or logarithm of a clip with inexact moments."""
+    # A clip of a value that is linear in the latent sites has exact moments.
     if value.bounds.low >= HARMLESS or not _is_clipped(value) or is_linear(value.base):
         return
     raise UnsupportedMoments(
@@ -47,7 +37,7 @@ def refuse_clipped(value: Any, what: str) -> None:
 
 
 def _is_clipped(value: Any) -> bool:
-    """Whether a chain is constant below some value of its base, with a corner there."""
+    """Whether a function of its base is constant below some level, with a corner there."""
     return _has_corner(value.function, value.look)
 
 
@@ -66,9 +56,5 @@ def _is_clip(function: Any) -> bool:
 
 
 def is_linear(value: Gaussian) -> bool:
-    """Whether a value is a linear map of latent sites, or of the user's own inputs.
-
-    Args:
-        value: a Gaussian.
-    """
+    """Whether a value is a linear map of latent sites, or of the user's own inputs."""
     return not any(ancestor.step.curved for ancestor in ancestors(value))

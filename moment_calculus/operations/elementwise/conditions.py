@@ -1,7 +1,7 @@
-"""Conditions on a random value, and choices by them: functions of one Gaussian like any other.
+"""Comparisons with a random value, and choices by their outcome, as functions of one Gaussian.
 
-``where(h > 0, h, 0.1 * h)`` is a function of h that bends at zero. A condition is carried as the
-number 0 or 1 that it stands for, with the places where it changes.
+``where(h > 0, h, 0.1 * h)`` is a function of h with a corner at zero. A condition is stored as the
+number 0 or 1 that it stands for, with the levels at which it changes.
 """
 
 from __future__ import annotations
@@ -35,11 +35,7 @@ REMEDY = (
 
 
 class Condition(Composite):
-    """A boolean function of one Gaussian.
-
-    Args:
-        number: the 0 or 1 that it stands for.
-    """
+    """A boolean function of one Gaussian, stored as its number 0 or 1."""
 
     __slots__ = ("number",)
     name = "condition"
@@ -59,7 +55,7 @@ class Condition(Composite):
         return self.number.at_mean > 0.5
 
     def gaussian(self) -> NoReturn:
-        """Refuse: a boolean has no moments before it is a number."""
+        """Raise UnsupportedMoments: a boolean has no moments before it is a number."""
         raise UnsupportedMoments(
             "the outcome of a comparison with a random value is random, and this operation does "
             "not take it",
@@ -69,20 +65,11 @@ class Condition(Composite):
 
 
 def compare(kind: str, left: Any, right: Any) -> Any:
-    """A comparison of which at least one side is random.
+    """Compare two operands, at least one random, by the operator named ``kind``.
 
-    Args:
-        kind: a key of :data:`OPERATORS`.
-        left: value, array or number.
-        right: likewise.
-
-    Returns:
-        A :class:`Condition`, or certain booleans where the outcome is certain: a value is equal
-        to itself, and a Gaussian to no number.
-
-    Raises:
-        UnsupportedMoments: if both sides are random and no functions of one Gaussian, or a
-            function of one is compared with an array.
+    The result is a :class:`Condition`, or certain booleans where the outcome is certain: a value
+    equals itself, and a Gaussian equals no number. Two random operands must be Gaussians or
+    functions of one Gaussian, and only a Gaussian may be compared with an array.
     """
     if not is_value(left):
         kind, left, right = _MIRRORED[kind], right, left
@@ -108,7 +95,7 @@ def _difference(left: Value, right: Value) -> Value:
 
 
 def _above(value: Value, level: Array) -> Value:
-    """x − c, so that the place of the change is a number, and the array gets its gradient."""
+    """Return x − c for an array c: the change is then at the number 0, and c gets its gradient."""
     if not isinstance(value, Gaussian):
         raise UnsupportedMoments(
             f"a function of a random value is compared with an array of shape {level.shape}",
@@ -149,24 +136,12 @@ def _as_number(holds: Array, like: Array) -> Array:
 
 
 def negated(condition: Condition) -> Condition:
-    """Not.
-
-    Args:
-        condition: what does not hold.
-    """
+    """Return the negation of a condition."""
     return Condition(scale_shift(condition.number, -1.0, 1.0))
 
 
 def both(left: Any, right: Any) -> Any:
-    """And.
-
-    Args:
-        left: condition, or certain booleans.
-        right: likewise; at least one is a condition.
-
-    Raises:
-        UnsupportedMoments: if they depend on different Gaussians.
-    """
+    """Return the conjunction of a condition with another one or with certain booleans."""
     left, right = (left, right) if isinstance(left, Condition) else (right, left)
     if isinstance(right, Condition):
         return _combined(operator.mul, left, right)
@@ -174,13 +149,13 @@ def both(left: Any, right: Any) -> Any:
 
 
 def either(left: Any, right: Any) -> Any:
-    """Or; see :func:`both`."""
+    """Return the disjunction of a condition with another one or with certain booleans."""
     parts = (negated(p) if isinstance(p, Condition) else ~p for p in (left, right))
     return negated(both(*parts))
 
 
 def exclusive(left: Any, right: Any) -> Any:
-    """Exclusive or; see :func:`both`."""
+    """Return the exclusive disjunction of a condition with another one or certain booleans."""
     left, right = (left, right) if isinstance(left, Condition) else (right, left)
     if isinstance(right, Condition):
         return _combined(lambda x, y: (x - y) ** 2, left, right)
@@ -219,16 +194,7 @@ def _example(value: Deferred) -> Array:
 
 
 def select(condition: Condition, chosen: Any, other: Any) -> Value:
-    """``chosen`` where a condition holds and ``other`` elsewhere: one function of one Gaussian.
-
-    Args:
-        condition: the condition.
-        chosen: function of the same Gaussian, array or number.
-        other: likewise.
-
-    Raises:
-        UnsupportedMoments: if a choice depends on another Gaussian, or is infinite.
-    """
+    """Choose by a condition between functions of its Gaussian, arrays and finite numbers."""
     number, values = condition.number, (chosen, other)
     if not any(map(is_value, values)):
         return scale_shift(number, chosen - other, other)
@@ -254,7 +220,7 @@ def _part(number: Deferred, value: Any) -> Value:
 
 
 def _hull(*parts: Value) -> Bounds:
-    """Bounds of a value that is one of several."""
+    """Return bounds that hold for each of several values."""
     known = [part.bounds if isinstance(part, Deferred) else Bounds() for part in parts]
     low, high = min(b.low for b in known), max(b.high for b in known)
     ends = [
@@ -265,28 +231,19 @@ def _hull(*parts: Value) -> Bounds:
 
 
 def larger(left: Value, right: Value) -> Value:
-    """The larger of two functions of one Gaussian.
-
-    Args:
-        left: value that :func:`.of_one_gaussian` finds to be a function of the same Gaussian.
-        right: as the right one.
-    """
+    """Return the larger of two functions of one Gaussian."""
     condition = compare("gt", left, right)
     return select(condition, left, right) if isinstance(condition, Condition) else left
 
 
 def smaller(left: Value, right: Value) -> Value:
-    """The smaller of two functions of one Gaussian; see :func:`larger`."""
+    """Return the smaller of two functions of one Gaussian."""
     condition = compare("lt", left, right)
     return select(condition, left, right) if isinstance(condition, Condition) else left
 
 
 def sign(value: Value) -> Value:
-    """−1, 0 or 1.
-
-    Args:
-        value: x.
-    """
+    """Return the sign −1, 0 or 1 of a value."""
     positive, negative = (compare(kind, value, 0.0).number for kind in ("gt", "lt"))
     if isinstance(value, Gaussian):
         return scale_shift(apply(activation("heaviside"), value), 2.0, -1.0)

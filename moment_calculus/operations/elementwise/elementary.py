@@ -1,4 +1,4 @@
-"""Elementary functions beside the table of activations: integrated, or refused with the reason."""
+"""Elementary functions beyond the table of activations: integrated, or rejected with the reason."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ INFINITE = math.inf
 
 
 def _numeric(inverse: Any, stretch: Any, low: float = -INFINITE, high: float = INFINITE) -> Any:
-    """Preimages of numbers under an increasing function."""
+    """Return a function that computes the preimages of a number under an increasing function."""
 
     def preimages(level: Any) -> tuple[tuple[Any, Any], ...]:
         inside = isinstance(level, int | float) and low < level < high
@@ -33,7 +33,7 @@ def _cosh_preimages(level: Any) -> tuple[tuple[Any, Any], ...]:
     return (place, stretch), (-place, stretch)
 
 
-# Functions of any number: their moments exist, and come by quadrature.
+# Functions that are defined everywhere: quadrature computes their moments.
 _ANYWHERE = {
     "asinh": Declared(
         lambda x: namespace(x).asinh(x), name="asinh", inverse=_numeric(math.sinh, math.cosh)
@@ -58,7 +58,7 @@ _ANYWHERE = {
         inverse=_numeric(math.asinh, lambda y: 1 / math.sqrt(1 + y * y)),
     ),
 }
-# Functions of a part of the line only: of values that stay within it, ends included or not.
+# Functions that are defined on an interval: its ends, and whether they belong to it.
 _WITHIN: dict[str, tuple[OfPositive, float, float, bool]] = {
     "acos": (OfPositive(lambda x: namespace(x).acos(x), (0.0, math.pi)), -1.0, 1.0, True),
     "acosh": (OfPositive(lambda x: namespace(x).acosh(x), (0.0, INFINITE)), 1.0, INFINITE, True),
@@ -93,17 +93,7 @@ REFUSED = {
 
 
 def apply(name: str, value: Value) -> Value:
-    """An elementary function of a value.
-
-    Moments by the universal rule, see :class:`moment_calculus.functions.table.Integrated`.
-
-    Args:
-        name: one of :data:`FUNCTIONS`.
-        value: its argument.
-
-    Raises:
-        UnsupportedMoments: if the function is not defined for all that the value may be.
-    """
+    """Apply one of :data:`FUNCTIONS`; raise if the value may leave the domain of the function."""
     if name in _ANYWHERE:
         return _apply(_ANYWHERE[name], value)
     function, low, high, ends = _WITHIN[name]
@@ -124,15 +114,7 @@ def _is_within(bounds: Any, low: float, high: float, ends: bool) -> bool:
 
 
 def refuse(name: str, *operands: Any) -> NoReturn:
-    """Refuse a primitive of :data:`REFUSED`.
-
-    Args:
-        name: of the primitive.
-        *operands: values, arrays or numbers.
-
-    Raises:
-        UnsupportedMoments: always.
-    """
+    """Raise UnsupportedMoments for a primitive of :data:`REFUSED`."""
     reason, remedy = REFUSED[name]
     raise UnsupportedMoments(
         f"{name} of a random value is not supported: {reason}",

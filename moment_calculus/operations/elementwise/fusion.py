@@ -1,7 +1,7 @@
-"""Functions of affine images of one Gaussian, seen as functions of that Gaussian itself.
+"""Fusion of functions of affine images of one Gaussian into one function of that Gaussian.
 
-``h * sigmoid(1.7 * h)`` and ``exp(-h * h)`` are functions of h alone: so they are integrated once,
-and not as if 1.7 h were another variable.
+``h * sigmoid(1.7 * h)`` and ``exp(-h * h)`` are functions of h alone. They are integrated once, and
+1.7 h is not treated as another variable.
 """
 
 from __future__ import annotations
@@ -23,19 +23,11 @@ from moment_calculus.values.deferred import as_function, base_of, fuse, unscaled
 def fused(
     combine: Callable,
     *parts: Value,
-    closed_form: Callable[[Gaussian], Gaussian] | None = None,
-    otherwise: Callable[[], Gaussian] | None = None,
+    closed_form: Callable[[Gaussian], Gaussian] | None = None,  # the exact moments, if known
+    otherwise: Callable[[], Gaussian] | None = None,  # used if the table has no such function
     bounds: Callable[[], Bounds] = Bounds,
 ) -> Deferred:
-    """Combine functions of one Gaussian to one.
-
-    Args:
-        combine: elementwise function of as many arrays.
-        *parts: values that :func:`of_one_gaussian` finds to be functions of the same Gaussian.
-        closed_form: computes the moments of the result, where there is a closed form.
-        otherwise: likewise, where the result is not recognised as a function of the table.
-        bounds: finds those of the result, where they are known.
-    """
+    """Combine values that are functions of one Gaussian into one function of it."""
     bases = [base_of(part) for part in parts]
     if any(base is not bases[0] for base in bases):
         variable = _variable(bases)
@@ -44,32 +36,19 @@ def fused(
 
 
 def of_one_gaussian(left: Value, right: Value, *, product: bool = False) -> bool:
-    """Whether two operands are functions of one Gaussian whose joint moments need their fusion.
-
-    A sum of affine images, or of multiples of the same function, is exact without it.
-
-    Args:
-        left: a value.
-        right: another.
-        product: whether they are multiplied, not added.
-    """
+    """Whether two operands are functions of one Gaussian and need fusion to be exact."""
     if left.shape != right.shape or _variable_of(left) is not _variable_of(right):
         return False
     if product:
         return True
+    # A sum of affine images, or of multiples of the same function, is exact without fusion.
     return len({_function(value) for value in (left, right) if isinstance(value, Deferred)}) == 2
 
 
 def is_chain(left: Value, right: Value) -> bool:
-    """Whether a sum is to stay a function of one Gaussian, for what the program does with it next.
-
-    In programs that are traced once, of which the functions of the table are recognised.
-
-    Args:
-        left: a value.
-        right: another.
-    """
+    """Whether a sum stays a function of one Gaussian, which a later operation may recognise."""
     functions = isinstance(left, Deferred) or isinstance(right, Deferred)
+    # Functions of the table are recognised in programs that are traced once.
     if not functions or not is_traced_once(base_of(left).mean):
         return False
     return of_one_gaussian(left, right, product=True)
@@ -84,14 +63,12 @@ def _function(value: Deferred) -> tuple[int, Any]:
 
 
 def _variable(bases: Sequence[Gaussian]) -> Gaussian:
-    """The Gaussian that is integrated over: the nearest of which all bases are affine images.
-
-    But if one of them is shifted by an array, it is that one: where the function jumps is then
-    a number, and the array gets its gradient.
-    """
+    """Return the Gaussian to integrate over: the nearest of which all bases are affine images."""
     lines = [affine_line(base) for base in bases]
     others = [{id(value) for value in line} for line in lines[1:]]
     common = next(value for value in lines[0] if all(id(value) in line for line in others))
+    # A base that is shifted by an array is preferred: the function then jumps at a known number,
+    # and the array gets its gradient.
     shifted = {id(base): base for base in bases if base is not common and _is_shifted(base)}
     if len(shifted) != 1:
         return common
@@ -109,7 +86,7 @@ def _is_shifted(base: Gaussian) -> bool:
 
 
 def _in_terms_of(value: Value, variable: Gaussian) -> Any:
-    """The same function, of another Gaussian on the line of its base."""
+    """Rewrite a function of a Gaussian as a function of another one on its affine line."""
     base = base_of(value)
     if base is variable:
         return value
@@ -123,7 +100,7 @@ def _in_terms_of(value: Value, variable: Gaussian) -> Any:
 
 
 def _image(value: Gaussian, variable: Gaussian) -> Any:
-    """A Gaussian as a function of the variable: its affine image, or what it is a shift of."""
+    """Return a Gaussian as an affine function of the variable."""
     if value is variable:
         return Deferred(value, activation("identity"))
     affine = variable.step.affine
@@ -136,13 +113,8 @@ def _image(value: Gaussian, variable: Gaussian) -> Any:
 
 
 def one_function(combine: Callable, left: Value, right: Value) -> Gaussian | None:
-    """The sum or product of two functions of one Gaussian as one of it, matched; None of others.
-
-    Args:
-        combine: adds or multiplies arrays.
-        left: a value; a function that was matched before is that function again.
-        right: another one.
-    """
+    """Return the moments of two functions of one Gaussian, combined; None for other values."""
+    # A function whose moments were computed before is treated as that function again.
     left, right = as_function(left), as_function(right)
     plain = isinstance(left, Gaussian) and isinstance(right, Gaussian)
     if (plain and combine is operator.add) or not of_one_gaussian(left, right, product=True):

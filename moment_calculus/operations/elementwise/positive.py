@@ -1,6 +1,7 @@
-"""Logarithms and powers of positive functions of a Gaussian: chains, integrated once.
+"""Logarithms and powers of positive functions of a Gaussian, integrated as one function.
 
-Of a Gaussian itself they are refused: they are not defined for the negative values it takes.
+A Gaussian itself takes negative values, for which they are not defined; it raises
+UnsupportedMoments.
 """
 
 from __future__ import annotations
@@ -25,16 +26,10 @@ LARGEST_POWER = 32
 
 @dataclass(frozen=True)
 class OfPositive:
-    """What a chain applies to a positive function; it has no moments of its own.
-
-    Args:
-        function: elementwise function of positive arrays.
-        bounds: as of an activation.
-        open_ended: as of an activation.
-        fast: as of an activation; a pole at zero counts.
-    """
+    """An elementwise function of positive values, used within a chain; it has no moments itself."""
 
     function: Callable[[Array], Array]
+    # The rest as of an Activation; a pole at zero counts as fast growth.
     bounds: tuple[float, float] = (-math.inf, math.inf)
     open_ended: bool = False
     fast: bool = False
@@ -45,21 +40,12 @@ class OfPositive:
         return self.function(x)
 
     def preimages(self, level: Any) -> tuple[tuple[Any, Any], ...]:
-        """None: the functions of this file are smooth, and what follows them hardly bends."""
+        """Return no preimages: what follows these smooth functions hardly has corners."""
         return ()
 
 
 def log(value: Value) -> Value:
-    """Logarithm of a positive function of a Gaussian.
-
-    log eˣ, log S(x) and log(1 + eˣ) are recognised; the rest is integrated.
-
-    Args:
-        value: a positive Deferred.
-
-    Raises:
-        UnsupportedMoments: if the value may be zero or negative.
-    """
+    """Return the logarithm of a positive function of a Gaussian; raise if it may be ≤ 0."""
     found = exponential_parts(value)
     if found is not None:
         base, rate, factor = found
@@ -75,16 +61,7 @@ def log(value: Value) -> Value:
 
 
 def log1p(value: Value) -> Value:
-    """Logarithm of one plus a function of a Gaussian that is above −1.
-
-    log(1 + eˣ) is recognised as the softplus.
-
-    Args:
-        value: a Deferred.
-
-    Raises:
-        UnsupportedMoments: if one plus the value may be zero or negative.
-    """
+    """Return log(1 + x) of a function x of a Gaussian; raise if it may be ≤ −1."""
     if isinstance(value, Deferred) and type(value.function) is Exp:
         return Deferred(value.base, activation("softplus"))
     source = value if isinstance(value, Deferred) else _refuse(value, "log1p")
@@ -97,24 +74,14 @@ def log1p(value: Value) -> Value:
 
 
 def _end(bound: float, function: Callable[[float], float]) -> float:
-    """A bound under an increasing function of positive numbers, −∞ or ∞ where it is infinite."""
+    """Return f(bound) for an increasing f of positive numbers, −∞ or ∞ where that is infinite."""
     if bound == math.inf:
         return bound
     return function(bound) if bound > 0 else -math.inf
 
 
 def power(value: Value, exponent: float) -> Value:
-    """A certain power of a value: any of a positive one, natural ones of any.
-
-    Powers of eˣ are exponentials, and 1/(1 + eˣ) is the logistic function of −x.
-
-    Args:
-        value: a value; positive, unless the exponent is natural.
-        exponent: a number but zero.
-
-    Raises:
-        UnsupportedMoments: if the value may be negative (or zero, for a negative exponent).
-    """
+    """Return a value to the power of a number but zero; raise if the result is not defined."""
     if exponent == 1:
         return value
     found = exponential_parts(value)
@@ -125,6 +92,7 @@ def power(value: Value, exponent: float) -> Value:
         return result if unscaled else scale_shift(result, factor**exponent)
     if exponent == -1 and isinstance(value, Deferred) and _is_one_plus_exp(value):
         return value.of(Rescaled(Sigmoid(), -1.0))
+    # Natural powers are defined for every value; all others for positive values only.
     natural = exponent > 0 and float(exponent).is_integer() and exponent <= LARGEST_POWER
     if natural and not is_positive(value):
         return apply(Power(int(exponent)), value)
@@ -137,15 +105,7 @@ def power(value: Value, exponent: float) -> Value:
 
 
 def array_power(value: Value, exponent: Array) -> Value:
-    """A power of c eʳˣ by an array, or by a number known only when the program runs: exponentials.
-
-    Args:
-        value: an exponential of a Gaussian, up to a positive factor.
-        exponent: broadcastable with the value.
-
-    Raises:
-        UnsupportedMoments: if the value is anything else.
-    """
+    """Return c eʳˣ to the power of an array or traced number; raise for any other base."""
     found = exponential_parts(value)
     if found is None:
         raise UnsupportedMoments(
@@ -168,15 +128,7 @@ def _end_of_power(bound: float, exponent: float) -> float:
 
 
 def exponential(base: Any, value: Value) -> Value:
-    """A certain positive base to the power of a value.
-
-    Args:
-        base: number or array, positive.
-        value: the exponent.
-
-    Raises:
-        UnsupportedMoments: if the base is random, not positive, or not known to be.
-    """
+    """Return a certain positive base to the power of a value; raise for any other base."""
     if hasattr(base, "sites"):
         raise UnsupportedMoments(
             "a random power of a random value",
@@ -205,11 +157,7 @@ def exponential(base: Any, value: Value) -> Value:
 
 
 def is_positive(value: Any) -> bool:
-    """Whether a value is known to be positive, and its reciprocal to have moments.
-
-    Args:
-        value: anything.
-    """
+    """Whether a value is known to be positive, and its reciprocal to have moments."""
     return isinstance(value, Deferred) and value.bounds.positive
 
 
@@ -222,11 +170,7 @@ def _exponential_of(rate: float) -> Any:
 
 
 def exponential_parts(value: Value) -> tuple[Gaussian, float, Any] | None:
-    """The base x, the rate r and the factor c > 0 of c e^{rx}, if the value is one.
-
-    Args:
-        value: a value.
-    """
+    """Return x, r and c > 0 if the value is c e^{rx}; None for other values."""
     if not isinstance(value, Deferred):
         return None
     factor: Any = 1.0
@@ -250,7 +194,7 @@ def _is_one_plus_exp(value: Deferred) -> bool:
 
 
 def _require(value: Value, what: str, *, zero: bool = False) -> Deferred:
-    """The value, which has to be positive; or zero, where that is allowed."""
+    """Return the value if it is known to be positive, or zero where that is allowed; else raise."""
     if isinstance(value, Deferred) and (value.bounds.positive or (zero and value.bounds.low >= 0)):
         refuse_clipped(value, what)
         return value

@@ -1,7 +1,7 @@
-"""Variance of a product of two elementwise functions of jointly Gaussian values.
+"""Exact variance of a product of two elementwise functions of jointly Gaussian values.
 
-With d = f − E f and e = g − E g, the variance of f g = (E f + d)(E g + e) takes, beside the moments
-of f and g, Cov(d, e²), Cov(d², e) and Cov(d², e²): covariances of two functions, as any.
+With d = f − E f and e = g − E g, the variance of f g = (E f + d)(E g + e) needs, beside the moments
+of f and g, Cov(d, e²), Cov(d², e) and Cov(d², e²), each a covariance of two functions.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from moment_calculus.values.spread import Spread
 from moment_calculus.values.step import Step
 from moment_calculus.values.support import overlap
 
-ORDER = 16  # terms of the series
+ORDER = 16  # terms of the Mehler series
 
 
 @dataclass(frozen=True, eq=False)
 class _SquaredDeviation(Activation):
-    """(f(x) − E f)², by the universal rule."""
+    """The function (f(x) − E f)², with moments by quadrature."""
 
-    function: Activation
-    centre: Array
+    function: Activation  # f
+    centre: Array  # E f
     name = "squared deviation"
 
     def __call__(self, x: Array) -> Array:
@@ -42,7 +42,7 @@ class _SquaredDeviation(Activation):
 
     @property
     def knots(self) -> tuple[Any, ...]:  # type: ignore[override]
-        """Those of f."""
+        """The knots of f."""
         return getattr(self.function, "knots", (0.0,))
 
     def _values(self, mean: Array, variance: Array) -> tuple[Array, Array, Array]:
@@ -50,75 +50,60 @@ class _SquaredDeviation(Activation):
         return (points - mean) / safe_scale(variance), self(points), weights
 
     def moments(self, mean: Array, variance: Array) -> tuple[Array, Array]:
-        """Mean and variance by quadrature."""
+        """Return the mean and the variance by quadrature."""
         _, values, weights = self._values(mean, variance)
         xp = namespace(mean)
         centre = xp.sum(weights * values, axis=0)
         return centre, xp.sum(weights * (values - centre) ** 2, axis=0)
 
     def hermite(self, mean: Array, variance: Array, order: int) -> list[Array]:
-        """Hermite coefficients by quadrature."""
+        """Return the Hermite coefficients by quadrature."""
         steps, values, weights = self._values(mean, variance)
         total = lambda polynomial: namespace(mean).sum(polynomial * values, axis=0)  # noqa: E731
         return list(normal_hermite(steps, weights, order + 1, kept=total)[1:])
 
     def gain(self, mean: Array, variance: Array) -> Array:
-        """Expected derivative by quadrature."""
+        """Return the expected derivative by quadrature."""
         return self.hermite(mean, variance, 1)[0] / safe_scale(variance)
 
 
 @dataclass(frozen=True, eq=False)
 class Proportional(Step):
-    """A product with deviations in proportion to those of jointly Gaussian factors.
+    """Step of a product whose deviations are those of another product, times a ratio."""
 
-    Args:
-        product: of jointly Gaussian factors.
-        ratio: of the standard deviations.
-    """
-
-    product: Gaussian
-    ratio: Array
+    product: Gaussian  # of jointly Gaussian factors
+    ratio: Array  # of the standard deviations
 
     @property
     def inputs(self) -> tuple[Gaussian, ...]:  # type: ignore[override]
-        """The product alone."""
+        """The other product, as the only input."""
         return (self.product,)
 
     @property
     def in_place(self) -> bool:  # type: ignore[override]
-        """As the product is."""
+        """Whether the other product is in place."""
         return self.product.step.in_place
 
     def follows(self, place: int) -> bool:
-        """Always."""
+        """Return True: :meth:`through` is known for every input."""
         return True
 
     def through(self, place: int, cross: Array) -> Array:
-        """In the proportion of the deviations."""
+        """Scale the covariance of the other product by the ratio."""
         return rows_scaled(cross, self.ratio, self.product.axis)
 
     def spread(self, covariance: Array) -> Array:
-        """A covariance of the product, in proportion.
-
-        Args:
-            covariance: ``batch + [d, d]``.
-        """
+        """Scale a covariance [..., d, d] of the other product by the ratio."""
         last = features_last(self.ratio, self.product.axis)
         return outer(last, last) * covariance
 
 
 def matched_product(product: Gaussian, first: Gaussian, second: Gaussian) -> Gaussian:
-    """The product with its exact variance, where its factors are functions of Gaussians.
+    """Give a product of functions of Gaussians its exact variance; keep its correlations.
 
-    Its covariances with other values are those of the product of jointly Gaussian factors, in the
-    proportion of the standard deviations: an approximation. For relu(Ah) ⊙ sigmoid(Bh),
-    tanh(Ah) ⊙ sigmoid(Bh) and Ah ⊙ sigmoid(Bh), variances of 1, it is off by at most 0.07, 0.18 and
-    0.06 of the deviations from relu(Ah), Bh and Ah.
-
-    Args:
-        product: the product, with the moments of jointly Gaussian factors.
-        first: a factor of its shape and feature axis.
-        second: the other factor.
+    The correlations are those of jointly Gaussian factors. For relu(Ah) ⊙ sigmoid(Bh),
+    tanh(Ah) ⊙ sigmoid(Bh) and Ah ⊙ sigmoid(Bh), variances of 1, the covariances with relu(Ah), Bh
+    and Ah are off by at most 0.07, 0.18 and 0.06 of the product of the standard deviations.
     """
     if not (first.step.function or second.step.function) or not overlap(first, second):
         return product
@@ -141,12 +126,7 @@ def matched_product(product: Gaussian, first: Gaussian, second: Gaussian) -> Gau
 
 
 def multiplies_again(first: Gaussian, second: Gaussian) -> bool:
-    """Whether one factor comes from products with what the other factor depends on alike.
-
-    Args:
-        first: a factor.
-        second: the other factor.
-    """
+    """Whether one factor was made by products with a value like the other factor."""
     if not overlap(first, second):
         return False
     return _comes_from(first, second) or _comes_from(second, first)
@@ -161,7 +141,7 @@ def _comes_from(value: Gaussian, factor: Gaussian) -> bool:
 
 
 def _alike(first: Gaussian, second: Gaussian) -> bool:
-    """Whether two values depend on the same sites and, as far as values can tell, on each other."""
+    """Whether two values depend on the same sites and are known to be correlated."""
     if first.sites != second.sites or first.shape != second.shape:
         return False
     covariance = elementwise_covariance(first, second)
@@ -169,7 +149,7 @@ def _alike(first: Gaussian, second: Gaussian) -> bool:
 
 
 def _function(value: Gaussian) -> tuple[Gaussian, Activation]:
-    """What a factor is a function of, and the function as the rule book takes it."""
+    """Return the Gaussian and the function of it that a factor is, by the rule book."""
     if value.step.function is None:
         return value, activation("identity")
     base, function = value.step.function
@@ -177,7 +157,7 @@ def _function(value: Gaussian) -> tuple[Gaussian, Activation]:
 
 
 def _variance(first: Gaussian, second: Gaussian) -> Array | None:
-    """Exact variance of the product of two functions of jointly Gaussian x and y."""
+    """Return the exact variance of a product of functions of jointly Gaussian x and y."""
     (x, f), (y, g) = _function(first), _function(second)
     between = elementwise_covariance(x, y)
     if between is None:

@@ -1,4 +1,4 @@
-"""Sums over axes of the batch, and their dependence on the terms."""
+"""Sums over axes of the batch, with their covariance with the summed terms."""
 
 from __future__ import annotations
 
@@ -15,39 +15,33 @@ from moment_calculus.values.layout import batch_shape, broadcast_shape
 
 @dataclass(frozen=True, eq=False)
 class SumOverBatch(Moved):
-    """Sums over axes of the batch, which stay with size one.
+    """Step of a sum over axes of the batch, which stay with size one."""
 
-    Args:
-        axes: non-negative.
-    """
-
-    axes: tuple[int, ...]
+    axes: tuple[int, ...]  # not negative
     computes = True
 
     def move(self, array: Array) -> Array:
-        """Summed."""
+        """Sum an array over the axes."""
         return namespace(array).sum(array, axis=self.axes, keepdims=True)
 
     @property
     def places(self) -> tuple[int, ...]:
-        """The axes among those of the batch, negative."""
+        """The summed axes as negative axes of the batch, which has no feature axis."""
         axis, rank = self.source.axis, len(self.source.shape)
         feature, count = rank + (axis or 0), rank - (axis is not None)
         return tuple(a - (axis is not None and a > feature) - count for a in self.axes)
 
     def covariance(self) -> Array:
-        """Summed."""
+        """Sum the covariances of the elements, which are independent of each other."""
         covariance = self.source.joint_covariance()
         places = tuple(place - 2 for place in self.places)
         return namespace(covariance).sum(covariance, axis=places, keepdims=True)
 
     def meet(self, value: Gaussian, other: Gaussian, query: Any) -> Array | None:
-        """That of the source, summed where the other value is one for all elements.
-
-        Where it has elements of its own, each meets its like among those of the source, if these
-        are apart, and no other term of the sum.
-        """
+        """Return the covariance of the sum with an older value; None if unknown."""
         batch = batch_shape(other.shape, other.axis)
+        # Axes along which the other value has elements of its own: each of these elements depends
+        # on one term of the sum only, if the elements are independent.
         beside = [place for place in self.places if -place <= len(batch) and batch[place] > 1]
         if beside and not _are_side_by_side(self.source, other):
             known = query.by_inputs(other, value)
@@ -62,7 +56,7 @@ class SumOverBatch(Moved):
 
 
 def _are_side_by_side(left: Gaussian, right: Gaussian) -> bool:
-    """Whether elements of the batch of one value depend on their likes in the other one alone."""
+    """Whether each element of one batch depends only on the same element of the other batch."""
     ours, theirs = (batch_shape(value.shape, value.axis) for value in (left, right))
     same = theirs[-len(ours) :] == ours
     return same and left.apart and right.apart and not is_rearranged(left, right)

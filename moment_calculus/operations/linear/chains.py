@@ -1,10 +1,8 @@
-"""Weights of which neighbours are correlated, in the order of a chain through the matrix.
+"""Weights with correlated neighbours, in the order of a chain through the matrix.
 
-The covariance of a chain is tridiagonal. A matrix that is made of one has *links*: for an offset
-(a, b) the covariances of the weights (i, j) and (i + a, j + b). Row by row these are (0, 1), and
-(1, −(n − 1)) from the last weight of a row to the first one of the next.
-
-Source: Posch and Pilz 2020, for the posterior.
+The covariance of a chain is tridiagonal. A matrix made of one has *links*: for an offset (a, b) the
+covariances of the weights (i, j) and (i + a, j + b). Row by row these are (0, 1), and (1, −(n − 1))
+from the last weight of a row to the first of the next. Source: Posch and Pilz 2020 (posterior).
 """
 
 from __future__ import annotations
@@ -28,46 +26,30 @@ from moment_calculus.values.support import whole
 
 
 class Link(NamedTuple):
-    """Covariances of the weights of a matrix with those an offset away.
+    """Covariances of the weights of a matrix with the weights an offset away."""
 
-    Args:
-        offset: along both axes; the first is not negative.
-        covariances: for all places where both exist.
-    """
-
-    offset: tuple[int, int]
-    covariances: Array
+    offset: tuple[int, int]  # along both axes; the first one is not negative
+    covariances: Array  # for all places at which both weights exist
 
     @classmethod
     def of(cls, offset: Sequence[int], covariances: Array) -> Link:
-        """The link, seen from the weight with the smaller first index: the pairs are the same."""
+        """Make a link whose first offset is not negative; the pairs of weights are the same."""
         first, second = offset
         return cls((-first, -second) if first < 0 else (first, second), covariances)
 
     def contracted(self, x: Any) -> Array:
-        """Σ_j k_ij E[x_j x_{j + b}]: what the link adds to the covariance of outputs i and i + a.
-
-        Args:
-            x: inputs [..., in], an array or a value with its features on the trailing axis.
-
-        Returns:
-            [..., out − a].
-        """
+        """Return Σ_j k_ij E[x_j x_{j + b}], added to the covariance of outputs i and i + a."""
         return _second_moments(x, self.offset[1]) @ self.covariances.mT
 
 
 @dataclass(frozen=True, eq=False)
 class Chain(Root):
-    """A latent vector with a tridiagonal covariance.
+    """Step of a latent vector with a tridiagonal covariance."""
 
-    Args:
-        between: covariance of each element with the next one, [..., n − 1].
-    """
-
-    between: Array = None
+    between: Array = None  # covariance of each element with the next one, [..., n − 1]
 
     def lag(self, value: Gaussian, offset: tuple[int, ...]) -> Array:
-        """Of neighbours; zero of others."""
+        """Return the covariance of neighbours; zeros for every other offset."""
         *batch, step = offset
         if abs(step) == 1 and not any(batch):
             return self.between
@@ -80,22 +62,15 @@ class Chain(Root):
 def chain(
     name: str, mean: Array, variance: Array, between: Array, propagation: Propagation
 ) -> Gaussian:
-    """The value of a latent vector with a tridiagonal covariance, which is formed if needed.
+    """Make the value of a latent vector [..., n] with a tridiagonal covariance.
 
-    It is exact in diagonal mode too, as that of a softmax, and so are its linear maps by certain
-    matrices; a layer with weights along it leaves some of it out there, see
-    :func:`moment_calculus.operations.linear.maps.linear`.
-
-    Args:
-        name: the site.
-        mean: [..., n].
-        variance: likewise.
-        between: covariance of each element with the next one, [..., n − 1].
-        propagation: how randomness flows from it.
+    It is exact in diagonal mode too, as that of a softmax, and so are its maps by certain matrices.
+    Layers with weights along the chain ignore a part of it in diagonal mode: see linear/maps.py.
     """
     if mean.shape[-1] < 2:
         return leaf(name, mean, variance, propagation, event_dim=1)
 
+    # The covariance matrix is formed only if it is needed.
     def covariance() -> Array:
         above = beside(between, 1)
         return diagonal_matrix(variance) + above + above.mT
@@ -111,12 +86,7 @@ def chain(
 
 
 def beside(line: Array, offset: int) -> Array:
-    """Square matrices with a line above their diagonal: [..., n − a] to [..., n, n].
-
-    Args:
-        line: the elements (i, i + a).
-        offset: a, positive.
-    """
+    """Put a line [..., n − a] above the diagonal of square matrices [..., n, n]."""
     xp, square = namespace(line), diagonal_matrix(line)
     lead, size = tuple(line.shape[:-1]), line.shape[-1]
     made = {"dtype": line.dtype, "device": device(line)}
@@ -125,14 +95,7 @@ def beside(line: Array, offset: int) -> Array:
 
 
 def links_of(weight: Any) -> tuple[Link, ...] | None:
-    """The links of a matrix that is made of a chain by reshapes, permutations and affine maps.
-
-    Args:
-        weight: value or array.
-
-    Returns:
-        None for other values, of which more elements may be dependent, or none.
-    """
+    """Return the links of a matrix made of a chain; None for values made in any other way."""
     if not isinstance(weight, Gaussian) or weight.independent or len(weight.shape) != 2:
         return None
     arrays = weight.memo.arrays
@@ -143,7 +106,7 @@ def links_of(weight: Any) -> tuple[Link, ...] | None:
 
 def _links(weight: Gaussian) -> tuple[Link, ...] | None:
     step = weight.step
-    if isinstance(step, Chain):  # one for each row, as in a plate of them
+    if isinstance(step, Chain):  # every row is a chain, as in a plate of chains
         return (Link((0, 1), step.between),)
     if isinstance(step, Reshaped):
         return _of_rows(step.source, weight.shape)
@@ -154,7 +117,7 @@ def _links(weight: Gaussian) -> tuple[Link, ...] | None:
 
 
 def _of_rows(vector: Gaussian, shape: tuple[int, ...]) -> tuple[Link, ...] | None:
-    """A chain put into the rows of a matrix."""
+    """Return the links of a chain that fills the rows of a matrix."""
     if not isinstance(vector.step, Chain) or len(vector.shape) != 1:
         return None  # a batch of chains
     between, columns = vector.step.between, shape[-1]
@@ -167,7 +130,7 @@ def _of_rows(vector: Gaussian, shape: tuple[int, ...]) -> tuple[Link, ...] | Non
 
 
 def _followed(link: Link, weight: Gaussian) -> Link:
-    """A link of what a matrix was made from as one of the matrix."""
+    """Turn a link of the matrix that a step was applied to into a link of its result."""
     step, (offset, covariances) = weight.step, link
     if isinstance(step, Permuted):
         return Link.of([offset[place] for place in step.order], step.move(covariances))
@@ -182,38 +145,25 @@ def _followed(link: Link, weight: Gaussian) -> Link:
 
 
 class Noise(NamedTuple):
-    """What random weights and biases add to the covariance of the outputs of a map.
+    """The covariance that random weights and biases add to the outputs of a map."""
 
-    Args:
-        variance: to each output, [..., out]; None for nothing.
-        beside: to outputs that are a apart, [..., out − a], by a.
-    """
-
-    variance: Any
+    variance: Any  # added to each output, [..., out], or None
+    # Pairs of a and the covariances of the outputs i and i + a, [..., out − a].
     beside: tuple[tuple[int, Array], ...] = ()
 
     def linked(self, links: Sequence[Link], x: Any) -> Noise:
-        """With what the links of the weight add.
-
-        Args:
-            links: of the weight.
-            x: inputs [..., in], an array or a value with its features on the trailing axis.
-        """
+        """Add the contribution of the links of the weight for inputs x [..., in]."""
         variance, lines = self.variance, list(self.beside)
         for link in links:
             part, apart = link.contracted(x), link.offset[0]
             if apart:
                 lines.append((apart, part))
             else:
-                variance = positive_part(variance + 2 * part)  # it rounds near ρ = −½
+                variance = positive_part(variance + 2 * part)  # rounding near ρ = −½
         return Noise(variance, tuple(lines))
 
     def added_to(self, covariance: Array | None) -> Array:
-        """The covariance of the outputs.
-
-        Args:
-            covariance: of what comes through the map, [..., out, out]; None for nothing.
-        """
+        """Return the covariance [..., out, out] of the outputs; ``covariance`` is from inputs."""
         parts = [] if covariance is None else [covariance]
         if self.variance is not None:
             parts.append(diagonal_matrix(self.variance))
@@ -224,7 +174,7 @@ class Noise(NamedTuple):
 
 
 def _second_moments(x: Any, offset: int) -> Array:
-    """E[x_j x_{j + b}] for all j for which both exist."""
+    """Return E[x_j x_{j + b}] for all j for which both components exist."""
     mean = x.mean if isinstance(x, Gaussian) else x
     left, right = shifted(mean, (*(0 for _ in mean.shape[:-1]), offset))
     products = left * right

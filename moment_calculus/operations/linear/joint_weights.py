@@ -1,7 +1,7 @@
-"""Maps by a matrix of which all elements are jointly Gaussian, as under a full-rank guide.
+"""Maps by a matrix whose elements are all jointly Gaussian, as under a full-rank guide.
 
-With certain inputs the outputs are a linear map of the matrix, which is a vector then. With random
-inputs they are sums of products, as if the inputs were jointly Gaussian with the weights.
+With certain inputs the outputs are a linear map of the matrix, taken as a vector. With random
+inputs they are sums of products, with the inputs treated as jointly Gaussian with the weights.
 """
 
 from __future__ import annotations
@@ -19,28 +19,16 @@ from moment_calculus.values import Gaussian
 
 
 def is_joint(weight: Any) -> bool:
-    """Whether an operand is a matrix of dependent elements with a known covariance.
-
-    Args:
-        weight: value or array.
-    """
+    """Whether an operand is a matrix of dependent elements with a known covariance."""
     matrix = isinstance(weight, Gaussian) and len(weight.shape) == 2
     return matrix and not weight.independent and flattened(weight) is not None
 
 
 def as_plain_map(inputs: Any, weight: Gaussian) -> tuple[Gaussian, Array]:
-    """The map of inputs by a joint weight, as a certain matrix and the vector that it maps.
+    """Return a vector v and a certain matrix M with weight · x = M v, for inputs x [..., in].
 
-    Exact for certain inputs. Random ones are taken as jointly Gaussian with the weights, as in any
-    product of dependent values. Measured on the ELBO of a network 3-4-1 with tanh, all weights
-    strongly correlated: off by 0.07 % at standard deviations of 0.17, and by 3 % at 0.7.
-
-    Args:
-        inputs: x [..., in], array or value with its features on the trailing axis.
-        weight: [out, in], see :func:`is_joint`.
-
-    Returns:
-        A vector v, and a matrix M, with weight · x = M v.
+    Exact for certain x. For random x, measured on the ELBO of a network 3-4-1 with tanh and
+    strongly correlated weights: off by 0.07 % at standard deviations of 0.17, by 3 % at 0.7.
     """
     vector = flattened(weight)
     outputs, size = weight.shape

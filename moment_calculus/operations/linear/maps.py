@@ -1,4 +1,4 @@
-"""Linear maps of live values with certain or Gaussian weights.
+"""Linear maps of live values by certain or Gaussian weights.
 
 Source: Wu et al. 2019 (DVI), eqs. 3-5, and Shekhovtsov et al. 2018, eq. 7 (certain weights).
 """
@@ -31,37 +31,19 @@ from moment_calculus.values.support import overlap
 
 
 def linear(inputs: Any, weight: Any, bias: Any = None) -> Value:
-    """weight · x + bias over the trailing axis of x, exact in mean and covariance.
+    """Map inputs x [..., in] by a weight [..., out, in] and add a bias [out]: weight · x + bias.
 
-    E[y] = M μ + c and Cov[y] = M C Mᵀ + diag(S (diag C + μ∘μ) + t) for independent weights
-    N(M, S) and biases N(c, t). In diagonal mode only diag C enters, unless x carries its
-    covariance, as a chain does: certain weights and biases then keep that of y.
-
-    Weights along a chain (:mod:`moment_calculus.operations.linear.chains`) add
-    2 Σ k (C_{j,j+1} + μ_j μ_{j+1}) to the variance, for the covariances k of neighbours, and where
-    the chain goes on in the next row a covariance of these two outputs. In diagonal mode C_{j,j+1}
-    is left out, and the latter where x is random or a function follows.
-
-    Args:
-        inputs: x [..., in], value or array.
-        weight: [out, in], value or array; a random weight has independent components, or those of
-            a chain, or masks of its inputs. A batch of weights [..., out, in] maps inputs
-            [..., n, in], element by element.
-        bias: [out], value or array, or None.
-
-    Returns:
-        Value [..., out].
-
-    Raises:
-        UnsupportedMoments: if the shapes do not fit, the components of the weight are dependent,
-            or operands share a latent site.
-
-    Source: Wu et al. 2019, eqs. 3-5.
+    Exact: E[y] = M μ + c, Cov[y] = M C Mᵀ + diag(S (diag C + μ∘μ) + t) for independent weights
+    N(M, S) and biases N(c, t). In diagonal mode only diag C enters, unless x propagates a
+    covariance and weights and biases are certain. Source: Wu et al. 2019, eqs. 3-5.
     """
     if isinstance(weight, MaskedWeight):
         return _of_masked_weight(_matched(inputs), weight, _matched(bias))
     x, w, b = _matched(inputs), _matched(weight), _matched(bias)
     check_shapes(x, w, b)
+    # For the covariances k of neighbours, links add 2 Σ k (C_{j,j+1} + μ_j μ_{j+1}) to a variance,
+    # and a covariance of the two outputs between which the chain goes on to the next row. The
+    # diagonal mode omits C_{j,j+1}, and the covariance where x is random or a function follows.
     links = links_of(w)
     if links is None and is_joint(w):
         product = _of_joint_weight(x, w)
@@ -84,47 +66,38 @@ def linear(inputs: Any, weight: Any, bias: Any = None) -> Value:
 
 @dataclass(frozen=True, eq=False)
 class LinearMap(Step):
-    """M x + c, with random or certain weights.
+    """Step of M x + c, with random or certain weights."""
 
-    Args:
-        inputs: the random ones of the operands.
-        bias: c, if it is random.
-        mapped: the input that comes through the matrix; None if the inputs of the map are certain.
-        matrix: the expected M.
-        mixes: as of :class:`Step`.
-        rows_apart: whether nothing but the input ties outputs to each other.
-        rows: the inputs of the map, if they are certain and it has independent random weights.
-        shared: these weights.
-        linked: as of :class:`Step`.
-    """
-
-    inputs: tuple[Gaussian, ...] = field()
-    bias: Any
-    mapped: Gaussian | None = None
-    matrix: Array = None
+    inputs: tuple[Gaussian, ...] = field()  # the random operands
+    bias: Any  # c
+    mapped: Gaussian | None = None  # x; None if it is certain
+    matrix: Array = None  # the expected M
     mixes: bool = False
-    rows_apart: bool = False
-    rows: Array | None = None
-    shared: Any = None
+    rows_apart: bool = False  # whether only x makes outputs dependent on each other
+    rows: Array | None = None  # x, if it is certain and the weights are random and independent
+    shared: Any = None  # these weights
     linked: bool = False
 
     @property
     def identity(self) -> bool:  # type: ignore[override]
-        """Whether the bias is all that is random."""
+        """Whether the bias is the only random operand."""
         return all(source is self.bias for source in self.inputs)
 
     def follows(self, place: int) -> bool:
-        """What random weights add is not followed: outputs of different inputs share them."""
+        """Whether an input is x or the bias; covariances by random weights are not followed."""
         return self.inputs[place] is self.mapped or self.inputs[place] is self.bias
 
     def through(self, place: int, cross: Array) -> Array | None:
-        """By the matrix, or as it is."""
+        """Multiply the covariance of the input by the matrix; keep that of the bias."""
         if self.inputs[place] is self.mapped:
             return self.matrix @ cross
         return cross if self.inputs[place] is self.bias else None
 
     def meet(self, value: Gaussian, other: Gaussian, query: Any) -> Array | None:
-        """Two maps of certain inputs by the same weights: Σ_k S_ok x_k x′_k for each output o."""
+        """Return the covariance of two maps of certain inputs by the same weights.
+
+        It is Σ_k S_ok x_k x′_k for each output o.
+        """
         step = other.step
         if not isinstance(step, LinearMap) or self.rows is None or step.rows is None:
             return NotImplemented
@@ -137,42 +110,42 @@ class LinearMap(Step):
         return None if crossed is None else common + crossed
 
     def under(self, move: Any, like: Gaussian) -> Gaussian | None:
-        """The map of moved rows."""
+        """Map the moved rows of certain inputs by the same weights."""
         rows = None if self.rows is None else move.rows(self.rows)
         return None if rows is None else linear(rows, self.shared, self.bias)  # type: ignore[return-value]
 
     def between_features(self, value: Gaussian, rows: slice, columns: slice) -> Array | None:
-        """By the rows of the matrix, where every output has random weights of its own."""
+        """Return the covariance by rows of M, if every output has weights of its own."""
         if self.mapped is None or not self.rows_apart:
             return None
         return mapped_covariance(self.mapped, self.matrix, (rows, columns))
 
     def image_of_vector(self, value: Gaussian) -> tuple[Gaussian, Array] | None:
-        """The input that is mapped, where every output has random weights of its own."""
+        """Return the mapped input and the matrix, if outputs have weights of their own."""
         known = self.mapped is not None and self.rows_apart
         return (self.mapped, self.matrix) if known else None  # type: ignore[return-value]
 
     def as_vector(self, value: Gaussian) -> Gaussian | None:
-        """Scalar products of certain rows with one vector, as its map by these rows."""
+        """Return scalar products of certain rows with one vector as its linear map."""
         vector, *others = self.inputs
         scalars = value.axis is None and vector is self.mapped and len(vector.shape) == 1
         return None if others or not scalars else linear(vector, self.matrix[..., 0, :])  # type: ignore[return-value]
 
 
 def _is_one_switched(x: Any, w: Any) -> bool:
-    """Whether a mask switches the only input of a map: its outputs are functions of one mask."""
+    """Whether a random mask switches the only input feature of a map."""
     one = isinstance(x, Gaussian) and x.shape[-1] == 1 and len(w.shape) == 2
     return one and x.axis in (-1, None) and branches_of(x) is not None
 
 
 def _shared_by_rows(x: Array, w: Any) -> dict[str, Any]:
-    """What rows of certain inputs have in common: independent weights."""
+    """Return the fields ``rows`` and ``shared`` of a LinearMap with independent weights."""
     plain = isinstance(w, Gaussian) and len(w.shape) == 2 and links_of(w) is None
     return {"rows": x, "shared": w} if plain else {}
 
 
 def _is_same(weight: Gaussian, other: Gaussian) -> bool:
-    """Whether two weights are one site in one order of its axes."""
+    """Whether two weights are one latent site with its axes in the same order."""
     if weight is other:
         return True
     first, second = weight.step, other.step
@@ -187,7 +160,7 @@ def _is_plain_bias(bias: Gaussian, weight: Any) -> bool:
 
 
 def _of_masked_weight(x: Any, weight: MaskedWeight, b: Any) -> Any:
-    """The certain mean of the weight maps inputs with noise on them; noise may be added."""
+    """Map inputs with dropout noise by the certain mean of a masked weight."""
     x, noise = weight.meets(x)
     random = any(isinstance(operand, Gaussian) for operand in (x, b))
     product = linear(x, weight.at_mean, b) if random else affine(x, weight.at_mean, b)
@@ -197,7 +170,8 @@ def _of_masked_weight(x: Any, weight: MaskedWeight, b: Any) -> Any:
 
 
 def _of_joint_weight(x: Any, w: Gaussian) -> Value:
-    """One row of certain inputs has all of them as features; else the outputs are features."""
+    """Map by a weight of dependent elements."""
+    # The rows of certain inputs become the features of a single output, with their covariance.
     if w.shape[0] == 1 and not isinstance(x, Gaussian):
         row = linear(flattened(w), x)
         return reshape(row, (*row.shape, 1))
@@ -213,7 +187,7 @@ def _mean(operand: Any) -> Array:
 
 
 def _certain_input(x: Array, w: Any, b: Any, mean: Array) -> Gaussian:
-    """Rows of the weight are independent, so the outputs are: no covariance is needed."""
+    """Map certain inputs: the outputs are independent, as the rows of the weight are."""
     weights = _random(w, b)
     noise, flow = _noise(x, squared(x), w, b), weights[0].propagation
     joint = (lambda: noise.added_to(None)) if noise.beside else None
@@ -233,7 +207,7 @@ def _certain_input(x: Array, w: Any, b: Any, mean: Array) -> Gaussian:
 
 
 def _noise(x: Any, second_moment: Array, w: Any, b: Any) -> Noise:
-    """S (v + μ∘μ) + t: what the variances of the weights and biases add to the outputs'."""
+    """Return S (v + μ∘μ) + t, what random weights and biases add to the variances."""
     shift = b.variance if isinstance(b, Gaussian) else None
     if not isinstance(w, Gaussian):
         return Noise(shift)
@@ -266,7 +240,7 @@ def _random_input(x: Gaussian, w: Any, b: Any, mean: Array) -> Gaussian:
 
 
 def _keeps_apart(x: Gaussian, matrix: Array, w: Any, b: Any) -> bool:
-    """Whether elements of the batch stay independent: not the maps of one x by several matrices."""
+    """Whether elements of the batch stay independent, unlike several maps of one x."""
     maps = math.prod(matrix.shape[:-2]) if len(x.shape) == 1 else 1
     return x.apart and maps == 1 and not _random(w, b)
 
@@ -280,11 +254,6 @@ def _variance(x: Gaussian, matrix: Array, each: Array, noise: Array | None) -> A
 
 
 def map_features(value: Gaussian, matrix: Array) -> Gaussian:
-    """Multiply the features, wherever their axis is, by a certain matrix.
-
-    Args:
-        value: a value with features d.
-        matrix: [e, d].
-    """
+    """Multiply the features [d] of a value, wherever their axis is, by a certain matrix [e, d]."""
     last, place = len(value.shape) - 1, len(value.shape) + (value.axis or 0)
     return move_axis(linear(move_axis(value, place, last), matrix), last, place)

@@ -23,17 +23,10 @@ from moment_calculus.values.ancestry import ancestors
 
 
 def matmul(left: Any, right: Any) -> Value:
-    """left @ right for matrices and vectors in either order, at least one operand random.
+    """Return left @ right for matrices and vectors in either order, at least one of them random.
 
-    The random operand that carries covariance, or the one computed from other values, is taken
-    as the input and the other as the weight.
-
-    Args:
-        left: value or array, [..., n, k], or [k].
-        right: value or array, [..., k, m], or [k].
-
-    Raises:
-        UnsupportedMoments: if neither operand is a matrix or vector, or see :func:`linear`.
+    A random operand with covariances, or one computed from other values, is the input of a linear
+    map; the other operand is its weight.
     """
     if isinstance(left, MaskedWeight) or isinstance(right, MaskedWeight):
         return _masked(left, right)
@@ -59,12 +52,12 @@ def matmul(left: Any, right: Any) -> Value:
 
 
 def _masked(left: Any, right: Any) -> Any:
-    """A product with a masked weight on either side; one that is a vector has one output."""
+    """Multiply by a masked weight on either side; a masked vector is a map with one output."""
     if isinstance(right, MaskedWeight):
         if len(right.shape) > 1:
             return linear(left, swap_last(right))
         return reshape(linear(left, right.as_row()), left.shape[:-1])
-    if len(left.shape) == 1:  # of rows that are the columns of the other operand
+    if len(left.shape) == 1:  # the columns of the other operand are the rows of inputs
         rows = swap_last(right) if len(right.shape) > 1 else right
         return reshape(linear(rows, left.as_row()), rows.shape[:-1])
     if len(right.shape) == 1:
@@ -73,7 +66,7 @@ def _masked(left: Any, right: Any) -> Any:
 
 
 def _maps_columns(x: Any, y: Any) -> bool:
-    """Whether x @ y is a weight times data in columns, rather than data in rows times a weight."""
+    """Whether x @ y is a weight times columns of data, not rows of data times a weight."""
     if len(x.shape) != 2 or _is_input(x):
         return False
     latent = isinstance(x, Gaussian) and x.step.weight
@@ -86,14 +79,14 @@ def _maps_jointly(operand: Any) -> bool:
 
 
 def _is_input(operand: Any) -> bool:
-    """Whether a value is an input, no weight: data, or its components are dependent, or may be."""
+    """Whether a value is data or may have dependent components, so that it is not a weight."""
     if not isinstance(operand, Gaussian):
         return False
     return operand.has_covariance or not operand.independent or is_data(operand)
 
 
 def _times_vector(x: Any, vector: Any) -> Value:
-    """x [..., k] times a vector [k]."""
+    """Multiply x [..., k] by a vector [k]."""
     if links_of(x) is not None:
         return linear(vector, x)
     if is_joint(x) and _maps_jointly(vector):
@@ -113,7 +106,7 @@ def _times_vector(x: Any, vector: Any) -> Value:
 
 
 def _of_input(x: Any, vector: Gaussian) -> Value:
-    """The map of a dependent vector by a matrix; many rows of data are a batch of scalars."""
+    """Map a dependent vector by a matrix; many rows of data give a batch of scalars."""
     rows = not isinstance(x, Gaussian) and len(x.shape) > 1 and x.shape[-2] > x.shape[-1]
     if rows and not any(is_data(part) for part in ancestors(vector)):
         return _scalar_products(x, vector)
@@ -121,7 +114,7 @@ def _of_input(x: Any, vector: Gaussian) -> Value:
 
 
 def _by_weights(x: Any, vector: Any) -> Value:
-    """x [..., k] times a latent vector [k]."""
+    """Multiply x [..., k] by a latent vector [k]."""
     weight = reshape(vector, (1, *vector.shape))
     check_shapes(x, weight, None)
     if is_joint(weight):
@@ -133,14 +126,14 @@ def _by_weights(x: Any, vector: Any) -> Value:
 
 
 def _scalar_products(x: Any, vector: Gaussian) -> Gaussian:
-    """Scalar products with a latent vector, whose Jacobian E[x] ties all of them together."""
+    """Return scalar products of x with a latent vector, all of which depend on the vector."""
     x = features_of(x) if isinstance(x, Gaussian) else x
     vector = features_of(vector)
     mean_x = x.mean if isinstance(x, Gaussian) else x
     variance = _of_products(mean_x, x, vector)
     mixes = not vector.enters_jointly
     step = LinearMap((vector,), None, vector, mean_x[..., None, :], mixes)
-    if isinstance(x, Gaussian):  # products that share x and the vector are dependent in both
+    if isinstance(x, Gaussian):  # the products depend on each other by x and by the vector
         row = vector.mean[None, :]
         step = LinearMap((vector, x), None, x, row, mixes)
         variance = variance + mapped_covariance(x, row)[..., 0, 0] + x.variance @ vector.variance
@@ -149,12 +142,12 @@ def _scalar_products(x: Any, vector: Gaussian) -> Gaussian:
 
 
 def _row_links(vector: Gaussian) -> tuple[Link, ...] | None:
-    """The links of a vector as a matrix of one row."""
+    """Return the links of a vector, taken as a matrix of one row."""
     return None if vector.independent else links_of(reshape(vector, (1, *vector.shape)))
 
 
 def _of_products(mean_x: Array, x: Any, vector: Gaussian) -> Array:
-    """What the variances of a vector, and the covariances along it, add to scalar products."""
+    """Return the variance that a vector, and the covariances along it, add to scalar products."""
     links = _row_links(vector)
     if vector.has_covariance and links is None:
         return namespace(mean_x).sum((mean_x @ vector.covariance) * mean_x, axis=-1)

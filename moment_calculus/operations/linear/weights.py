@@ -1,4 +1,4 @@
-"""Refusals of operands that no map takes."""
+"""Checks of the operands of linear maps and convolutions, which raise UnsupportedMoments."""
 
 from __future__ import annotations
 
@@ -11,15 +11,7 @@ from moment_calculus.values import Gaussian, share_sites
 
 
 def refuse_shared(operands: str, random: Sequence[Gaussian]) -> None:
-    """Refuse operands of a map that depend on each other.
-
-    Args:
-        operands: what they are, for the message.
-        random: those that are random.
-
-    Raises:
-        UnsupportedMoments: if two of them share a latent site.
-    """
+    """Raise if two random operands of a map share a latent site; ``operands`` names them."""
     shared = share_sites(*random)
     if shared:
         raise UnsupportedMoments(
@@ -31,16 +23,7 @@ def refuse_shared(operands: str, random: Sequence[Gaussian]) -> None:
 
 
 def refuse_tied(what: str, weight: Any, operation: str) -> None:
-    """Refuse a random weight whose components depend on each other.
-
-    Args:
-        what: the weight, for the message.
-        weight: value or array.
-        operation: the map, for the message.
-
-    Raises:
-        UnsupportedMoments: if its components are dependent.
-    """
+    """Raise if the components of a random weight depend on each other; ``what`` names it."""
     if isinstance(weight, Gaussian) and not weight.independent:
         raise UnsupportedMoments(
             f"{what} has dependent components",
@@ -51,16 +34,7 @@ def refuse_tied(what: str, weight: Any, operation: str) -> None:
 
 
 def check_shapes(inputs: Any, weight: Any, bias: Any) -> None:
-    """Refuse operands of a linear map whose shapes do not fit.
-
-    Args:
-        inputs: value or array.
-        weight: value or array.
-        bias: value, array or None.
-
-    Raises:
-        UnsupportedMoments: unless weights are [out, in] and inputs [..., in].
-    """
+    """Raise unless the weight is [..., out, in] and the inputs are [..., in]."""
     shape_x, shape_w = tuple(inputs.shape), tuple(weight.shape)
     if len(shape_w) < 2 or not shape_x or shape_x[-1] != shape_w[-1]:
         raise UnsupportedMoments(
@@ -73,17 +47,7 @@ def check_shapes(inputs: Any, weight: Any, bias: Any) -> None:
 
 
 def check_dependence(inputs: Any, weight: Any, bias: Any, *, linked: bool = False) -> None:
-    """Refuse operands of a linear map that depend on each other, or a weight that is tied.
-
-    Args:
-        inputs: value or array.
-        weight: value or array.
-        bias: value, array or None.
-        linked: whether it is known how the components of the weight are tied.
-
-    Raises:
-        UnsupportedMoments: if they do.
-    """
+    """Raise if operands of a linear map share a site, or if the weight has unknown ties."""
     random = _random(inputs, weight, bias)
     refuse_shared("the inputs, the weight and the bias of a linear map", random)
     if not linked:

@@ -1,7 +1,7 @@
-"""Vector functions of Gaussian logits that keep their source: softmax, logsumexp, log-softmax.
+"""Vector functions of Gaussian logits that keep the logits: softmax, logsumexp, log-softmax.
 
-Likelihoods of classes see through them, because a softmax does not change when its logits are
-shifted; elsewhere they have moments of their own.
+Likelihoods of classes use the logits directly, because a softmax does not change when its logits
+are shifted; other operations use the moments of the function.
 """
 
 from __future__ import annotations
@@ -20,11 +20,7 @@ from moment_calculus.values import Gaussian
 
 
 class OfClasses(Composite):
-    """Base of the functions of logits [..., classes].
-
-    Args:
-        source: the Gaussian logits.
-    """
+    """Base class of functions of Gaussian logits [..., classes], the source."""
 
     __slots__ = ("_gaussian", "_moved_from")
 
@@ -34,7 +30,7 @@ class OfClasses(Composite):
         self._moved_from: tuple[OfClasses, Callable[[Any], Any]] | None = None
 
     def gaussian(self) -> Any:
-        """Match the moments once; every later use shares the result, and so its identity."""
+        """Return the moments as a value, computed once so that every use is the same value."""
         if self._gaussian is None:
             if self._moved_from is None:
                 self._gaussian = self._match()
@@ -44,11 +40,7 @@ class OfClasses(Composite):
         return self._gaussian
 
     def moved(self, move: Callable[[Any], Any]) -> Self:
-        """The function of the moved logits; its moments are the moved moments of this one.
-
-        Args:
-            move: shape operation on values that leaves the classes on the trailing axis.
-        """
+        """Apply a shape operation that keeps the trailing axis to the logits and the moments."""
         result = type(self)(move(self.source))
         result._moved_from = (self, move)
         return result
@@ -58,7 +50,7 @@ class OfClasses(Composite):
 
 
 class LogSumExp(OfClasses):
-    """log Σ exp over the classes, kept as an axis of size one."""
+    """The logarithm of Σ exp over the classes, kept as an axis of size one."""
 
     __slots__ = ()
     name = "logsumexp"
@@ -73,7 +65,7 @@ class LogSumExp(OfClasses):
 
 
 class LogSoftmax(OfClasses):
-    """Logits minus their logsumexp."""
+    """The logits minus their logsumexp."""
 
     __slots__ = ()
     name = "log_softmax"
@@ -94,7 +86,7 @@ class LogSoftmax(OfClasses):
 
 
 class Softmax(OfClasses):
-    """Probabilities of the classes."""
+    """The probabilities of the classes."""
 
     __slots__ = ()
     name = "softmax"
@@ -114,17 +106,14 @@ class Softmax(OfClasses):
 
 
 class TotalProbability(OfClasses):
-    """The sum of the probabilities of the classes, kept as an axis of size one.
-
-    Distributions divide by it, to normalise what is normalised.
-    """
+    """The sum of the probabilities of the classes, kept as an axis of size one."""
 
     __slots__ = ()
-    name = "sum"
+    name = "sum"  # distributions divide by it to normalise their probabilities
 
     @property
     def at_mean(self) -> Array:
-        """One."""
+        """The sum at the mean of the logits, one."""
         return namespace(self.source.mean).ones_like(self.source.mean[..., :1])
 
     def _match(self) -> Gaussian:

@@ -1,4 +1,4 @@
-"""Features at a key: slices of the feature axis keep their exact joint covariance."""
+"""Indexing of the trailing feature axis, which keeps the exact joint covariance."""
 
 from __future__ import annotations
 
@@ -14,37 +14,36 @@ from moment_calculus.values.support import selected
 
 @dataclass(frozen=True, eq=False)
 class IndexedFeatures(Moved):
-    """Features at a key, on the trailing axis.
+    """Step of the features at a key, on the trailing axis."""
 
-    Args:
-        key: a slice, or an index array of one axis.
-    """
-
-    key: Any
+    key: Any  # a slice, or an index array of one axis
 
     def move(self, array: Array) -> Array:
-        """At the key."""
+        """Select the features of an array."""
         return array[..., self.key]
 
     def covariance(self) -> Array:
-        """Rows and columns at the key."""
+        """Select rows and columns of the joint covariance."""
         return self.source.joint_covariance()[..., self.key, :][..., self.key]
 
     @property
     def places(self) -> Any:
-        """The key, which leaves an axis where it is a slice."""
+        """The key of the features, a slice where that is possible."""
         return self.key
 
     def follows(self, place: int) -> bool:
-        """Always."""
+        """Return True: :meth:`through` is known for every input."""
         return True
 
     def through(self, place: int, cross: Array) -> Array:
-        """Rows at the key."""
+        """Select rows of the covariance with another value."""
         return cross[..., self.key, :]
 
     def meet(self, value: Gaussian, other: Gaussian, query: Any) -> Array | None:
-        """Other features of one value meet without what is between the rest."""
+        """Return the covariance with an older value, without forming the rest of the covariance.
+
+        Two sets of features of one value need only the covariance between these sets.
+        """
         known = super().meet(value, other, query)
         if known is not NotImplemented or query.is_mixed:
             return known
@@ -66,15 +65,15 @@ class IndexedFeatures(Moved):
 
 @dataclass(frozen=True, eq=False)
 class OneFeature(IndexedFeatures):
-    """One feature, as a batch of scalars."""
+    """Step of one selected feature, as a batch of scalars."""
 
     @property
     def places(self) -> Any:
-        """The key as a slice, if it is known."""
+        """The key of the feature, a slice where it is a known integer."""
         return slice(self.key, self.key + 1 or None) if is_integer(self.key) else self.key
 
     def each(self, value: Gaussian, other: Gaussian, query: Any) -> Array | float | None:
-        """With another feature of the same value its entry of the covariance of both."""
+        """Return the covariance with another feature of the same value, if it is one."""
         if other.step.affine is not None:
             return other.step.each(other, value, query)
         step = other.step
@@ -86,7 +85,7 @@ class OneFeature(IndexedFeatures):
         return known[..., 0, 0]
 
     def through(self, place: int, cross: Array) -> Array:
-        """One row."""
+        """Select one row of the covariance with another value."""
         return cross[..., self.key, :][..., None, :]
 
 
@@ -96,12 +95,9 @@ def _are_apart(first: slice, second: slice, size: int) -> bool:
 
 
 def index_features(value: Gaussian, key: Any, *, distinct: bool = False) -> Gaussian:
-    """Index the features of a value, on its trailing axis.
+    """Index the features of a value on its trailing axis by an integer, slice or array [n].
 
-    Args:
-        value: the value.
-        key: an integer, a slice or an index array of at most one axis.
-        distinct: whether an index array is known to choose no feature twice.
+    ``distinct`` says that an index array is known to choose no feature twice.
     """
     distinct = distinct or is_basic(key)
     support = selected(value, key) if len(value.shape) == 1 else None

@@ -1,4 +1,4 @@
-"""Arrays of dependent elements as the vectors that they were made from."""
+"""Arrays of dependent elements, traced back to the vectors that they were made from."""
 
 from __future__ import annotations
 
@@ -18,14 +18,10 @@ from moment_calculus.values.applied import image
 
 
 def flattened(value: Gaussian) -> Gaussian | None:
-    """All elements of an array on one axis, row by row, with their covariance.
+    """Return all elements of an array on one axis, row by row, with their covariance.
 
-    Args:
-        value: a value that was made from a vector by reshapes, permutations, affine maps and
-            functions of each element.
-
-    Returns:
-        The vector; None for other values.
+    The array must come from a vector by reshapes, permutations, affine maps and functions of each
+    element; for other values the result is None.
     """
     values = value.memo.values
     if "flattened" not in values:

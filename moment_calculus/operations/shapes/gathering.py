@@ -1,4 +1,4 @@
-"""Elements picked by index arrays on some axes, as gather primitives do."""
+"""Selection of elements by index arrays on some axes, as gather primitives do."""
 
 from __future__ import annotations
 
@@ -27,38 +27,33 @@ from moment_calculus.values.spread import none_or_all
 
 @dataclass(frozen=True, eq=False)
 class Gathered(Moved):
-    """Elements along one axis, chosen for every element of the other axes.
+    """Step that selects elements along one axis, for every element of the other axes."""
 
-    Args:
-        chosen: integers of the source's shape, except along the axis.
-        axis: non-negative.
-    """
-
-    chosen: Array
-    axis: int
+    chosen: Array  # integers of the source's shape, except along the axis
+    axis: int  # not negative
 
     def move(self, array: Array) -> Array:
-        """Chosen."""
+        """Select the elements of an array."""
         return namespace(array).take_along_axis(array, self.chosen, axis=self.axis)
 
 
 @dataclass(frozen=True, eq=False)
 class GatheredFeatures(Gathered):
-    """Features chosen for every element of the batch."""
+    """Step that selects features for every element of the batch."""
 
     def covariance(self) -> Array:
-        """Rows and columns chosen."""
+        """Select rows and columns of the joint covariance."""
         return self.through(0, self.through(0, self.source.joint_covariance()).mT)
 
     def follows(self, place: int) -> bool:
-        """Always."""
+        """Return True: :meth:`through` is known for every input."""
         return True
 
     def through(self, place: int, cross: Array) -> Array:
-        """Rows chosen."""
+        """Select rows of the covariance with another value."""
         xp, axis = namespace(cross), self.source.axis
         last, batch = features_last(self.chosen, axis), batch_shape(self.source.shape, axis)
-        # the other value may have more axes
+        # The other value may have more axes.
         batch = broadcast_shape(batch, tuple(cross.shape[:-2]))
         places = xp.broadcast_to(last[..., None], (*batch, last.shape[-1], cross.shape[-1]))
         wide = xp.broadcast_to(cross, (*batch, *cross.shape[-2:]))
@@ -66,17 +61,10 @@ class GatheredFeatures(Gathered):
 
 
 def gather(value: Any, chosen: Array, axis: int) -> Any:
-    """Elements along one axis, chosen for every element of the other axes.
+    """Select elements along one axis, for every element of the other axes.
 
-    Along the feature axis the joint covariance is kept.
-
-    Args:
-        value: value or array.
-        chosen: non-negative integers of the value's shape, except along the axis.
-        axis: non-negative axis.
-
-    Warns:
-        CovarianceDroppedWarning: if elements of the batch with dependent features are mixed.
+    ``chosen`` holds non-negative integers of the value's shape, except along the axis. Along the
+    feature axis the joint covariance is kept; along others it is dropped, with a warning.
     """
     if isinstance(value, Deferred):
         return value.moved(lambda v: gather(v, chosen, axis))
@@ -92,22 +80,10 @@ def gather(value: Any, chosen: Array, axis: int) -> Any:
 
 
 def pick(value: Any, chosen: Mapping[int, Array], *, distinct: bool = False) -> Any:
-    """Elements at index arrays of some axes; the other axes stay whole.
+    """Select elements at index arrays of some axes; the other axes stay whole and come last.
 
-    The covariance follows where features are picked alone, or elements of the batch alone, or one
-    known feature of them, as in ``x[rows, 0]``.
-
-    Args:
-        value: value or array.
-        chosen: at least one non-negative axis, with integers [...] of one common shape that are
-            within its bounds.
-        distinct: whether no element is known to be picked twice.
-
-    Returns:
-        Value of the shape of the index arrays, followed by the other axes in order.
-
-    Warns:
-        CovarianceDroppedWarning: if dependent features are mixed with elements of the batch.
+    ``chosen`` maps non-negative axes to integer arrays of one shape. Dependence is kept where only
+    features or only elements of the batch are selected, or one known feature, as in ``x[rows, 0]``.
     """
     axes = sorted(chosen)
     if isinstance(value, Deferred):
@@ -130,18 +106,13 @@ def _of_array(array: Array, axes: Sequence[int], chosen: Mapping[int, Array]) ->
 
 @dataclass(frozen=True, eq=False)
 class Picked(Moved):
-    """Elements at index arrays of features and batch together.
+    """Step that selects elements at index arrays of features and batch together."""
 
-    Args:
-        axes: in order.
-        chosen: an index array of each.
-    """
-
-    axes: tuple[int, ...]
-    chosen: Mapping[int, Array]
+    axes: tuple[int, ...]  # in order
+    chosen: Mapping[int, Array]  # an index array of each axis
 
     def move(self, array: Array) -> Array:
-        """Picked."""
+        """Select the elements of an array."""
         return _of_array(array, self.axes, self.chosen)
 
 
@@ -170,16 +141,14 @@ def _of_features(value: Gaussian, places: Array, distinct: bool) -> Gaussian:
 def _of_both(
     value: Gaussian, axes: list[int], chosen: Mapping[int, Array], distinct: bool
 ) -> Gaussian:
-    """One known feature of elements keeps its dependence; of others, variances only.
-
-    Of independent components nothing is lost: they become scalars.
-    """
+    """Select along the feature axis and the batch; only one known feature keeps dependence."""
     features = len(value.shape) + (value.axis or 0)
     known = extremes(chosen[features])
     if known is not None and known[0] == known[1]:
         last = move_axis(value, features, len(value.shape) - 1)
         left = {axis - (axis > features): chosen[axis] for axis in axes if axis != features}
         return pick(index_features(last, int(known[0])), left, distinct=distinct)
+    # Independent components lose nothing; where one may occur twice they become scalars.
     step = Picked(value, tuple(axes), chosen)
     scalars = not step.move(value.mean).shape or (value.independent and not distinct)
     ties = none_or_all(value.independent and distinct)

@@ -1,4 +1,4 @@
-"""Steps of values of another shape, and of values whose feature axis becomes another one."""
+"""Steps of reshapes, and of changes of the feature axis that keep the elements in place."""
 
 from __future__ import annotations
 
@@ -14,56 +14,52 @@ from moment_calculus.values.layout import batch_shape, rank_of_batch
 
 @dataclass(frozen=True, eq=False)
 class Reshaped(Moved):
-    """Another shape; subclasses know what becomes of the features.
+    """Step of a reshape; subclasses know what becomes of the features."""
 
-    Args:
-        shape: of the result.
-    """
-
-    shape: tuple[int, ...]
+    shape: tuple[int, ...]  # of the result
 
     def move(self, array: Array) -> Array:
-        """Reshaped."""
+        """Reshape an array."""
         return namespace(array).reshape(array, self.shape)
 
 
 @dataclass(frozen=True, eq=False)
 class Split(Reshaped):
-    """A trailing feature axis that is split: the last part keeps its covariance."""
+    """Step that splits the trailing feature axis; the last part keeps its covariance."""
 
     def covariance(self) -> Array:
-        """The blocks on the diagonal."""
+        """Return the diagonal blocks of the joint covariance."""
         parts = self.shape[len(self.source.shape) - 1 :]
         return diagonal_blocks(self.source.joint_covariance(), parts)
 
 
 @dataclass(frozen=True, eq=False)
 class Widened(Reshaped):
-    """A value with too few axes: the missing feature axis has size one."""
+    """Step that adds axes, with a feature axis of size one, to a batch of scalars."""
 
     identity = True
 
 
 @dataclass(frozen=True, eq=False)
 class Unfeatured(Reshaped):
-    """A value that is to be expanded along another axis than that of its features."""
+    """Step that changes the feature axis of a value without its covariance."""
 
     @property
     def in_place(self) -> bool:  # type: ignore[override]
-        """Of independent components nothing is lost."""
+        """Whether components are independent and stay in place, so that nothing is lost."""
         return self.source.independent and self.shape == self.source.shape
 
 
 @dataclass(frozen=True, eq=False)
 class Refeatured(Reshaped):
-    """A single feature on another axis of size one."""
+    """Step that moves a single feature to another axis of size one."""
 
     def follows(self, place: int) -> bool:
-        """Of what is no batch."""
+        """Return True, although :meth:`through` is unknown for a batch."""
         return True
 
     def through(self, place: int, cross: Array) -> Array | None:
-        """As it is, without a batch whose axes would have to change places."""
+        """Keep the covariance with another value; None if there is a batch to rearrange."""
         if any(n != 1 for n in cross.shape[:-2]):
             return None
         return namespace(cross).reshape(cross, cross.shape[-2:])
@@ -71,29 +67,25 @@ class Refeatured(Reshaped):
 
 @dataclass(frozen=True, eq=False)
 class Featured(Moved):
-    """An axis of size one of the batch becomes the feature axis, so the batch loses it.
-
-    Args:
-        axis: that axis.
-    """
+    """Step that makes an axis of size one of the batch the feature axis."""
 
     axis: int
 
     def move(self, array: Array) -> Array:
-        """As it is."""
+        """Return the array as it is."""
         return array
 
     def follows(self, place: int) -> bool:
-        """Of what has that axis too."""
+        """Return True, although :meth:`through` is unknown where that axis is not of size one."""
         return True
 
     def meet(self, value: Gaussian, other: Gaussian, query: Any) -> Array | None:
-        """Unknown of a value with more axes of the batch, beside which the elements are shifted."""
+        """Return None for a value with more batch axes, with which it would be misaligned."""
         known = rank_of_batch(other.shape, other.axis) <= rank_of_batch(value.shape, value.axis)
         return super().meet(value, other, query) if known else None
 
     def through(self, place: int, cross: Array) -> Array | None:
-        """Without the axis."""
+        """Drop the axis from the batch of the covariance; None if it is not of size one."""
         lead = (1,) * (len(self.source.shape) - len(cross.shape) + 2)
         batch = (*lead, *cross.shape[:-2])
         if batch[self.axis] != 1:

@@ -36,15 +36,10 @@ KEEP = object()
 
 @dataclass(frozen=True, eq=False)
 class Expanded(Moved):
-    """A value repeated along axes of the batch or of the features.
+    """Step that repeats a value along axes of the batch or of the features."""
 
-    Args:
-        shape: of the result.
-        axis: feature axis of both.
-    """
-
-    shape: tuple[int, ...]
-    axis: int | None
+    shape: tuple[int, ...]  # of the result
+    axis: int | None  # the feature axis of source and result
 
     @property
     def size(self) -> int:
@@ -53,43 +48,43 @@ class Expanded(Moved):
 
     @property
     def identity(self) -> bool:  # type: ignore[override]
-        """Whether there are as many features as before."""
+        """Whether the number of features stays the same."""
         source, axis = self.source.shape, self.axis
         return self.size == (1 if axis is None or len(source) < -axis else source[axis])
 
     def move(self, array: Array) -> Array:
-        """Repeated."""
+        """Broadcast an array."""
         return namespace(array).broadcast_to(array, self.shape)
 
     def rows(self, array: Array) -> Array | None:
-        """Repeated along the batch."""
+        """Broadcast the batch of an array of other features."""
         if self.source.axis != -1 or self.axis != -1 or self.source.shape[-1] != self.shape[-1]:
             return None
         return namespace(array).broadcast_to(array, (*self.shape[:-1], array.shape[-1]))
 
     def covariance(self) -> Array:
-        """Repeated."""
+        """Broadcast the joint covariance."""
         covariance, batch = self.source.joint_covariance(), batch_shape(self.shape, self.axis)
         return namespace(covariance).broadcast_to(covariance, (*batch, self.size, self.size))
 
     def follows(self, place: int) -> bool:
-        """Always."""
+        """Return True: :meth:`through` is known for every input."""
         return True
 
     def through(self, place: int, cross: Array) -> Array:
-        """The rows repeated."""
+        """Repeat the rows of the covariance with another value."""
         if self.identity:
             return cross
         rows = (*cross.shape[:-2], self.size, cross.shape[-1])
         return namespace(cross).broadcast_to(cross, rows)
 
     def between_features(self, value: Gaussian, rows: slice, columns: slice) -> Array | None:
-        """That of the source, if its features stay."""
+        """Return that covariance of the source, if its features stay the same."""
         stays = self.identity and self.source.axis == self.axis == -1
         return self.source.covariance_between(rows, columns) if stays else None
 
     def as_vector(self, value: Gaussian) -> Gaussian | None:
-        """Of the source as a vector, or of one scalar repeated."""
+        """Repeat the source as a vector, or one scalar along a new feature axis."""
         return _as_vector(self.source, value.shape) if self.identity else None
 
 
@@ -101,33 +96,29 @@ def _as_vector(source: Gaussian, shape: tuple[int, ...]) -> Gaussian | None:
 
 @dataclass(frozen=True, eq=False)
 class Regrouped(Reshaped):
-    """Another shape of the batch; the features stay.
-
-    Args:
-        axis: their axis in the result.
-    """
+    """Step of a reshape of the batch that keeps the features."""
 
     axis: int | None
 
     def rows(self, array: Array) -> Array | None:
-        """The batch reshaped."""
+        """Reshape the batch of an array of other features."""
         if self.source.axis != -1 or self.axis != -1:
             return None
         return namespace(array).reshape(array, (*self.shape[:-1], array.shape[-1]))
 
     @property
     def identity(self) -> bool:  # type: ignore[override]
-        """Whether the batch loses or gains leading axes of size one alone."""
+        """Whether the batch gains or loses only leading axes of size one."""
         old = batch_shape(self.source.shape, self.source.axis)
         return _strip_ones(batch_shape(self.shape, self.axis)) == _strip_ones(old)
 
     def covariance(self) -> Array:
-        """The batch reshaped."""
+        """Reshape the batch of the joint covariance."""
         covariance, batch = self.source.joint_covariance(), batch_shape(self.shape, self.axis)
         return namespace(covariance).reshape(covariance, (*batch, *covariance.shape[-2:]))
 
     def as_vector(self, value: Gaussian) -> Gaussian | None:
-        """Of the source as a vector whose trailing axis stays, or of one scalar repeated."""
+        """Reshape the source as a vector, if its trailing axis stays, or repeat a scalar."""
         shape = value.shape
         if self.identity:
             return _as_vector(self.source, shape)
@@ -136,7 +127,7 @@ class Regrouped(Reshaped):
         return of_parts(lambda part: reshape(part, shape), self.source)
 
     def lag(self, value: Gaussian, offset: tuple[int, ...]) -> Array | None:
-        """Known of a value that gains or loses axes of size one."""
+        """Reshape the covariance of components an offset apart, if only ones come or go."""
         old = self.source.shape
         places = [place for place, n in enumerate(old) if n != 1]
         if [old[place] for place in places] != [n for n in self.shape if n != 1]:
@@ -152,13 +143,7 @@ class Regrouped(Reshaped):
 
 
 def broadcast(value: Any, shape: Sequence[int], axis: Any = KEEP) -> Any:
-    """Expand a value to a shape, on a given feature axis.
-
-    Args:
-        value: value or array.
-        shape: target shape.
-        axis: feature axis of the result; by default the value's own.
-    """
+    """Broadcast a value or array to a shape, on a feature axis (by default the value's own)."""
     shape = tuple(shape)
     if isinstance(value, Deferred):
         return value if value.shape == shape else value.moved(lambda v: broadcast(v, shape))
@@ -187,7 +172,7 @@ def _on_axis(value: Gaussian, axis: int | None) -> Gaussian:
         return moved(Refeatured(value, shape), axis, ties=value.ties)
     if may_lose_dependence(value):
         if axis == -1 and value.axis is None and (vector := as_vector(value)) is not None:
-            return vector  # one scalar for all elements of a plate, beside a vector of them
+            return vector  # e.g. elements of a plate that share one scalar, beside a vector
         warn_dropped(value, f"an elementwise operation along axis {axis}")
     return moved(Unfeatured(value, shape), axis, ties=none_or_all(value.independent))
 
@@ -208,17 +193,10 @@ def _expanded(value: Gaussian, shape: tuple[int, ...], axis: int | None) -> Gaus
 
 
 def reshape(value: Any, shape: Sequence[int]) -> Any:
-    """Reshape a value; a full covariance is kept while its feature axis survives.
+    """Reshape a value or array; a full covariance is kept while its feature axis survives.
 
-    A trailing feature axis that is split, as that of the heads of attention, leaves the last part
-    of it with its covariance; the other parts become a batch.
-
-    Args:
-        value: value or array.
-        shape: target shape, without -1.
-
-    Warns:
-        CovarianceDroppedWarning: if the feature axis of a full covariance is merged with others.
+    If a trailing feature axis is split, as for the heads of attention, the last part keeps its
+    covariance and the other parts become a batch. A merge with other axes drops it, with a warning.
     """
     shape = tuple(shape)
     if isinstance(value, Deferred):
@@ -247,7 +225,7 @@ def _is_split(value: Gaussian, shape: tuple[int, ...]) -> bool:
 
 
 def _surviving_axis(value: Gaussian, shape: tuple[int, ...]) -> Any:
-    """The feature axis after a reshape; KEEP (a mark) if it does not survive."""
+    """Return the feature axis after a reshape; the mark KEEP if it does not survive."""
     if value.axis is None:
         return -1 if value.shape and shape[:-1] == value.shape else None
     size = value.shape[value.axis]

@@ -1,4 +1,4 @@
-"""Largest and smallest entries of windows, by pairs."""
+"""Largest and smallest entries of moving windows (max pools), by pairs of entries."""
 
 from __future__ import annotations
 
@@ -26,65 +26,26 @@ from moment_calculus.refusals.notices import warn_user
 from moment_calculus.values import Gaussian, Opaque, Spread, Ties, Value
 from moment_calculus.values.lags import lag_covariance, shifted
 
-Padding = Sequence[tuple[int, int]]
+Padding = Sequence[tuple[int, int]]  # number of entries before and after, along each axis
 
 
 def window_maximum(value: Value, windows: Windows, padding: Padding | None = None) -> Value:
-    """Largest entries of windows, entry by entry in the order of rows.
-
-    The larger of two jointly Gaussian entries is exact in mean and variance; the result then
-    enters the next pair as if it were Gaussian, with its exact covariance with the entries that
-    follow. The covariance of positions enters where it is known, see
-    :func:`moment_calculus.values.lags.lag_covariance`.
-
-    Measured for 2×2 and 3×3 windows: the mean is off by at most 0.03 standard deviations, and the
-    standard deviation 0.95 and 0.93 to 1.01 times the exact one for independent entries, 0.92 and
-    0.9 times for positions that share the weights of a 3×3 convolution. Increasing activations
-    change places with the largest entry, and add to the error: with relu, 0.84 and 0.5 times, the
-    mean off by 0.06 and 0.15, in windows that are zero nearly always.
-
-    Args:
-        value: of rank n.
-        windows: over the n axes.
-        padding: how many entries before and after the others, along each of the n axes, are
-            padding, and left out; by default none.
-
-    Returns:
-        A value with as many entries along each axis as there are windows.
-
-    Raises:
-        UnsupportedMoments: if a window holds nothing but padding.
-
-    Warns:
-        DependenceWarning: if positions depend on each other in an unknown way: they enter as
-            independent.
-        CovarianceDroppedWarning: in full mode, if there is a covariance between features: the
-            variances are kept.
-
-    Source: Clark 1961; Shekhovtsov et al. 2018, eqs. 32-35.
-    """
+    """Return the largest entries of windows over all axes, without their padding."""
+    # The larger of two entries enters the next pair as if it were Gaussian, with exact covariances
+    # (Clark 1961; Shekhovtsov et al. 2018, eqs. 32-35). Measured for 2×2 and 3×3 windows: means are
+    # off by at most 0.03 standard deviations; these are 0.95 and 0.93 to 1.01 times the exact ones
+    # for independent entries, 0.92 and 0.9 times for positions that share the weights of a 3×3
+    # convolution. With relu 0.84 and 0.5 times, means 0.06 and 0.15, in windows nearly always zero.
     return _extreme(value, windows, padding, 1.0)
 
 
 def window_minimum(value: Value, windows: Windows, padding: Padding | None = None) -> Value:
-    """Smallest entries of windows: the largest ones of −x, with another sign.
-
-    Args:
-        value: of rank n.
-        windows: over the n axes.
-        padding: as of :func:`window_maximum`.
-
-    Raises:
-        UnsupportedMoments: if a window holds nothing but padding.
-
-    Warns:
-        DependenceWarning: as :func:`window_maximum`.
-    """
+    """Return the smallest entries of windows; see :func:`window_maximum`."""
     return _extreme(value, windows, padding, -1.0)
 
 
 def _extreme(value: Value, windows: Windows, padding: Padding | None, sign: float) -> Value:
-    """The largest entry of sign · x, times the sign; increasing functions are applied to it."""
+    """Return sign times the largest entry of sign · x; increasing functions are applied last."""
     base, activation = _function(value)
     if activation is not None and is_increasing(activation):
         return apply(activation, _extreme(base, windows, padding, sign))
@@ -95,7 +56,7 @@ def _extreme(value: Value, windows: Windows, padding: Padding | None, sign: floa
 
 
 def _function(value: Value) -> tuple[Any, Any]:
-    """The Gaussian of which a value is a function, and the function; (None, None) for others."""
+    """Return the Gaussian of which a value is a function, and the function; else None twice."""
     if isinstance(value, Gaussian):
         return value.step.function or (None, None)
     return (value.base, value.function) if value.is_plain else (None, None)
@@ -133,21 +94,16 @@ def _largest(value: Gaussian, windows: Windows, padding: Padding | None) -> Gaus
 
 @dataclass(frozen=True, eq=False)
 class LargestEntries(Opaque):
-    """Largest entries of windows.
-
-    Args:
-        windows: over the axes of the value.
-        like: an array of their shape.
-        shares: for each entry but the first, the probability that those before are larger.
-    """
+    """Step of the largest entries of windows."""
 
     windows: Windows = None  # type: ignore[assignment]
-    like: Array = None
+    like: Array = None  # of the shape of the result
+    # For each entry but the first, the probability that the maximum of those before is larger.
     shares: tuple[Array, ...] = ()
 
     @cached_property
     def gains(self) -> list[Array]:
-        """Expected derivative by each entry of the window; they add up to one."""
+        """The expected derivatives by the entries of the window, which add up to one."""
         xp = namespace(self.like)
         later, gains = xp.ones_like(self.like), []
         for share in reversed(self.shares):
@@ -156,7 +112,7 @@ class LargestEntries(Opaque):
         return [later, *reversed(gains)]
 
     def lag(self, value: Gaussian, offset: tuple[int, ...]) -> Array | None:
-        """By expected derivatives, over the pairs of entries of two windows."""
+        """Return the covariance of results an offset apart, by expected derivatives."""
         counts = [n - abs(o) for n, o in zip(self.gains[0].shape, offset, strict=True)]
         places, total = self.windows.places(), 0.0
         halves = [shifted(gain, offset) for gain in self.gains]
@@ -175,7 +131,7 @@ class LargestEntries(Opaque):
 
 
 def _larger(left: Value, seen: np.ndarray, right: Value, mask: np.ndarray) -> Value:
-    """The larger of two entries where both are there, else the one that is."""
+    """Return the larger of two entries where neither is padding, else the one that is not."""
     result = maximum(left, right)
     if not mask.all():
         result = where(_on(mask, right), result, left)
@@ -185,7 +141,7 @@ def _larger(left: Value, seen: np.ndarray, right: Value, mask: np.ndarray) -> Va
 
 
 def _share(left: Value, seen: np.ndarray, right: Value, mask: np.ndarray) -> Array:
-    """Probability that the left entry is the larger one, its expected derivative."""
+    """Return the probability that the left entry is larger, its expected derivative."""
     difference = subtract(left, right).gaussian()
     share = ReLU().gain(difference.mean, difference.variance)
     xp = namespace(share)
@@ -198,7 +154,7 @@ def _on(mask: np.ndarray, value: Value) -> Array:
 
 
 def _masks(value: Gaussian, windows: Windows, padding: Padding) -> list[np.ndarray]:
-    """For each place of a window, in which windows there is an entry, and no padding."""
+    """Return for each place of a window in which windows its entry is not padding."""
     counts, masks = windows.counts(value.shape), []
     for place in windows.places():
         mask = np.ones((1,) * len(counts), dtype=bool)
@@ -212,7 +168,7 @@ def _masks(value: Gaussian, windows: Windows, padding: Padding) -> list[np.ndarr
 
 
 def _stacked(value: Gaussian, windows: Windows) -> Gaussian:
-    """The entries of each window as the features of a vector."""
+    """Return the entries of each window as the features of a vector."""
     xp, shape = namespace(value.mean), value.shape
     slices = [windows.entry(place, shape) for place in windows.places()]
     covariances = _covariances(value, windows)
@@ -231,7 +187,7 @@ def _stacked(value: Gaussian, windows: Windows) -> Gaussian:
 
 
 def _covariances(value: Gaussian, windows: Windows) -> list[list[Array]] | None:
-    """Covariances between all places of a window; None if there are none, or they are unknown."""
+    """Return the covariances between all places of a window; None if independent or unknown."""
     if value.independent:
         return None
     lags: dict[Any, Array | None] = {}
@@ -252,6 +208,6 @@ def _covariances(value: Gaussian, windows: Windows) -> list[list[Array]] | None:
 
 
 def _entry(value: Gaussian, windows: Windows, lags: Any, first: Any, second: Any) -> Array:
-    """Covariance between two places of all windows."""
+    """Return the covariance between two places of all windows."""
     lag, starts = windows.meeting((0,) * len(first), first, second)
     return lags[lag][windows.strided(starts, windows.counts(value.shape))]

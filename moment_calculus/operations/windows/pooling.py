@@ -1,4 +1,4 @@
-"""Sums over windows of live values, with the dependence between positions where it is known."""
+"""Sums over moving windows (average pools), with the known dependence between positions."""
 
 from __future__ import annotations
 
@@ -19,33 +19,16 @@ from moment_calculus.values import Gaussian, Opaque, Spread, Step, Ties, Value
 from moment_calculus.values.lags import lag_covariance
 from moment_calculus.values.layout import batch_shape
 
-WindowKernel = Callable[[Array, Windows], Array]
-MOST_PAIRS = 256  # distances between positions that a sum over whole axes goes through
+WindowKernel = Callable[[Array, Windows], Array]  # sums an array of any rank over windows
+MOST_PAIRS = 256  # most distances between positions for a sum over whole axes
 
 
 def window_sum(value: Value, windows: Windows, kernel: WindowKernel) -> Gaussian:
-    """Sums over windows; pad with zeros before, and divide by the size for a mean.
+    """Return the sums over windows; pad with zeros before, and divide by the size for a mean.
 
-    Exact for independent components, for a known covariance over the feature axis, and where the
-    covariance of positions is known, see :func:`moment_calculus.values.lags.lag_covariance`: after
-    the first convolution of a network, with activations, scales and biases between. After a later
-    convolution what its inputs share enters as they do there. In diagonal mode features
-    enter as independent, as in a linear map.
-
-    Args:
-        value: of rank n.
-        windows: over the n axes.
-        kernel: ``kernel(array, windows)`` sums an array of any rank over windows of its axes.
-
-    Returns:
-        A value with as many entries along each axis as there are windows.
-
-    Warns:
-        DependenceWarning: if positions depend on each other in an unknown way: their covariance is
-            taken as zero. The standard deviation is then too small, for n entries of a window
-            that are fully correlated by a factor of √n.
-        CovarianceDroppedWarning: in full mode, if a covariance between features is not known for
-            pairs of positions: the variances are kept.
+    Exact for independent components, a known covariance of features, and where
+    :func:`.lags.lag_covariance` knows the positions: after the first convolution, with activations,
+    scales and biases between. In diagonal mode features enter as independent.
     """
     value = value.gaussian()
     if value.independent and windows.disjoint:
@@ -66,16 +49,7 @@ def window_sum(value: Value, windows: Windows, kernel: WindowKernel) -> Gaussian
 
 
 def sum_of_dependent(value: Gaussian, axes: Sequence[int]) -> Gaussian | None:
-    """Sum over axes of the batch, which stay with size one; exact where :func:`window_sum` is.
-
-    Args:
-        value: of rank n.
-        axes: non-negative axes, none of them the feature axis.
-
-    Returns:
-        The sum; None if the positions depend on each other in an unknown way, or if there are
-        more than :data:`MOST_PAIRS` distances between them.
-    """
+    """Sum over axes of the batch, which stay with size one; None if the covariance is unknown."""
     still = (1,) * len(value.shape)
     windows = Windows(value.shape, still, still).on(axes)
     if windows.pairs > MOST_PAIRS:
@@ -84,13 +58,13 @@ def sum_of_dependent(value: Gaussian, axes: Sequence[int]) -> Gaussian | None:
 
 
 def _whole(array: Array, windows: Windows) -> Array:
-    """The sum over a single window."""
+    """Sum an array over a single window."""
     axes = tuple(axis for axis, n in enumerate(windows.sizes) if n > 1)
     return namespace(array).sum(array, axis=axes, keepdims=True)
 
 
 def _matrix(value: Gaussian, place: int, windows: Windows) -> Array:
-    """The sums over windows of one axis as a matrix."""
+    """Return the sums over windows of one axis as a matrix."""
     size = value.shape[place]
     count = windows.counts(value.shape)[place]
     entries = windows.strides[place] * np.arange(count)[:, None]
@@ -100,47 +74,40 @@ def _matrix(value: Gaussian, place: int, windows: Windows) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class WindowSums(Step):
-    """Sums over windows.
-
-    Args:
-        source: the value.
-        windows: over its axes.
-        kernel: sums an array over windows.
-        mapped: how the sums come from it, where that is a linear map of its features.
-    """
+    """Step of sums over windows."""
 
     source: Gaussian
     windows: Windows
     kernel: WindowKernel
-    mapped: Step
+    mapped: Step  # of the linear map of features by which they come from the source, or Opaque
 
     @property
     def inputs(self) -> tuple[Gaussian, ...]:  # type: ignore[override]
-        """The value, or what its map is applied to."""
+        """The inputs of the linear map of features, or the source."""
         return self.mapped.inputs
 
     @property
     def mixes(self) -> bool:  # type: ignore[override]
-        """As the map does."""
+        """Whether the linear map of features treats them as independent."""
         return self.mapped.mixes
 
     def follows(self, place: int) -> bool:
-        """As the map does."""
+        """Whether the linear map of features knows the covariance of its input."""
         return self.mapped.follows(place)
 
     def through(self, place: int, cross: Array) -> Array | None:
-        """As the map does."""
+        """Map the covariance of the input by the linear map of features."""
         return self.mapped.through(place, cross)
 
     def lag(self, value: Gaussian, offset: tuple[int, ...]) -> Array | None:
-        """From the lags of the source."""
+        """Return the covariance of sums an offset apart, by those of the source."""
         return _lag_of_sums(self.source, self.windows, self.kernel, offset)
 
 
 def _made(
     value, moved, windows, kernel, covariance, variance=None, *, joint=None, ties=Ties.ALL
 ) -> Gaussian:
-    """Sums of a value; ``moved`` is what the result comes from."""
+    """Make the value of window sums; ``moved`` is the value that the result comes from."""
     plain = moved is value
     variance = kernel(value.variance, windows) if variance is None else variance
     return Gaussian(
@@ -156,7 +123,7 @@ def _made(
 def _over_batch(
     value: Gaussian, windows: Windows, kernel: WindowKernel, *, apart: bool
 ) -> Gaussian | None:
-    """Windows over axes of the batch; None if the covariance of positions is not known."""
+    """Sum over windows of batch axes; None if the covariance of positions is unknown."""
     if apart:
         variance = kernel(value.variance, windows)
     else:
@@ -173,6 +140,7 @@ def _over_batch(
 
 
 def _as_independent(value: Gaussian, windows: Windows, kernel: WindowKernel) -> Gaussian:
+    # The standard deviation is too small: for n fully correlated entries by a factor of √n.
     warn_user(
         "the positions of a window depend on latent site(s) "
         f"{', '.join(sorted(value.sites))} and their covariance is not known: it is taken as "
@@ -184,7 +152,7 @@ def _as_independent(value: Gaussian, windows: Windows, kernel: WindowKernel) -> 
 
 
 def _beside(value: Gaussian, windows: Windows) -> Windows:
-    """The windows on the layout of covariances."""
+    """Return the windows on the axes of a covariance."""
     axes = tuple(range(len(value.shape)))
     return windows.along((*batch_shape(axes, value.axis), None, None))
 
@@ -192,7 +160,7 @@ def _beside(value: Gaussian, windows: Windows) -> Windows:
 def _lag_of_sums(
     value: Gaussian, windows: Windows, kernel: WindowKernel, offset: Offset
 ) -> Array | None:
-    """Covariance of sums whose windows are an offset apart: Σ over the pairs of their entries."""
+    """Return the covariance of sums whose windows are an offset apart, over pairs of entries."""
     halved = not any(offset)
     total: Any = 0.0
     for difference in windows.differences():
@@ -208,7 +176,7 @@ def _lag_of_sums(
 def _lag_of_pairs(
     value: Gaussian, windows: Windows, kernel: WindowKernel, offset: Offset, difference: Offset
 ) -> Array | None:
-    """The pairs of entries of which the second one is at a difference from the first one."""
+    """Return the part of pairs of entries of which the second is at a difference from the first."""
     first = tuple(max(0, -e) for e in difference)
     second = tuple(max(0, e) for e in difference)
     lag, starts = windows.meeting(offset, first, second)

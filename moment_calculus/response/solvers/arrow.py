@@ -1,8 +1,8 @@
-"""The inverse of a Hessian whose local parameters meet through a few global ones alone.
+"""Invert a Hessian whose local parameters interact only through a few global ones.
 
-The parameters of one element of a plate depend on those of another by way of global ones: H is an
-arrow, blocks along the diagonal with a border. As many products with H as a block and the border
-are wide give all of it, and one more, with a direction at random, shows whether that is true.
+Parameters of different elements of a plate interact only through global ones, so H is an arrow:
+blocks along the diagonal with a border. As many products with H as a block and the border are
+wide give all of it; one more, with a random direction, checks the structure.
 """
 
 from __future__ import annotations
@@ -17,28 +17,19 @@ from moment_calculus.response.errors import Indefinite
 from moment_calculus.response.functional import Functional
 
 Product = Callable[[np.ndarray], np.ndarray]
-TRUE = 1e-6  # relative difference of products up to which H is an arrow, in double precision
+TRUE = 1e-6  # relative error of a product up to which H counts as an arrow, in double precision
 
 
 @dataclass(frozen=True)
 class Partition:
-    """Which parameters are local to an element of a plate.
+    """Parameters that are local to an element of a plate, and the others."""
 
-    Args:
-        local: their places, [elements, k].
-        border: places of the others, [g].
-    """
-
-    local: np.ndarray
-    border: np.ndarray
+    local: np.ndarray  # their places, [elements, k]
+    border: np.ndarray  # places of the others, [g]
 
     @classmethod
     def by(cls, elements: np.ndarray) -> Partition | None:
-        """The partition by a plate; None if its elements have not all as many parameters.
-
-        Args:
-            elements: which element each parameter is of; -1 for global ones, [n].
-        """
+        """Return the partition by element of each parameter (-1: global); None if sizes differ."""
         (inside,) = np.nonzero(elements >= 0)
         order = inside[np.argsort(elements[inside], kind="stable")]
         count = elements.max(initial=-1) + 1
@@ -48,28 +39,19 @@ class Partition:
 
     @property
     def products(self) -> int:
-        """How many products give the whole matrix."""
+        """Return how many products give the whole matrix."""
         return self.local.shape[1] + len(self.border)
 
 
 class Arrow:
-    """H⁻¹ by the Schur complement of the local blocks.
-
-    Args:
-        blocks: of H, [elements, k, k].
-        sides: between local parameters and the border, [elements, k, g].
-        corner: of the border, [g, g].
-        partition: where these are.
-
-    Raises:
-        Indefinite: if a direction has negative curvature.
-    """
+    """H⁻¹ by the Schur complement of the local blocks."""
 
     is_iterative = False
 
     def __init__(
         self, blocks: np.ndarray, sides: np.ndarray, corner: np.ndarray, partition: Partition
     ) -> None:
+        # Blocks [elements, k, k], sides [elements, k, g] and corner [g, g] of H.
         self.partition = partition
         self._size = partition.local.size + partition.border.size
         try:
@@ -87,13 +69,7 @@ class Arrow:
 
     @classmethod
     def of(cls, product: Product, partition: Partition, precision: float) -> Arrow | None:
-        """The arrow that products with a matrix show; None if it is none.
-
-        Args:
-            product: H times a direction.
-            partition: of the parameters.
-            precision: rounding unit of the products, relative.
-        """
+        """Return the arrow matrix that products with H reveal; None if H is no arrow."""
         local, border = partition.local, partition.border
         size = local.size + border.size
 
@@ -117,7 +93,7 @@ class Arrow:
         return cls(blocks, sides, (corner + corner.T) / 2, partition)
 
     def solve(self, rows: np.ndarray) -> np.ndarray:
-        """Rows times H⁻¹, [k, n]."""
+        """Return rows [k, n] times H⁻¹."""
         partition = self.partition
         inner = np.einsum("eij,rej->rei", self._inverse, rows[:, partition.local])
         outer = rows[:, partition.border] - np.einsum("rei,eig->rg", inner, self._whitened)
@@ -125,25 +101,16 @@ class Arrow:
         return self._joined(inner - np.einsum("eig,rg->rei", self._whitened, outer), outer)
 
     def within(self, rows: np.ndarray) -> np.ndarray:
-        """The same: no direction is flat."""
+        """Return the same as :meth:`solve`: no direction is flat."""
         return self.solve(rows)
 
     @property
     def width(self) -> int:
-        """How many directions tell all of what elements do by themselves."""
+        """Return the number of directions that :meth:`blocks` pushes through a functional."""
         return self.partition.products + self.partition.local.shape[1] + 1
 
     def blocks(self, functional: Functional, part: slice, width: int) -> np.ndarray | None:
-        """The blocks along the diagonal of G H⁻¹ Gᵀ where each quantity is of one element.
-
-        Args:
-            functional: with the Jacobian G.
-            part: which quantities.
-            width: of a block.
-
-        Returns:
-            [blocks, width, width]; None if a quantity depends on several elements.
-        """
+        """Return diagonal blocks of G H⁻¹ Gᵀ; None unless each quantity depends on one element."""
         own, elements, border = self._parts_of(functional)
         probe = np.random.default_rng(0).normal(size=self._size)
         inner, outer = probe[self.partition.local], probe[self.partition.border]
@@ -159,8 +126,9 @@ class Arrow:
         return own_part + _products(self._whitened_border(rest.T).T, width)
 
     def _parts_of(self, functional: Functional) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """G by the parameters of one element, [d, k], which that is, and by the border, [d, g]."""
+        """Return G by a quantity's own element [d, k], that element [d], G by the border [d, g]."""
         local, border = self.partition.local, self.partition.border
+        # Push ones, and the numbers of the elements: the ratio of the results tells the element.
         numbers = np.arange(1.0, len(local) + 1)
         own, weighted = [], []
         for places in local.T:
@@ -180,7 +148,7 @@ class Arrow:
         return np.stack(own, -1), elements, functional.push(rows).T
 
     def diagonal(self) -> np.ndarray:
-        """Of H⁻¹, [n]."""
+        """Return the diagonal of H⁻¹, [n]."""
         found = np.empty(self._size)
         root = self._from_schur(np.eye(len(self._schur)))
         found[self.partition.border] = (root**2).sum(1)
@@ -189,7 +157,7 @@ class Arrow:
         return found
 
     def draws(self, generator: np.random.Generator, count: int) -> np.ndarray:
-        """From N(0, H⁻¹), [count, n]."""
+        """Return draws from N(0, H⁻¹), [count, n]."""
         outer = self._from_schur(generator.normal(size=[len(self._schur), count])).T
         inner = generator.normal(size=[count, *self.partition.local.shape])
         return self._joined(inner - np.einsum("eig,rg->rei", self._whitened, outer), outer)
@@ -203,7 +171,7 @@ class Arrow:
         return solve_triangular(self._schur, columns, lower=True, trans="T")
 
     def _joined(self, whitened: np.ndarray, outer: np.ndarray) -> np.ndarray:
-        """Local parts that are still to be multiplied by the factors' inverse, and the border."""
+        """Return rows [k, n] of whitened local parts, times the inverse factors, and the border."""
         found = np.empty([len(outer), self._size])
         found[:, self.partition.local] = np.einsum("eji,rej->rei", self._inverse, whitened)
         found[:, self.partition.border] = outer
@@ -224,7 +192,7 @@ class Arrow:
 
 
 def _inverse_of_lower(factors: np.ndarray) -> np.ndarray:
-    """Of lower triangular matrices [elements, k, k], all elements at once."""
+    """Return the inverses of lower triangular matrices [elements, k, k], all at once."""
     found = np.zeros_like(factors)
     for row in range(factors.shape[-1]):
         found[:, row, row] = 1
@@ -235,13 +203,13 @@ def _inverse_of_lower(factors: np.ndarray) -> np.ndarray:
 
 
 def _products(rows: np.ndarray, width: int) -> np.ndarray:
-    """Scalar products of rows within blocks, [blocks, width, width]."""
+    """Return the scalar products of rows within blocks, [blocks, width, width]."""
     parts = rows.reshape(-1, width, rows.shape[1])
     return parts @ np.swapaxes(parts, 1, 2)
 
 
 def _diagonal(blocks: np.ndarray, corner: np.ndarray, partition: Partition) -> np.ndarray:
-    """Absolute values on the diagonal; one for zeros."""
+    """Return the absolute values on the diagonal, with ones in place of zeros."""
     found = np.empty(partition.local.size + partition.border.size)
     found[partition.local] = np.abs(np.diagonal(blocks, axis1=1, axis2=2))
     found[partition.border] = np.abs(np.diagonal(corner))

@@ -1,4 +1,4 @@
-"""The inverse of a Hessian of which nothing but products is known."""
+"""Invert a Hessian of which only products with vectors are known."""
 
 from __future__ import annotations
 
@@ -11,36 +11,25 @@ from scipy.sparse.linalg import LinearOperator, cg
 from moment_calculus.response.errors import Indefinite, Undetermined
 from moment_calculus.response.solvers.dense import NULL, ROUNDING
 
-ACCURACY = 1e-8  # of solutions, relative, in double precision
-MOST = 5000  # products for one solution
+ACCURACY = 1e-8  # relative error of solutions, in double precision
+MOST = 5000  # most products for one solution
 
 
 class Products:
-    """H⁻¹ by conjugate gradients, a solution for each row.
-
-    Args:
-        product: H times a direction.
-        units: in which H is well scaled, [n].
-        precision: rounding unit of the products, relative.
-    """
+    """H⁻¹ by conjugate gradients, one solution for each row."""
 
     is_iterative = True
 
     def __init__(
         self, product: Callable[[np.ndarray], np.ndarray], units: np.ndarray, precision: float
     ) -> None:
-        self._product, self._units = product, units
+        self._product, self._units = product, units  # the units make H well scaled
         self._accuracy = max(ACCURACY, 100 * precision)
-        self._largest = 0.0  # curvature so far
+        self._largest = 0.0  # largest curvature so far
         self._null = max(NULL, ROUNDING * precision)
 
     def solve(self, rows: np.ndarray) -> np.ndarray:
-        """Rows times H⁻¹, [k, n].
-
-        Raises:
-            Indefinite: if a direction of negative curvature is met.
-            Undetermined: if a row has no solution, for it has a part along a flat direction.
-        """
+        """Return rows [k, n] times H⁻¹; raise Undetermined for parts along flat directions."""
         solved = [self._solution(row * self._units) for row in rows]
         for solution, missed in solved:
             if missed:
@@ -48,12 +37,12 @@ class Products:
         return np.stack([solution for solution, _ in solved]) * self._units
 
     def within(self, rows: np.ndarray) -> np.ndarray:
-        """The same, without what rows have along flat directions."""
+        """Return the solutions without raising Undetermined for flat directions."""
         solved = [self._solution(row * self._units) for row in rows]
         return np.stack([solution for solution, _ in solved]) * self._units
 
     def _solution(self, row: np.ndarray) -> tuple[np.ndarray, bool]:
-        """The solution; where there is none a direction that is nearly flat, and true."""
+        """Return the solution and False; without one a nearly flat direction and True."""
         size = len(row)
         operator = LinearOperator((size, size), self._checked, dtype=np.float64)
         try:
@@ -76,15 +65,15 @@ class Products:
         return product
 
     def diagonal(self) -> None:
-        """Not known."""
+        """Return None: the diagonal is not known."""
 
     def draws(self, generator: np.random.Generator, count: int) -> np.ndarray:
-        """From N(0, H⁻¹), [count, n]."""
+        """Return draws from N(0, H⁻¹), [count, n]."""
         noise = generator.normal(size=[count, len(self._units)])
         return np.stack([self._root(row) for row in noise]) * self._units
 
     def _root(self, noise: np.ndarray) -> np.ndarray:
-        """H^(-1/2) times a vector, by Lanczos' method.
+        """Return H^(-1/2) times a vector, by Lanczos' method.
 
         Source: Simpson, Turner and Pettitt 2008, Fast sampling from a Gaussian Markov random field
         using Krylov subspace approaches.
@@ -97,7 +86,7 @@ class Products:
             following = self._checked(basis[-1])
             diagonal.append(float(following @ basis[-1]))
             known = np.stack(basis)
-            for _ in range(2):  # once is not enough to keep them orthogonal
+            for _ in range(2):  # one orthogonalisation is not enough in floating point
                 following = following - known.T @ (known @ following)
             size = float(np.linalg.norm(following))
             if step % 10 == 0 or size < 1e-12 * diagonal[0] or step == len(noise):
@@ -113,6 +102,6 @@ class Products:
 
 
 def _first_column(diagonal: np.ndarray, beside: np.ndarray) -> np.ndarray:
-    """Of the inverse root of a tridiagonal matrix."""
+    """Return the first column of the inverse root of a tridiagonal matrix."""
     values, directions = eigh_tridiagonal(diagonal, beside)
     return directions @ (directions[0] / np.sqrt(np.maximum(values, np.finfo(float).tiny)))

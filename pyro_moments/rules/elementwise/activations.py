@@ -1,4 +1,4 @@
-"""Activations: every function of the table that torch has, in all its spellings."""
+"""Rules of activations: every function of the table that torch has, under all its names."""
 
 from __future__ import annotations
 
@@ -15,31 +15,23 @@ from moment_calculus.values import Value
 from pyro_moments.rules.shapes.indexing import chunk
 from pyro_moments.rules.table import moment_rule, named
 
-# Activations of the table whose functions in torch have options: their rules are written out below.
+# Activations of the table whose functions in torch have options: their rules follow below.
 WITH_OPTIONS = frozenset(
     "celu clamp elu gelu hardshrink hardtanh heaviside leaky_relu softplus softshrink "
     "threshold".split()
 )
-# Further names that torch has for some of the others.
+# All names that torch has for some of the others.
 SPELLINGS = {"abs": "abs absolute __abs__", "sigmoid": "sigmoid expit"}
 
 
 def spellings(names: str) -> tuple[Callable, ...]:
-    """Functions of these names in torch, its functional and special modules, and its tensors.
-
-    Args:
-        names: separated by spaces.
-    """
+    """Return functions of these names in torch, its modules functional and special, its tensors."""
     special = [getattr(torch.special, name, None) for name in names.split()]
     return (*named(*names.split()), *(function for function in special if function))
 
 
 def serves(names: str) -> Callable[[Callable], Callable]:
-    """Register a rule for functions of these names and for their variants in place.
-
-    Args:
-        names: separated by spaces.
-    """
+    """Register a rule for functions of these names and for their in-place variants."""
 
     def register(rule: Callable) -> Callable:
         moment_rule(*spellings(names))(rule)
@@ -65,11 +57,7 @@ for _kind in ACTIVATIONS:
 
 
 def certain(**parameters: Any) -> dict[str, Any]:
-    """Parameters as numbers; random ones and learnt ones are refused.
-
-    Args:
-        **parameters: numbers or tensors of one element.
-    """
+    """Return parameters as numbers; raise UnsupportedMoments if one is random or trained."""
     _refuse_random(**parameters)
     for name, parameter in parameters.items():
         if getattr(parameter, "requires_grad", False):
@@ -142,8 +130,8 @@ def gelu(input: Value, *, approximate: str = "none") -> Value:
 
 @serves("softplus")
 def softplus(input: Value, beta: float = 1.0, threshold: float = 20.0) -> Value:
-    """Serve ``F.softplus``; beyond the threshold torch is linear, which is 2e-9 off at most."""
-    _require_range(input, threshold=threshold, above=19.0)  # below it is another function
+    """Serve ``F.softplus``; beyond the threshold torch is linear, with an error of at most 2e-9."""
+    _require_range(input, threshold=threshold, above=19.0)  # below: another function
     _require_range(input, beta=beta, above=0.0)
     return _with("softplus", input, beta=beta)
 
@@ -189,7 +177,7 @@ def clamp(input: Value, min: Any = None, max: Any = None) -> Value:
 
 
 def _is_array(bound: Any) -> bool:
-    """Whether a bound is an array, or a number that a gradient flows to."""
+    """Return whether a bound is an array, or a number that is trained."""
     return bool(getattr(bound, "ndim", 0)) or getattr(bound, "requires_grad", False)
 
 

@@ -1,4 +1,4 @@
-"""Powers, roots and logarithms: natural powers of anything, the rest of what is positive."""
+"""Rules of powers, roots and logarithms: natural powers of all values, others of positive ones."""
 
 from __future__ import annotations
 

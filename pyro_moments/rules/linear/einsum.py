@@ -1,4 +1,4 @@
-"""Einstein sums and contractions of any axes."""
+"""Rules of Einstein sums and contractions of any axes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Linear maps: matrices and vectors in either order."""
+"""Rules of linear maps and products of matrices and vectors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pyro_moments.rules.torch_shapes import meta
 
 
 def _product(function: Any, left: Any, right: Any) -> Value:
-    """The product, or torch's own error where torch has one."""
+    """Return the product, or raise torch's own error if torch has one."""
     if function is not torch.matmul:
         function(meta(left), meta(right))
     try:

@@ -1,4 +1,4 @@
-"""Sums, means and other reductions over axes."""
+"""Rules of sums, means and other reductions over axes."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def trace(input: Value) -> Value:
 
 @moment_rule(*named("var", "std", "var_mean", "std_mean", "norm", "normalize"))
 def deviation(input: Value, *_: Any, **__: Any) -> Value:
-    """Refuse ``var``, ``std``, ``norm`` and ``F.normalize``, and name what serves instead."""
+    """Raise UnsupportedMoments for ``var``, ``std`` and norms, and name alternatives."""
     raise UnsupportedMoments(
         "a standard deviation or norm of random components depends on what it is divided into",
         sites=input.sites,

@@ -1,4 +1,4 @@
-"""Attention, which is refused."""
+"""Attention, which raises UnsupportedMoments."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pyro_moments.rules.table import moment_rule
 
 @moment_rule(F.scaled_dot_product_attention)
 def attention(query: Any, key: Any, value: Any, *_: Any, **__: Any) -> Value:
-    """Refuse attention over random values: its scores are products of dependent ones."""
+    """Raise UnsupportedMoments: the scores of attention are products of dependent values."""
     raise UnsupportedMoments(
         "attention over random values: the joint moments of the scores, which share the weights "
         "of queries and keys, are not known",

@@ -1,4 +1,4 @@
-"""Softmax, log-softmax and logsumexp of logits, which likelihoods of classes see through."""
+"""Rules of softmax, log-softmax and logsumexp, whose logits stay visible to likelihoods."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def log_softmax(input: Value, dim: Any = None, *_: Any, dtype: Any = None, **__:
 @moment_rule(*named("softmax"), torch.special.softmax, takes=(LogSoftmax,))
 def softmax(input: Any, dim: Any = None, *_: Any, dtype: Any = None, **__: Any) -> Any:
     """Serve ``softmax`` and ``nn.Softmax`` over one axis."""
-    if isinstance(input, LogSoftmax):  # distributions of classes normalise their logits first
+    if isinstance(input, LogSoftmax):  # distributions of classes first normalise their logits
         last = dim is not None and axes_of(input, dim) == (len(input.shape) - 1,)
         input = input.source if last else input.gaussian()
     _check_dtype(input, dtype)

@@ -1,4 +1,4 @@
-"""Normalisations: of layers, groups, and of batches as they are at evaluation."""
+"""Rules of normalisations of layers and groups, and of batches in evaluation mode."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _scaled(value: Any, weight: Any, bias: Any) -> Value:
 
 
 def _normalised(input: Value, shape: Sequence[int], eps: float, *, centred: bool) -> Value:
-    """Normalise over trailing axes of a given shape."""
+    """Normalise over the trailing axes, whose sizes are ``shape``."""
     shape, own = tuple(shape), tuple(input.shape)
     if len(shape) == 1:
         return normalisation.normalise(input, eps=eps, centred=centred)
@@ -87,7 +87,7 @@ def group_norm(
 
 
 def _per_channel(parameter: Any, shape: tuple[int, ...]) -> Any:
-    """A parameter [channels], aligned with axis 1."""
+    """Return a parameter [channels] aligned with axis 1."""
     if parameter is None or len(shape) == 2:
         return parameter
     return shapes.reshape(parameter, (shape[1],) + (1,) * (len(shape) - 2))

@@ -1,4 +1,4 @@
-"""Concatenation."""
+"""Rules of concatenation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Other precisions and devices, and certain tensors made in the image of a random one."""
+"""Rules of conversions to dtypes and devices, and of certain tensors made like random ones."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pyro_moments.rules.table import moment_rule, named
 
 
 def _example(value: Any) -> torch.Tensor:
-    """A tensor of the value's dtype and device."""
+    """Return a tensor of the value's dtype and device."""
     if isinstance(value, MaskedWeight):
         return value.at_mean
     return value.base.mean if isinstance(value, Deferred) else value.gaussian().mean
@@ -106,7 +106,7 @@ for _function in CERTAIN:
 
 @moment_rule(*named("detach", "detach_"))
 def detach(input: Value) -> Value:
-    """Refuse ``detach``, which would hide from which sites a value comes."""
+    """Raise UnsupportedMoments: ``detach`` would hide on which sites a value depends."""
     raise UnsupportedMoments(
         "a random value without its gradient, which would train the guide on part of the model",
         sites=input.sites,

@@ -1,4 +1,4 @@
-"""Indexing, splitting and repetition."""
+"""Rules of indexing, splitting and repetition."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def unbind(input: Value, dim: int = 0) -> tuple[Value, ...]:
 
 
 def _parts(input: Value, parts: Sequence[torch.Tensor], dim: int) -> tuple[Value, ...]:
-    """Consecutive slices of the sizes of torch's own parts."""
+    """Return consecutive slices with the sizes of torch's own parts."""
     axis = place(dim, len(input.shape))
     ends = list(itertools.accumulate(part.shape[axis] for part in parts))
     starts = [0, *ends[:-1]]
@@ -138,7 +138,7 @@ def hsplit(input: Value, indices_or_sections: Any) -> tuple[Value, ...]:
 
 
 def _rearranged(input: Value, move: Any) -> Value:
-    """Rows chosen along one axis after another, as torch moves a line of integers."""
+    """Choose rows along one axis after another, as torch moves a line of integers."""
     for axis, size in enumerate(input.shape):
         line = torch.arange(size).reshape([-1 if i == axis else 1 for i in range(len(input.shape))])
         chosen = move(line).movedim(axis, 0).reshape(size, -1)[:, 0]

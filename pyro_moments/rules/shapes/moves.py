@@ -18,13 +18,13 @@ from pyro_moments.rules.torch_shapes import meta
 
 
 def _sizes(sizes: tuple) -> tuple[int, ...]:
-    """Sizes given one by one or as one sequence."""
+    """Return sizes that are given one by one or as one sequence."""
     return tuple(sizes[0]) if len(sizes) == 1 and isinstance(sizes[0], Sequence) else sizes
 
 
 @moment_rule(*named("reshape", "view"), takes=(MeanCheck,), view=True)
 def reshape(input: Any, *sizes: Any, shape: Sequence[int] | None = None) -> Any:
-    """Serve ``reshape`` and ``view``, of the checks of vector constraints too."""
+    """Serve ``reshape`` and ``view``, also of checks of vector constraints."""
     if isinstance(input, MeanCheck):
         return MeanCheck(input.outcome.reshape(*sizes), input.sites)
     wanted = tuple(shape) if shape is not None else _sizes(sizes)
@@ -55,7 +55,7 @@ def unsqueeze(input: Any, dim: int) -> Any:
     if isinstance(input, LogSoftmax | Softmax):
         if dim not in (-1, len(input.shape)):
             return input.moved(lambda value: shapes.reshape(value, shape))
-        input = input.gaussian()  # single values are no classes
+        input = input.gaussian()  # an axis of size one has no classes
     return shapes.reshape(input, shape)
 
 

@@ -1,4 +1,4 @@
-"""Permutations of the axes: the feature axis moves along."""
+"""Rules of permutations of the axes, which move the feature axis along."""
 
 from __future__ import annotations
 
