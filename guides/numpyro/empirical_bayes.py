@@ -20,7 +20,6 @@ from numpyro.distributions import (
 )
 from numpyro.distributions.util import promote_shapes, validate_sample
 
-from moment_calculus.hosts.docstrings import EMPIRICAL_BAYES, HYPERPRIOR_ERRORS, documented
 from moment_calculus.likelihoods.divergences import (
     empirical_bayes_log_prior,
     gaussian_entropy,
@@ -28,11 +27,13 @@ from moment_calculus.likelihoods.divergences import (
 )
 
 
-@documented("NumPyro", prior=EMPIRICAL_BAYES, errors=HYPERPRIOR_ERRORS)
 class EmpiricalBayesNormal(Distribution):
     """Zero-mean Normal prior of one set of weights, with an inverse-Gamma prior on its variance.
 
-    {prior}
+    The analytic ELBO puts the variance λ* that is optimal for the current posterior into the KL
+    divergence (type-II maximum a posteriori). Everything else, NUTS and prior samples included,
+    sees the exact marginal: a multivariate Student-t with 2α degrees of freedom and squared scale
+    β/α. One instance is one set: give each weight matrix and each bias vector its own.
 
     Args:
         shape: shape of the set of weights, which is the event shape.
@@ -42,7 +43,10 @@ class EmpiricalBayesNormal(Distribution):
         batch_shape: shape of the batch of independent sets, or one that broadcasts to it.
         validate_args: whether observations are validated; by default as NumPyro is set.
 
-    {errors}
+    Raises:
+        ValueError: if ``alpha`` or ``beta`` is not positive.
+
+    Source: Wu et al. 2019, eqs. 11-13; α = 1, β = 10 as in its experiments.
 
     Example:
         >>> EmpiricalBayesNormal([50, 13]).event_shape

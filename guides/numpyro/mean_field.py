@@ -21,10 +21,8 @@ from guides.numpyro.initialization import init_to_network
 from guides.numpyro.latent_sites import Run, posterior
 from guides.numpyro.scales import filled, scale_positive
 from guides.numpyro.supports import check_fixed_supports, is_latent, sign
-from moment_calculus.hosts.docstrings import GUIDE_ERRORS, GUIDE_OPTIONS, documented
 
 
-@documented("NumPyro", errors=GUIDE_ERRORS, options=GUIDE_OPTIONS)
 class DVIGuide(AutoGuide):
     """Mean-field Gaussian guide whose sites are the model's own, ready for analytic moments.
 
@@ -35,10 +33,20 @@ class DVIGuide(AutoGuide):
 
     Args:
         model: the NumPyro model; by default that of the first ``SVI``.
-        {options}
+        init_loc_fn: initial locations, a function of a site.
+        init_scale: initial standard deviation of every component, on the unconstrained space.
+            Small values matter: the default is far below usual priors.
+        create_plates: optional function that makes the plates, as in NumPyro's guides.
         prefix: part of the parameters' names, as in NumPyro's guides.
 
-    {errors}
+    Raises:
+        ValueError: if ``init_scale`` is not positive.
+        RuntimeError: when called without having met a model.
+
+    Source: Wu et al. 2019; factorised posterior of section 2.
+
+    Example:
+        >>> guide = DVIGuide(init_scale=0.02)
     """
 
     model: Callable | None

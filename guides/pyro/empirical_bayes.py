@@ -10,7 +10,6 @@ import torch
 from pyro.distributions import TorchDistribution, constraints
 from torch.distributions import Independent, Normal, register_kl
 
-from moment_calculus.hosts.docstrings import EMPIRICAL_BAYES, HYPERPRIOR_ERRORS, documented
 from moment_calculus.likelihoods.divergences import (
     empirical_bayes_log_prior,
     gaussian_entropy,
@@ -18,11 +17,13 @@ from moment_calculus.likelihoods.divergences import (
 )
 
 
-@documented("Pyro", prior=EMPIRICAL_BAYES, errors=HYPERPRIOR_ERRORS)
 class EmpiricalBayesNormal(TorchDistribution):
     """Zero-mean Normal prior of one set of weights, with an inverse-Gamma prior on its variance.
 
-    {prior}
+    The analytic ELBO puts the variance λ* that is optimal for the current posterior into the KL
+    divergence (type-II maximum a posteriori). Everything else, NUTS and prior samples included,
+    sees the exact marginal: a multivariate Student-t with 2α degrees of freedom and squared scale
+    β/α. One instance is one set: give each weight matrix and each bias vector its own.
 
     It holds no tensor, so samples are made on torch's default device, in its default dtype.
 
@@ -33,7 +34,10 @@ class EmpiricalBayesNormal(TorchDistribution):
         batch_shape: shape of the batch of independent sets.
         validate_args: whether observations are validated; by default as Pyro is set.
 
-    {errors}
+    Raises:
+        ValueError: if ``alpha`` or ``beta`` is not positive.
+
+    Source: Wu et al. 2019, eqs. 11-13; α = 1, β = 10 as in its experiments.
 
     Example:
         >>> EmpiricalBayesNormal([50, 13]).event_shape

@@ -23,10 +23,8 @@ from guides.families.latent_site import LatentSite
 from guides.pyro.initialization import init_to_network
 from guides.pyro.parameters import parameters, unvalidated
 from guides.pyro.supports import OnSupport, check_fixed_supports, is_real, sign
-from moment_calculus.hosts.docstrings import GUIDE_ERRORS, GUIDE_OPTIONS, documented
 
 
-@documented("Pyro", errors=GUIDE_ERRORS, options=GUIDE_OPTIONS)
 class DVIGuide(AutoGuide):
     """Mean-field Gaussian guide whose sites are the model's own, ready for analytic moments.
 
@@ -36,9 +34,19 @@ class DVIGuide(AutoGuide):
 
     Args:
         model: the Pyro model; by default that of the first evaluation.
-        {options}
+        init_loc_fn: initial locations, a function of a site.
+        init_scale: initial standard deviation of every component, on the unconstrained space.
+            Small values matter: the default is far below usual priors.
+        create_plates: optional function that makes the plates, as in Pyro's guides.
 
-    {errors}
+    Raises:
+        ValueError: if ``init_scale`` is not positive.
+        RuntimeError: when called without having met a model.
+
+    Source: Wu et al. 2019; factorised posterior of section 2.
+
+    Example:
+        >>> guide = DVIGuide(init_scale=0.02)
     """
 
     def __init__(

@@ -16,7 +16,6 @@ from pyro.poutine.util import prune_subsample_sites
 
 from guides.pyro.initialization import init_to_network
 from moment_calculus.hosts import stored
-from moment_calculus.hosts.docstrings import LOADED, SAVED, documented
 from moment_calculus.hosts.stored import (
     StoredTraining,
     check_parameters,
@@ -33,13 +32,22 @@ from pyro_moments.sites.posteriors import without_wrappers
 PACKAGES = ("pyro-moments", "pyro-ppl", "torch", "numpy")
 
 
-@documented("Pyro", saved=SAVED)
 def save(
     path: str | PathLike[str], model: Callable, guide: Callable, *data: Any, **named: Any
 ) -> None:
     """Write the trained parameters of model and guide into one file.
 
-    {saved}
+    The file holds the parameters as safetensors, and a header of JSON: the version of its format
+    and of the libraries, the guide, and the model's sites with their distributions and shapes.
+    Nothing in it is executed when it is loaded.
+
+    Args:
+        path: the file; one that exists is replaced at once, and never left half written.
+        model: the model.
+        guide: the trained guide.
+        *data: arguments of model and guide, as in training; the model is run on them once, to know
+            its sites.
+        **named: likewise, by name.
 
     Example:
         >>> save("network.safetensors", model, guide, x, y)  # doctest: +SKIP
@@ -53,7 +61,6 @@ def save(
     training.write(path, {"parameters": parameters.copies()}, {})
 
 
-@documented("Pyro", loaded=LOADED)
 def load(
     path: str | PathLike[str], model: Callable, guide: Callable, *data: Any, **named: Any
 ) -> Fit:
@@ -62,7 +69,22 @@ def load(
     Pyro stores parameters by name: guides of the same class share them, and those of the file
     replace those in the store, unless ``pyro.clear_param_store()`` is called in between.
 
-    {loaded}
+    Args:
+        path: the file.
+        model: the model that it was trained with.
+        guide: a guide of the same class, and with the same settings where the posterior has some
+            beside its parameters (``p`` and ``noise`` of ``MCDropoutGuide``); it may be a new one.
+        *data: arguments of model and guide: new inputs suffice for ``DVIGuide``, others need the
+            observations, as they take what is not observed for latent.
+        **named: likewise, by name.
+
+    Returns:
+        A fit with the guide and its parameters; of a checkpoint also the losses so far.
+
+    Raises:
+        FileNotFoundError: if there is no file.
+        StoredFileError: if it is truncated, damaged, foreign, of a newer version, of another host,
+            guide or model; the message names the cause and the remedy.
 
     Example:
         >>> result = load("network.safetensors", model, DVIGuide(), x)  # doctest: +SKIP

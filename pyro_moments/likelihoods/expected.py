@@ -9,7 +9,6 @@ import torch
 from pyro.distributions.torch_distribution import ExpandedDistribution, MaskedDistribution
 from pyro.distributions.util import scale_and_mask, sum_rightmost
 
-from moment_calculus.hosts.docstrings import EVALUATED_SITE, documented
 from moment_calculus.hosts.wording import no_expected_log_prob
 from moment_calculus.values import Deferred, Gaussian
 from pyro_moments.evaluation.precision import explained
@@ -19,7 +18,6 @@ from pyro_moments.likelihoods.structure import has_moments
 from pyro_moments.likelihoods.table import EXPECTED_LOG_PROB
 
 
-@documented("Pyro", site=EVALUATED_SITE)
 def evaluate(name: str, fn: Any, value: Any) -> torch.Tensor:
     """Return E_q[log p(value)] of one site, of the distribution's batch shape.
 

@@ -9,10 +9,8 @@ from typing import Any
 import torch
 from pyro.distributions.torch_distribution import ExpandedDistribution, MaskedDistribution
 
-from moment_calculus.hosts.docstrings import documented
 from moment_calculus.hosts.wording import no_tempered_log_prob
 from moment_calculus.likelihoods.predictive.dependence import Parameter
-from moment_calculus.likelihoods.predictive.docstrings import TEMPERED_JOINTLY, TEMPERED_SITE
 from moment_calculus.likelihoods.predictive.jointly import Observed, jointly
 from pyro_moments.evaluation.tensor import MomentTensor, unwrap
 from pyro_moments.likelihoods import univariate
@@ -21,14 +19,12 @@ from pyro_moments.likelihoods.structure import random_tensors
 from pyro_moments.likelihoods.table import EXPECTED_LOG_PROB, TEMPERED
 
 
-@documented("Pyro", about=TEMPERED_SITE)
 def tempered(name: str, fn: Any, value: Any, alpha: float) -> torch.Tensor:
     """Return (1/α) log E_q[p(value)ᵅ] of one site, of the distribution's batch shape."""
     site = observed(name, fn, value)
     return jointly([site], alpha, range(site.events - len(site.shape), 0))
 
 
-@documented("Pyro", about=TEMPERED_JOINTLY)
 def tempered_jointly(
     sites: Iterable[tuple[Any, ...]], alpha: float, datum: Sequence[int]
 ) -> torch.Tensor:

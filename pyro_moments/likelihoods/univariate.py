@@ -12,7 +12,6 @@ from pyro.distributions.torch_distribution import ExpandedDistribution
 from torch.distributions import constraints
 
 from moment_calculus import likelihoods
-from moment_calculus.hosts.docstrings import QUADRATURE_ERRORS, documented
 from moment_calculus.hosts.predictions.discrete import BinaryMarginal, CountMarginal
 from moment_calculus.hosts.predictions.marginals import ContinuousMarginal, Marginal
 from moment_calculus.hosts.predictions.wording import no_entropy_given
@@ -28,7 +27,6 @@ from pyro_moments.likelihoods.structure import (
 _BINARY = torch.distributions.Bernoulli
 
 
-@documented("Pyro", errors=QUADRATURE_ERRORS)
 def expected(fn: Any, value: Any) -> torch.Tensor:
     """Return E_q[log p(value)] by quadrature on the distribution's own ``log_prob``.
 
@@ -50,7 +48,6 @@ def predictive(fn: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, Calla
     return *moments, _log_predictive(fn)
 
 
-@documented("Pyro", errors=QUADRATURE_ERRORS)
 def tempered(fn: Any, value: Any, power: Any = 1.0) -> torch.Tensor:
     """Return (1/a) log E_q[p(value)ᵃ] by quadrature; a = 1 is the log predictive density.
 

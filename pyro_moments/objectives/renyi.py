@@ -7,10 +7,8 @@ from typing import Any
 import torch
 from pyro.poutine import Trace
 
-from moment_calculus.hosts.docstrings import documented
 from moment_calculus.numerics.rulebook import check_draws
 from moment_calculus.objectives.data import common_plates, refuse_subsamples
-from moment_calculus.objectives.docstrings import RENYI
 from moment_calculus.objectives.options import check_drawn, check_order, warn_single
 from moment_calculus.objectives.powers import log_mean_power
 from pyro_moments.objectives.base import Loss
@@ -20,11 +18,34 @@ from pyro_moments.sites.binding import bind
 from pyro_moments.sites.observed import is_sample, plates_of
 
 
-@documented("Pyro", objective=RENYI)
 class RenyiELBO(Loss):
     """Rényi bound (1/(1 − α)) log E_q[(p(y, θ) / q(θ))^(1 − α)] of the log evidence.
 
-    {objective}
+    Its order is opposite to that of :class:`BBAlphaELBO`: α → 1 is the ELBO, α = 0 the
+    importance-weighted bound, and the bound falls as α grows. The expectation is a mean over K
+    draws of all latent sites, each drawn once for all rows: the ratio needs the density of the
+    guide. Elements of the plates around all sites are bounded one by one, and the scale of a
+    subsample of such a plate multiplies the bound, as in NumPyro; Pyro's own puts it inside the
+    power. Pyro draws the sites.
+
+    Args:
+        alpha: the order α, not negative and not 1.
+        num_particles: number of draws K.
+        propagation: ``"sampled"``, which is the only one.
+        **options: passed to Pyro's ``ELBO``.
+
+    Raises:
+        TypeError: if ``alpha`` is no number.
+        ValueError: if ``alpha`` is negative or 1, ``propagation`` is another one, or (when
+            evaluated) a plate is subsampled that is not around every site: use
+            :class:`BBAlphaELBO`.
+        UnsupportedMoments: when evaluated, if a site of the guide has no density (dropout, a
+            Delta), or its draws no gradient (discrete ones).
+
+    Warns:
+        UserWarning: for one particle.
+
+    Source: Li and Turner 2016, eq. 9.
 
     Example:
         >>> bound = RenyiELBO(alpha=0.5, num_particles=10)

@@ -12,9 +12,7 @@ from pyro import poutine
 from pyro.poutine.messenger import Messenger
 from pyro.poutine.util import prune_subsample_sites, site_is_subsample
 
-from moment_calculus.hosts.docstrings import documented
 from moment_calculus.hosts.moments import Moments, as_moments
-from moment_calculus.hosts.predictions.docstrings import PREDICTED_SITES
 from moment_calculus.hosts.wording import nothing_observed
 from moment_calculus.hosts.wrappers import unwrapped
 from moment_calculus.likelihoods.classes import LAWS
@@ -49,7 +47,6 @@ class Observables(Messenger):
             msg["value"], msg["done"] = torch.full(shape, torch.nan), True
 
 
-@documented("Pyro", sites=PREDICTED_SITES)
 @torch.no_grad()
 def predict(
     model: Callable,
@@ -75,7 +72,18 @@ def predict(
         categorical: rule for classes, ``"points"`` or ``"pairs"``.
         **kwargs: the model's keyword arguments.
 
-    {sites}
+    Returns:
+        A :class:`Prediction` for every site that is not latent: ``mean``, ``epistemic_variance``
+        (of the location), ``aleatoric_variance`` (of the noise), ``variance``, ``log_prob``,
+        ``quantile`` and ``interval``, ``probs`` and ``variation_ratio`` of classes, ``entropy`` and
+        ``mutual_information``, ``credible_interval`` of the mean, and ``sample``;
+        :class:`~moment_calculus.hosts.moments.Moments` for every deterministic site.
+
+    Raises:
+        UnsupportedMoments: if the model leaves the supported operations, a site's distribution
+            has no predictive moments, or the model draws random numbers that belong to no site.
+
+    Source: Wu et al. 2019, eq. 9; classes by points, see ``categorical``.
     """
     check_particles(propagation, num_particles)
     check_choice("categorical", categorical, LAWS)

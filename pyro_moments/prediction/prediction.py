@@ -10,8 +10,6 @@ import torch
 from pyro.distributions.torch_distribution import ExpandedDistribution, MaskedDistribution
 from pyro.distributions.util import sum_rightmost
 
-from moment_calculus.hosts.docstrings import documented
-from moment_calculus.hosts.predictions.docstrings import DRAWN, PREDICTED_SITE
 from moment_calculus.hosts.predictions.marginals import Marginal, PredictiveMoments
 from moment_calculus.hosts.predictions.site import Axes, PredictedSite, checked_count
 from moment_calculus.hosts.predictions.wording import no_draws
@@ -31,11 +29,20 @@ def plainly() -> Iterator[None]:
         yield
 
 
-@documented("Pyro", site=PREDICTED_SITE)
 class Prediction(PredictedSite):
     """Predictive distribution of one site, as moments, a log density, quantiles and draws.
 
-    {site}
+    For classes the moments are those of the one-hot outcome: ``mean`` holds the probabilities,
+    ``epistemic_variance`` what of p(1 − p) comes from not knowing the weights. Moments that do not
+    exist are NaN or infinite: a Cauchy or a Student with one degree of freedom or less has no mean,
+    and with two or less infinite ``aleatoric_variance``; it has quantiles.
+
+    Args:
+        name: the site.
+        fn: its distribution, with random parameters.
+
+    Raises:
+        UnsupportedMoments: if there are no predictive moments for the distribution.
     """
 
     def __init__(self, name: str, fn: Any) -> None:
@@ -55,11 +62,15 @@ class Prediction(PredictedSite):
         super().__init__(name, fn, moments, log_density, known, axes, plainly)
         self._base, self._law = base, law
 
-    @documented("Pyro", drawn=DRAWN)
     def sample(self, n: int) -> torch.Tensor:
         """Draw from the predictive distribution of every element, with torch's global generator.
 
-        {drawn}
+        What an element depends on is drawn from the posterior, then the element from the
+        likelihood: exact draws of its own predictive distribution, epistemic and aleatoric
+            together. They are not
+        joint draws of several elements: what two rows share, because one set of weights predicts
+        both, is not in them. For functions of several rows (sums, maxima, paths) draw the weights
+        with Pyro's ``Predictive``.
 
         Args:
             n: how many draws.

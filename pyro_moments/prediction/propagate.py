@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from moment_calculus.hosts.docstrings import PROPAGATION, documented
 from moment_calculus.hosts.moments import (
     Moments,
     as_moments,
@@ -27,7 +26,6 @@ from pyro_moments.particles.noise import OutOfPlace
 from pyro_moments.sites.draws import Draws, watched
 
 
-@documented("Pyro", rest=PROPAGATION)
 def propagate(
     fn: Callable,
     *inputs: Any,
@@ -50,7 +48,18 @@ def propagate(
         What ``fn`` returns, every tensor replaced by its :class:`Moments`; tuples, lists and
         dicts keep their form.
 
-    {rest}
+    Different inputs are independent of each other; within one input the components have the
+    covariance given, or are independent.
+
+    ``propagation="sampled"`` draws the inputs ``num_particles`` times from Gaussians with these
+    moments, and gives moments over what ``fn`` makes of them: any operation will do, and the error
+    is a Monte Carlo one. ``propagation="mean"`` evaluates ``fn`` at the means, with variance zero.
+
+    Raises:
+        ValueError: if an option is unknown, or there are fewer than two particles to sample.
+        UnsupportedMoments: if ``fn`` uses an operation without a rule (analytic).
+
+    Source: Shekhovtsov et al. 2018.
 
     Example:
         >>> import torch

@@ -9,7 +9,6 @@ from pyro.distributions.util import sum_rightmost
 
 from guides.families import mean_field
 from guides.pyro.tridiagonal_normal import TridiagonalNormal
-from moment_calculus.hosts.docstrings import POSTERIOR_ERRORS, documented
 from moment_calculus.hosts.wording import (
     dependent_posterior,
     discrete_site,
@@ -38,7 +37,6 @@ _FULL_RANK = (
 )
 
 
-@documented("Pyro", errors=POSTERIOR_ERRORS)
 def posterior_value(name: str, fn: Any, propagation: Propagation, remedy: str = "") -> Any:
     """Return the value of a latent site with the posterior ``fn``; raise if it has no moments.
 
