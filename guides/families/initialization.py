@@ -15,7 +15,7 @@ def checked_scale(init_scale: float) -> float:
     return init_scale
 
 
-def spread(event_dim: int, shape: Sequence[int]) -> float:
+def initial_noise_scale(event_dim: int, shape: Sequence[int]) -> float:
     """Return the standard deviation of the noise on the initial location of a real site.
 
     It is 0 for scalars, ½ for vectors and √(2 / (rows + columns)) for matrices (Glorot and Bengio

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from moment_calculus.refusals.errors import UnsupportedMoments
+from moment_calculus.errors.exceptions import UnsupportedMoments
 
 
 class LatentSite(NamedTuple):
@@ -16,12 +16,12 @@ class LatentSite(NamedTuple):
     plates: tuple[str, ...]  # names of the plates around it
 
 
-def moving_support(name: str, origin: str, *, host: str) -> UnsupportedMoments:
+def varying_support_error(name: str, origin: str, *, framework: str) -> UnsupportedMoments:
     """Return the error for a latent site whose support depends on ``origin``."""
     return UnsupportedMoments(
         f"site '{name}': its support depends on {origin}, but the guide's transform of a Normal to "
         "the support is fixed",
         sites=[name],
         remedy="sample a site with a fixed support and move it by arithmetic, for example "
-        f"upper * {host}.sample('u', dist.Uniform(0, 1))",
+        f"upper * {framework}.sample('u', dist.Uniform(0, 1))",
     )

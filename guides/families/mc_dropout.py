@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from guides.families.masked_wording import not_contracted, nothing_to_mask
+from guides.families.dropout_texts import not_contracted_error, nothing_to_mask_error
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.rulebook import check_choice
 from moment_calculus.numerics.special import namespace
@@ -25,7 +25,7 @@ TEMPERATURE = 0.1
 Rate = float | Mapping[str, float]
 
 
-class Options:
+class DropoutOptions:
     """The options of a dropout guide; raises ValueError if one of them is invalid."""
 
     def __init__(self, p: Rate, noise: str, others: str, learn_p: bool, temperature: float) -> None:
@@ -55,27 +55,27 @@ class Options:
         named = {site: float(p[site]) for site in p} if isinstance(p, Mapping) else float(p)
         return {**settings, "learn_p": False, "p": named}
 
-    def design(self, site: str, event_dim: int, weights: Weights) -> Design:
+    def design(self, site: str, event_dim: int, weights: WeightSites) -> MaskedSite:
         """Return the fixed settings of one masked site."""
-        warm = self.temperature if self.learn_p else None
+        temperature = self.temperature if self.learn_p else None
         learnt = site in weights.learnt_priors
-        return Design(site, weights.axes[site], event_dim, self.noise, warm, learnt)
+        return MaskedSite(site, weights.axes[site], event_dim, self.noise, temperature, learnt)
 
     def rates(self, contracted: Iterable[str], latent: Iterable[str]) -> dict[str, float]:
         """Return the rate of each masked site; raise UnsupportedMoments if ``p`` does not fit."""
         contracted, latent = list(contracted), list(latent)
         if not isinstance(self.p, Mapping):
             if not contracted:
-                raise nothing_to_mask(latent)
+                raise nothing_to_mask_error(latent)
             return dict.fromkeys(contracted, self.p)
         for name in self.p:
             if name not in contracted:
-                raise not_contracted(name, contracted, latent)
+                raise not_contracted_error(name, contracted, latent)
         return dict(self.p)
 
 
 @dataclass(frozen=True)
-class Design:
+class MaskedSite:
     """The fixed settings of one masked site."""
 
     site: str
@@ -86,7 +86,7 @@ class Design:
     learnt_prior: bool = False  # whether the prior's scale is random or has parameters
 
 
-class Weights(NamedTuple):
+class WeightSites(NamedTuple):
     """What one run of a model shows about the weights among its latent sites."""
 
     axes: dict[str, int]  # by site, the axis (negative) along which a linear map contracts it first
@@ -103,8 +103,8 @@ def prior_scale(fn: Any) -> Any:
 def bernoulli(uniform: Array, p: Any) -> Array:
     """Return masks that are 1/(1 − p) where the uniform draw is at least p, else 0."""
     xp = namespace(uniform)
-    kept = xp.ones_like(uniform) / (1 - p)
-    return xp.where(uniform >= p, kept, xp.zeros_like(kept))
+    scaled_mask = xp.ones_like(uniform) / (1 - p)
+    return xp.where(uniform >= p, scaled_mask, xp.zeros_like(scaled_mask))
 
 
 def relaxed(uniform: Array, p: Array, temperature: float) -> Array:
@@ -133,14 +133,14 @@ def squared_deviation(loc: Array, p: Any, centre: Any) -> Array:
     return deviation * deviation + variance_ratio(p) * (loc * loc)
 
 
-def normal_cost(loc: Array, p: Any, prior_mean: Any, prior_variance: Any) -> Array:
+def normal_divergence(loc: Array, p: Any, prior_mean: Any, prior_variance: Any) -> Array:
     """Return E[(M z − μ)²]/(2λ) of every weight, for the prior mean μ and variance λ."""
     # With a discrete q the KL divergence from the Normal prior is this but for a constant (Gal and
     # Ghahramani 2016; Li and Gal 2017, section 3).
     return squared_deviation(loc, p, prior_mean) / (2 * prior_variance)
 
 
-def two_point(loc: Array, p: Any) -> tuple[tuple[Any, Array], tuple[Any, Array]]:
+def mask_values(loc: Array, p: Any) -> tuple[tuple[Any, Array], tuple[Any, Array]]:
     """Return the pairs (probability, value) of each weight under Bernoulli masks."""
     return (p, 0 * loc), (1 - p, loc / (1 - p))
 
@@ -151,7 +151,7 @@ def mask_entropy(p: Array) -> Array:
     return -p * xp.log(p) - (1 - p) * xp.log1p(-p)
 
 
-def masks_each(shape: tuple[int, ...], axis: int, noise: str) -> float:
+def masks_per_weight(shape: tuple[int, ...], axis: int, noise: str) -> float:
     """Return the number of masks per weight, to count the entropy of the masks by weights."""
     if noise == "dropconnect":
         return 1.0

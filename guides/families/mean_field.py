@@ -8,7 +8,7 @@ from moment_calculus.hosts.wording import dependent_posterior, ignored_dependenc
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.matrices import squared
 from moment_calculus.numerics.rulebook import Propagation
-from moment_calculus.operations.elementwise.arithmetic import add, leaf
+from moment_calculus.operations.elementwise.arithmetic import add, site_value
 from moment_calculus.operations.shapes.reshaping import broadcast
 from moment_calculus.values import Gaussian, Value
 
@@ -48,7 +48,7 @@ def site(
     shape = tuple(shape)
     parts = moments(zeros_like(scale) if centred else loc, scale)
     mean, variance = (broadcast_to(part, shape) for part in parts)
-    gaussian = leaf(name, mean, variance, propagation, event_dim=event_dim)
+    gaussian = site_value(name, mean, variance, propagation, event_dim=event_dim)
     if not centred:
         return gaussian
     value = add(broadcast(loc, shape), gaussian).gaussian()

@@ -17,7 +17,7 @@ import numpy as np
 from moment_calculus.numerics.arrays import Array, device
 from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.numerics.special import constants, namespace
-from moment_calculus.operations.linear.chains import chain
+from moment_calculus.operations.linear.tridiagonal import tridiagonal_site
 from moment_calculus.operations.shapes.moves import move_axis
 from moment_calculus.operations.shapes.reshaping import reshape
 from moment_calculus.values import Gaussian
@@ -26,7 +26,7 @@ BLOCK = 64  # elements in one matrix product of a recursion
 HEAD = 65_536  # b is constant after so many: to 1e-12 for |ρ| < ½ − 1e-8, else to 1e-5
 
 
-def root(correlation: Array) -> Array:
+def geometric_ratio(correlation: Array) -> Array:
     """Return the s in (−1, 1) with ρ = s/(1 + s²), for ρ in (−½, ½)."""
     xp = namespace(correlation)
     eps = float(xp.finfo(correlation.dtype).eps)
@@ -54,37 +54,37 @@ def _standard(noise: Array, correlation: Array) -> Array:
 
 def factor(size: int, correlation: Array) -> tuple[Array, Array]:
     """Return the diagonal b [n] of the lower factor L, and the entries ρ/b [n − 1] below it."""
-    diagonal = _diagonal(_weights(min(size, HEAD) + 1, correlation), correlation)
-    diagonal = _continued(diagonal, size)
+    diagonal = _diagonal(_geometric_sums(min(size, HEAD) + 1, correlation), correlation)
+    diagonal = _padded(diagonal, size)
     return diagonal, correlation / diagonal[:-1]
 
 
 def _diagonal(weights: Array, correlation: Array) -> Array:
     """Return b_j for j = 1 … n from g_j for j = 1 … n + 1."""
-    s = root(correlation)
+    s = geometric_ratio(correlation)
     return namespace(weights).sqrt(weights[1:] / weights[:-1] / (1 + s * s))
 
 
-def _weights(size: int, correlation: Array) -> Array:
+def _geometric_sums(size: int, correlation: Array) -> Array:
     """Return g_j = (1 − q^j)/(1 − q) for j = 1 … n, with derivatives of all orders at q = 0."""
-    xp, (low, high) = namespace(correlation), _parts(correlation)
+    xp, (low, high) = namespace(correlation), _clip_below_and_above(correlation)
     powers = _powers(min(size, BLOCK) + 1, low)[1:]  # higher powers are below rounding
     zeros = xp.zeros_like(powers[:1])
-    small = (1 - _continued(xp.concat([powers, zeros]), size)[:size]) / (1 - low)
+    small = (1 - _padded(xp.concat([powers, zeros]), size)[:size]) / (1 - low)
     places = xp.arange(1, size + 1, dtype=correlation.dtype, device=device(correlation))
     large = xp.expm1(places * xp.log(high)) / xp.expm1(xp.log(high))
-    return xp.where(root(correlation) ** 2 < 0.5, small, large)
+    return xp.where(geometric_ratio(correlation) ** 2 < 0.5, small, large)
 
 
-def _parts(correlation: Array) -> tuple[Array, Array]:
+def _clip_below_and_above(correlation: Array) -> tuple[Array, Array]:
     """Return q clipped to at most ½, and to at least ½, for the two forms of 1 − q^j."""
     # Below ½ high powers of q vanish; above, 1 − q^j has to be an expm1, or it would cancel.
-    xp, q = namespace(correlation), root(correlation) ** 2
+    xp, q = namespace(correlation), geometric_ratio(correlation) ** 2
     half = xp.full_like(q, 0.5)
     return xp.where(q < 0.5, q, half), xp.where(q < 0.5, half, q)
 
 
-def _continued(head: Array, size: int) -> Array:
+def _padded(head: Array, size: int) -> Array:
     """Repeat the last element of a converged sequence up to a length of ``size``."""
     xp, missing = namespace(head), size - head.shape[-1]
     return xp.concat([head, xp.broadcast_to(head[-1:], (missing,))]) if missing > 0 else head
@@ -92,7 +92,11 @@ def _continued(head: Array, size: int) -> Array:
 
 def log_determinant(size: int, correlation: Array) -> Array:
     """Return log |R| ≤ 0 of the correlation matrix of n = size elements."""
-    xp, (low, high), s = namespace(correlation), _parts(correlation), root(correlation)
+    xp, (low, high), s = (
+        namespace(correlation),
+        _clip_below_and_above(correlation),
+        geometric_ratio(correlation),
+    )
     power = _powers(size + 2, low)[-1] if size < BLOCK else xp.zeros_like(low)
     small = (1 - power) / (1 - low)
     large = xp.expm1((size + 1) * xp.log(high)) / xp.expm1(xp.log(high))
@@ -111,10 +115,10 @@ def log_density(value: Array, loc: Array, scale: Array, correlation: Array) -> A
 def _whitened(standard: Array, correlation: Array) -> Array:
     """Return L⁻¹ u = h_j/(g_j b_j) with h_j = g_j u_j − s h_{j−1}."""
     size = standard.shape[-1]
-    weights = _weights(min(size, HEAD) + 1, correlation)
+    weights = _geometric_sums(min(size, HEAD) + 1, correlation)
     inverse = 1 / (weights[:-1] * _diagonal(weights, correlation))
-    carried = recursion(_continued(weights[:-1], size) * standard, -root(correlation))
-    return carried * _continued(inverse, size)
+    carried = recursion(_padded(weights[:-1], size) * standard, -geometric_ratio(correlation))
+    return carried * _padded(inverse, size)
 
 
 def recursion(inputs: Array, gain: Array) -> Array:
@@ -132,16 +136,16 @@ def recursion(inputs: Array, gain: Array) -> Array:
     within = blocks @ _triangle(BLOCK, gain).mT
     ends = recursion(within[..., -1], gain**BLOCK)
     before = xp.concat([xp.zeros_like(ends[..., :1]), ends[..., :-1]], axis=-1)
-    found = within + before[..., None] * _powers(BLOCK + 1, gain)[1:]
-    return xp.reshape(found, (*lead, count * BLOCK))[..., :size]
+    result = within + before[..., None] * _powers(BLOCK + 1, gain)[1:]
+    return xp.reshape(result, (*lead, count * BLOCK))[..., :size]
 
 
 def _triangle(size: int, gain: Array) -> Array:
     """Return the matrix [n, n] with c^{i−j} for i ≥ j, else zero."""
-    places = np.arange(size)
-    distance = places[:, None] - places
-    known = _powers(size, gain)[np.maximum(distance, 0)]
-    return known * constants(distance >= 0, gain)
+    indices = np.arange(size)
+    distance = indices[:, None] - indices
+    powers = _powers(size, gain)[np.maximum(distance, 0)]
+    return powers * constants(distance >= 0, gain)
 
 
 def _powers(count: int, base: Array) -> Array:
@@ -153,7 +157,7 @@ def _powers(count: int, base: Array) -> Array:
     return line[:count]
 
 
-def neighbours(scale: Array, correlation: Any) -> Array:
+def neighbour_covariances(scale: Array, correlation: Any) -> Array:
     """Return the covariance of each element with the next one, [..., n − 1]."""
     return correlation * scale[..., :-1] * scale[..., 1:]
 
@@ -203,7 +207,9 @@ def site(
 ) -> Gaussian:
     """Return the Gaussian value of a latent site whose posterior is a chain."""
     means, scales = order.chain(loc), order.chain(scale)
-    vector = chain(name, means, scales * scales, neighbours(scales, correlation), propagation)
+    vector = tridiagonal_site(
+        name, means, scales * scales, neighbour_covariances(scales, correlation), propagation
+    )
     rank = len(loc.shape)
     lead = tuple(loc.shape[: rank - len(order.shape)])
     return move_axis(reshape(vector, (*lead, *order.ordered)), rank - 1, rank + order.axis)

@@ -11,7 +11,7 @@ from jax.extend import core
 from jax.interpreters.partial_eval import dce_jaxpr
 from numpyro import handlers
 
-from guides.families.mc_dropout import Weights, prior_scale
+from guides.families.mc_dropout import WeightSites, prior_scale
 from guides.numpyro.supports import is_latent
 
 # Primitives that leave a value as it is, except for its precision.
@@ -20,7 +20,9 @@ _SAME = frozenset("convert_element_type copy copy_p optimization_barrier name".s
 Site = tuple[str, tuple[int, ...]]  # its name, and which of its own axes is at each place
 
 
-def weights_of(model: Callable, trace: Mapping[str, dict], args: tuple, kwargs: dict) -> Weights:
+def weights_of(
+    model: Callable, trace: Mapping[str, dict], args: tuple, kwargs: dict
+) -> WeightSites:
     """Trace a seeded model to find which latent sites of ``trace`` linear maps contract."""
     latent = {name: site["value"] for name, site in trace.items() if is_latent(site)}
     params = {n: s["value"] for n, s in trace.items() if s["type"] == "param" and _is_array(s)}
@@ -31,17 +33,17 @@ def weights_of(model: Callable, trace: Mapping[str, dict], args: tuple, kwargs: 
             sites = handlers.trace(substituted).get_trace(*args, **kwargs)
         scales = [prior_scale(sites[name]["fn"]) for name in sorted(latent)]
         kinds = ("sample", "deterministic")
-        kept = [[s["value"], s.get("fn")] for s in sites.values() if s["type"] in kinds]
-        leaves = [leaf for leaf in jax.tree.leaves(kept) if isinstance(leaf, jax.Array)]
+        outputs = [[s["value"], s.get("fn")] for s in sites.values() if s["type"] in kinds]
+        leaves = [leaf for leaf in jax.tree.leaves(outputs) if isinstance(leaf, jax.Array)]
         return [0.0 if scale is None else scale for scale in scales], leaves
 
     jaxpr = jax.make_jaxpr(program)(latent, params).jaxpr
     names = sorted(latent)  # JAX flattens dictionaries in this order
-    found: dict[str, int] = {}
+    contracted_axes: dict[str, int] = {}
     aliases = [(name, tuple(range(-jnp.ndim(latent[name]), 0))) for name in names]
-    _follow(jaxpr, [*aliases, *[None] * (len(jaxpr.invars) - len(names))], found)
+    _follow_sites(jaxpr, [*aliases, *[None] * (len(jaxpr.invars) - len(names))], contracted_axes)
     learnt = (name for place, name in enumerate(names) if _depends(jaxpr, place))
-    return Weights(found, frozenset(learnt))
+    return WeightSites(contracted_axes, frozenset(learnt))
 
 
 def _is_array(site: dict) -> bool:
@@ -54,25 +56,25 @@ def _depends(jaxpr: core.Jaxpr, place: int) -> bool:
     return any(dce_jaxpr(jaxpr, wanted)[1])
 
 
-def _follow(
-    jaxpr: core.Jaxpr, inputs: Sequence[Site | None], found: dict[str, int]
+def _follow_sites(
+    jaxpr: core.Jaxpr, inputs: Sequence[Site | None], contracted_axes: dict[str, int]
 ) -> list[Site | None]:
-    """Record in ``found`` what a program contracts; return which of its outputs are sites."""
-    known = {variable: site for variable, site in zip(jaxpr.invars, inputs, strict=True) if site}
-    look = lambda v: None if isinstance(v, core.Literal) else known.get(v)  # noqa: E731
+    """Record what a program contracts in ``contracted_axes``; return the sites of its outputs."""
+    sites = {variable: site for variable, site in zip(jaxpr.invars, inputs, strict=True) if site}
+    site_of = lambda v: None if isinstance(v, core.Literal) else sites.get(v)  # noqa: E731
     for equation in jaxpr.eqns:
-        operands = [look(variable) for variable in equation.invars]
+        operands = [site_of(variable) for variable in equation.invars]
         if any(operands):
-            results = _results(equation, operands, found)
+            results = _results(equation, operands, contracted_axes)
             pairs = zip(equation.outvars, results, strict=False)
-            known.update((variable, site) for variable, site in pairs if site)
-    return [look(variable) for variable in jaxpr.outvars]
+            sites.update((variable, site) for variable, site in pairs if site)
+    return [site_of(variable) for variable in jaxpr.outvars]
 
 
-def _results(equation: Any, operands: list, found: dict[str, int]) -> list[Site | None]:
+def _results(equation: Any, operands: list, contracted_axes: dict[str, int]) -> list[Site | None]:
     name, parameters = equation.primitive.name, equation.params
     if name == "dot_general":
-        _note(parameters["dimension_numbers"], operands, found)
+        _record_contraction(parameters["dimension_numbers"], operands, contracted_axes)
     if name in _SAME:
         return operands
     if name == "transpose":
@@ -80,12 +82,12 @@ def _results(equation: Any, operands: list, found: dict[str, int]) -> list[Site 
         return [(site, tuple(order[place] for place in parameters["permutation"]))]
     for inner in core.jaxprs_in_params(parameters):
         if len(inner.invars) == len(operands):  # calls, not the bodies of loops
-            return _follow(inner, operands, found)
+            return _follow_sites(inner, operands, contracted_axes)
     return []
 
 
-def _note(dimensions: Any, operands: list, found: dict[str, int]) -> None:
+def _record_contraction(dimensions: Any, operands: list, contracted_axes: dict[str, int]) -> None:
     contracted, batch = dimensions
     for site, axes, batched in zip(operands, contracted, batch, strict=True):
         if site and len(axes) == 1 and not batched:
-            found.setdefault(site[0], site[1][axes[0]])
+            contracted_axes.setdefault(site[0], site[1][axes[0]])

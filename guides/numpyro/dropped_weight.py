@@ -11,7 +11,7 @@ from jax.scipy.special import ndtri
 from numpyro.distributions import Distribution, constraints
 
 from guides.families import mc_dropout
-from guides.families.masked_wording import no_density
+from guides.families.dropout_texts import no_density
 from moment_calculus.operations.dropout.noise import variance_ratio
 
 
@@ -31,7 +31,7 @@ class DroppedWeight(Distribution):
         self,
         loc: jax.Array,
         p: Any,
-        design: mc_dropout.Design,
+        design: mc_dropout.MaskedSite,
     ) -> None:
         self.loc, self.p, self.design = loc, p, design
         split = jnp.ndim(loc) - design.event_dim
@@ -91,6 +91,6 @@ class DroppedWeight(Distribution):
         if self.design.noise == "gaussian":
             deviation = jnp.sqrt(variance_ratio(self.p)) * jnp.abs(self.loc)
             return self.loc + deviation * ndtri(q)
-        kept = self.loc / (1 - self.p)
+        scaled = self.loc / (1 - self.p)
         below = jnp.where(self.loc < 0, q <= 1 - self.p, q > self.p)
-        return jnp.where(below, kept, 0.0)
+        return jnp.where(below, scaled, 0.0)

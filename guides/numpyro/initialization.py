@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from numpyro.distributions import biject_to
 from numpyro.infer.util import helpful_support_errors
 
-from guides.families.initialization import spread
+from guides.families.initialization import initial_noise_scale
 from guides.numpyro.supports import is_real
 
 
@@ -55,7 +55,7 @@ def _location(fn: Any, shape: tuple[int, ...]) -> jax.Array:
 
 
 def _noise(fn: Any, shape: tuple[int, ...], key: Any) -> jax.Array:
-    limit = spread(fn.event_dim, shape)
+    limit = initial_noise_scale(fn.event_dim, shape)
     if limit == 0:
         return jnp.zeros(shape)
     noise = jax.random.normal(key, shape)

@@ -12,12 +12,12 @@ from numpyro.distributions.util import periodic_repeat
 from numpyro.infer.util import helpful_support_errors
 
 from guides.families.latent_site import LatentSite
-from guides.numpyro.started_normal import StartedNormal
+from guides.numpyro.precompiled_normal import PrecompiledNormal
 from guides.numpyro.supports import is_latent, is_real
-from moment_calculus.refusals.errors import UnsupportedMoments
+from moment_calculus.errors.exceptions import UnsupportedMoments
 
 
-class Run(NamedTuple):
+class ModelTrace(NamedTuple):
     """One run of the model, with its latent sites at their initial values."""
 
     trace: dict[str, dict]
@@ -90,7 +90,7 @@ def initial_location(site: dict, plate_sizes: dict[str, int]) -> jax.Array:
 
 def posterior(site: LatentSite, loc: jax.Array, scale: jax.Array) -> dist.Distribution:
     """Return independent Normals, transformed to the site's support."""
-    return on_support(StartedNormal(loc, scale).to_event(site.event_dim), site)
+    return on_support(PrecompiledNormal(loc, scale).to_event(site.event_dim), site)
 
 
 def on_support(base: dist.Distribution, site: LatentSite) -> dist.Distribution:

@@ -12,14 +12,14 @@ import numpyro.distributions as dist
 from numpyro.distributions import biject_to, constraints
 
 from guides.families import mc_dropout
-from guides.families.latent_site import LatentSite
-from guides.families.masked_wording import (
-    bounded_masked_site,
+from guides.families.dropout_texts import (
+    bounded_site_error,
 )
+from guides.families.latent_site import LatentSite
 from guides.numpyro.contractions import weights_of
 from guides.numpyro.dropped_weight import DroppedWeight
 from guides.numpyro.initialization import init_to_network
-from guides.numpyro.latent_sites import Run
+from guides.numpyro.latent_sites import ModelTrace
 from guides.numpyro.mean_field import DVIGuide
 from guides.numpyro.supports import is_latent, is_real
 
@@ -74,7 +74,7 @@ class MCDropoutGuide(DVIGuide):
         >>> guide = MCDropoutGuide(p=0.2)
     """
 
-    no_prior = "has no density"  # why prior=... raises an error
+    why_no_prior = "has no density"  # why prior=... raises an error
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class MCDropoutGuide(DVIGuide):
         create_plates: Callable | None = None,
         prefix: str = "auto",
     ) -> None:
-        self.options = mc_dropout.Options(p, noise, others, learn_p, temperature)
+        self.options = mc_dropout.DropoutOptions(p, noise, others, learn_p, temperature)
         super().__init__(
             model,
             init_loc_fn=init_loc_fn,
@@ -98,7 +98,7 @@ class MCDropoutGuide(DVIGuide):
             create_plates=create_plates,
             prefix=prefix,
         )
-        self._weights = mc_dropout.Weights({}, frozenset())
+        self._weights = mc_dropout.WeightSites({}, frozenset())
         self._rates: dict[str, float] = {}
 
     def fixed_settings(self) -> dict[str, Any]:
@@ -113,13 +113,13 @@ class MCDropoutGuide(DVIGuide):
         """Return the dropout probability of every masked site; the initial one if it is learnt."""
         return dict(self._rates)
 
-    def _look_at(self, model: Callable, run: Run, args: tuple, kwargs: dict) -> None:
+    def _inspect_model(self, model: Callable, run: ModelTrace, args: tuple, kwargs: dict) -> None:
         latent = {name: site for name, site in run.trace.items() if is_latent(site)}
         self._weights = weights_of(model, run.trace, args, kwargs)
         self._rates = self.options.rates(self._weights.axes, latent)
         for name in self._rates:
             if not is_real(latent[name]["fn"].support):
-                raise bounded_masked_site(name)
+                raise bounded_site_error(name)
 
     def _declare(
         self, site: LatentSite, initial: Callable[[str], jax.Array]
@@ -179,11 +179,11 @@ class MCDropoutGuide(DVIGuide):
             Arrays [len(quantiles), ...] by site name, on the sites' supports.
         """
         mean_field = self.options.others == "mean_field"
-        found = super().quantiles(params, quantiles) if mean_field else {}
+        result = super().quantiles(params, quantiles) if mean_field else {}
         for name, posterior in self.get_posterior(params).items():
             if name in self._rates or not mean_field:
-                found[name] = _quantiles(posterior, quantiles)
-        return found
+                result[name] = _quantiles(posterior, quantiles)
+        return result
 
 
 def _quantiles(posterior: Any, quantiles: Sequence[float]) -> jax.Array:

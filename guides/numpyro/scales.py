@@ -18,7 +18,7 @@ ABOVE = 0.99999998, 0.86719354, 0.123764323
 BELOW = 1.0, 1.36719159, 0.474058918, 0.0310945513
 
 
-def filled(location: Any, scale: float) -> Any:
+def full_like(location: Any, scale: float) -> Any:
     """Return an array like ``location`` filled with ``scale``; by NumPy if it is on one device."""
     if isinstance(location, jax.Array) and not _on_one_device(location):
         return jnp.full_like(location, scale)  # on the same devices

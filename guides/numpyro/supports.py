@@ -11,7 +11,7 @@ from numpyro.distributions import biject_to, constraints
 from numpyro.distributions.transforms import IndependentTransform
 from numpyro.ops.provenance import eval_provenance
 
-from guides.families.latent_site import moving_support
+from guides.families.latent_site import varying_support_error
 
 
 def is_latent(site: dict) -> bool:
@@ -26,7 +26,7 @@ def is_real(support: Any) -> bool:
     return support is constraints.real
 
 
-def sign(support: Any) -> Any:
+def slope_sign(support: Any) -> Any:
     """Return -1 where the transform to a support decreases, else 1 (also if it mixes elements)."""
     transform = biject_to(support)
     while isinstance(transform, IndependentTransform):
@@ -51,11 +51,11 @@ def check_fixed_supports(
         run = handlers.trace(handlers.substitute(model, data=values)).get_trace(*args, **kwargs)
         return [run[name]["fn"].support for name in names]
 
-    found = eval_provenance(supports, **causes)
-    for name, support in zip(names, found, strict=True):
+    supports_with_origins = eval_provenance(supports, **causes)
+    for name, support in zip(names, supports_with_origins, strict=True):
         origins = frozenset().union(*jax.tree.leaves(support, is_leaf=_is_set))
         if origins:
-            raise moving_support(name, ", ".join(sorted(origins)), host="numpyro")
+            raise varying_support_error(name, ", ".join(sorted(origins)), framework="numpyro")
 
 
 def _has_bounds(site: dict) -> bool:

@@ -11,20 +11,20 @@ import numpyro
 import numpyro.distributions as dist
 from numpyro.distributions import constraints
 
-from guides.families import chained_sites
-from guides.families.chained_sites import (
-    NO_PRIOR,
-    Design,
-    Group,
-    Groups,
-    Options,
-    order_of,
-)
+from guides.families import tridiagonal_options
 from guides.families.latent_site import LatentSite
 from guides.families.tridiagonal import Order
+from guides.families.tridiagonal_options import (
+    NO_PRIOR,
+    Group,
+    Groups,
+    SiteLayout,
+    TridiagonalOptions,
+    chain_order,
+)
 from guides.numpyro.contractions import weights_of
 from guides.numpyro.initialization import init_to_network
-from guides.numpyro.latent_sites import Run, on_support
+from guides.numpyro.latent_sites import ModelTrace, on_support
 from guides.numpyro.mean_field import DVIGuide
 from guides.numpyro.supports import is_latent, is_real
 from guides.numpyro.tridiagonal_normal import TridiagonalNormal
@@ -84,7 +84,7 @@ class TridiagonalGuide(DVIGuide):
         >>> guide = TridiagonalGuide(correlation=0.3)
     """
 
-    no_prior = NO_PRIOR
+    why_no_prior = NO_PRIOR
 
     def __init__(
         self,
@@ -99,7 +99,9 @@ class TridiagonalGuide(DVIGuide):
         create_plates: Callable | None = None,
         prefix: str = "auto",
     ) -> None:
-        self.options = Options(groups, scales, init_scale, correlation, learn_correlation)
+        self.options = TridiagonalOptions(
+            groups, scales, init_scale, correlation, learn_correlation
+        )
         super().__init__(
             model,
             init_loc_fn=init_loc_fn,
@@ -107,7 +109,7 @@ class TridiagonalGuide(DVIGuide):
             create_plates=create_plates,
             prefix=prefix,
         )
-        self._design = Design({}, {}, frozenset())
+        self._design = SiteLayout({}, {}, frozenset())
 
     def fixed_settings(self) -> dict[str, Any]:
         """Return the settings of the posterior that are not parameters.
@@ -116,7 +118,7 @@ class TridiagonalGuide(DVIGuide):
         """
         return self.options.fixed()
 
-    def _look_at(self, model: Callable, run: Run, args: tuple, kwargs: dict) -> None:
+    def _inspect_model(self, model: Callable, run: ModelTrace, args: tuple, kwargs: dict) -> None:
         sites = {name: site for name, site in run.trace.items() if is_latent(site)}
         axes = weights_of(model, run.trace, args, kwargs).axes
         orders = {
@@ -134,11 +136,11 @@ class TridiagonalGuide(DVIGuide):
         if name not in self._design.groups:
             return super()._declare(site, initial)
         correlation = self._declare_correlation(self._design.groups[name])
-        if name not in self._design.proportional:
+        if name not in self._design.proportional_sites:
             return (*super()._declare(site, initial), *correlation)
         loc = numpyro.param(
             self._name(name, "loc"),
-            lambda key: chained_sites.started(initial(name)),
+            lambda key: tridiagonal_options.without_tiny_means(initial(name)),
             event_dim=site.event_dim,
         )
         tau = numpyro.param(
@@ -166,8 +168,8 @@ class TridiagonalGuide(DVIGuide):
 
     def _parameters(self, params: dict[str, jax.Array]) -> list[tuple]:
         """Return every latent site with its location and its further parameters."""
-        known = self._known_sites()
-        return [(site, *(params[name] for name in self._names(site.name))) for site in known]
+        sites = self._known_sites()
+        return [(site, *(params[name] for name in self._names(site.name))) for site in sites]
 
     def _marginals(
         self, params: dict[str, jax.Array]
@@ -182,7 +184,7 @@ class TridiagonalGuide(DVIGuide):
         group, loc = self._design.groups.get(site), self._name(site, "loc")
         if group is None:
             return loc, self._name(site, "scale")
-        role = (group, "tau") if site in self._design.proportional else (site, "scale")
+        role = (group, "tau") if site in self._design.proportional_sites else (site, "scale")
         learnt = (self._name(group, "correlation"),) if self.options.learn_correlation else ()
         return (loc, self._name(*role), *learnt)
 
@@ -199,10 +201,12 @@ class TridiagonalGuide(DVIGuide):
     def _summary(self, group: str, sites: tuple[str, ...], params: dict[str, jax.Array]) -> Group:
         rho = params.get(self._name(group, "correlation"), self.options.correlation)
         parts = {site.name: (loc, scale) for site, loc, scale in self._marginals(params)}
-        return chained_sites.described(sites, [parts[site] for site in sites], float(rho))
+        return tridiagonal_options.summarise_group(
+            sites, [parts[site] for site in sites], float(rho)
+        )
 
 
 def _order(site: dict, loc: jax.Array, axis: int) -> Order:
     """Return the order of the chain through a site whose inputs are on a negative ``axis``."""
     event_dim = site["fn"].event_dim + jnp.ndim(loc) - jnp.ndim(site["value"])
-    return order_of(jnp.shape(loc), event_dim, axis)
+    return chain_order(jnp.shape(loc), event_dim, axis)

@@ -10,10 +10,10 @@ import jax.numpy as jnp
 from numpyro.distributions import Distribution, constraints
 
 from guides.families import tridiagonal
-from guides.families.chained import Chained
+from guides.families.tridiagonal_normal import TridiagonalNormalBase
 
 
-class TridiagonalNormal(Chained, Distribution):
+class TridiagonalNormal(TridiagonalNormalBase, Distribution):
     """A Normal whose neighbours in a chain through each event have correlation ρ, in O(n).
 
     Source: Posch and Pilz 2020.

@@ -9,7 +9,7 @@ import torch
 from pyro import poutine
 from torch.overrides import TorchFunctionMode
 
-from guides.families.mc_dropout import Weights, prior_scale
+from guides.families.mc_dropout import WeightSites, prior_scale
 
 
 def _functions(*names: str) -> set[Callable]:
@@ -25,7 +25,9 @@ _REVERSED = _functions("__rmatmul__")
 _ADDED = _functions("addmm", "addmv")
 
 
-def weights_of(model: Callable, sites: Mapping[str, dict], args: tuple, kwargs: dict) -> Weights:
+def weights_of(
+    model: Callable, sites: Mapping[str, dict], args: tuple, kwargs: dict
+) -> WeightSites:
     """Run a model to find which of its latent ``sites`` linear maps contract."""
     values = {name: site["value"].detach().clone() for name, site in sites.items()}
     for value in values.values():
@@ -36,7 +38,7 @@ def weights_of(model: Callable, sites: Mapping[str, dict], args: tuple, kwargs: 
     nodes: Any = trace.nodes
     scales = {name: prior_scale(nodes[name]["fn"]) for name in sites}
     learnt = (name for name, scale in scales.items() if getattr(scale, "requires_grad", False))
-    return Weights(spy.found, frozenset(learnt))
+    return WeightSites(spy.contracted_axes, frozenset(learnt))
 
 
 class _Contractions(TorchFunctionMode):
@@ -44,7 +46,7 @@ class _Contractions(TorchFunctionMode):
 
     def __init__(self, sites: Mapping[str, torch.Tensor]) -> None:
         super().__init__()
-        self.found: dict[str, int] = {}
+        self.contracted_axes: dict[str, int] = {}
         # By id: the tensor, kept so that its id is not reused, the site, and which of the site's
         # own axes is at each place.
         self.known = {
@@ -58,7 +60,7 @@ class _Contractions(TorchFunctionMode):
         result = func(*args, **kwargs)
         for operand, axis in _contracted(func, args, kwargs):
             if (known := self.known.get(id(operand))) is not None:
-                self.found.setdefault(known[1], known[2][axis])
+                self.contracted_axes.setdefault(known[1], known[2][axis])
         source = self.known.get(id(args[0])) if args else None
         if source is not None and (func in _SAME or func in _MOVES):
             _, name, order = source
@@ -84,12 +86,12 @@ def _contracted(func: Callable, args: tuple, kwargs: dict) -> Iterator[tuple[Any
         yield left, -1
         yield right, -min(torch.as_tensor(right).dim(), 2)
     elif func is torch.einsum and args and isinstance(args[0], str):
-        yield from _summed(args)
+        yield from _einsum_operands(args)
     elif func is torch.tensordot:
         yield from _tensordot(*args, **kwargs)
 
 
-def _summed(args: tuple) -> Iterator[tuple[Any, int]]:
+def _einsum_operands(args: tuple) -> Iterator[tuple[Any, int]]:
     operands = args[1] if isinstance(args[1], list | tuple) else args[1:]
     inputs, _, result = args[0].replace(" ", "").partition("->")
     letters = inputs.split(",")

@@ -8,7 +8,7 @@ import torch
 from pyro.distributions import TorchDistribution, constraints
 
 from guides.families import mc_dropout
-from guides.families.masked_wording import no_density
+from guides.families.dropout_texts import no_density
 from moment_calculus.operations.dropout.noise import variance_ratio
 
 
@@ -26,7 +26,7 @@ class DroppedWeight(TorchDistribution):
         self,
         loc: torch.Tensor,
         p: torch.Tensor,
-        design: mc_dropout.Design,
+        design: mc_dropout.MaskedSite,
     ) -> None:
         self.loc, self.p, self.design = loc, p, design
         split = loc.dim() - design.event_dim
@@ -77,6 +77,6 @@ class DroppedWeight(TorchDistribution):
         if self.design.noise == "gaussian":
             deviation = variance_ratio(self.p).sqrt() * self.loc.abs()
             return self.loc + deviation * torch.special.ndtri(value)
-        kept = self.loc / (1 - self.p)
+        scaled = self.loc / (1 - self.p)
         below = torch.where(self.loc < 0, value <= 1 - self.p, value > self.p)
-        return torch.where(below, kept, torch.zeros_like(kept))
+        return torch.where(below, scaled, torch.zeros_like(scaled))

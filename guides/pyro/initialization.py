@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch.distributions import biject_to
 
-from guides.families.initialization import spread
+from guides.families.initialization import initial_noise_scale
 from guides.pyro.supports import is_real
 
 
@@ -58,7 +58,7 @@ def _location(fn: torch.distributions.Distribution, like: torch.Tensor) -> torch
 
 
 def _noise(fn: Any, like: torch.Tensor) -> torch.Tensor:
-    limit = spread(fn.event_dim, like.shape)
+    limit = initial_noise_scale(fn.event_dim, like.shape)
     if limit == 0:
         return torch.zeros_like(like)
     try:

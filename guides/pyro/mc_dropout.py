@@ -13,10 +13,10 @@ from pyro.nn import PyroModule, PyroParam
 from torch.distributions import biject_to
 
 from guides.families import mc_dropout
-from guides.families.latent_site import LatentSite
-from guides.families.masked_wording import (
-    bounded_masked_site,
+from guides.families.dropout_texts import (
+    bounded_site_error,
 )
+from guides.families.latent_site import LatentSite
 from guides.pyro.contractions import weights_of
 from guides.pyro.dropped_weight import DroppedWeight
 from guides.pyro.initialization import init_to_network
@@ -74,7 +74,7 @@ class MCDropoutGuide(DVIGuide):
         >>> guide = MCDropoutGuide(p=0.2)
     """
 
-    no_prior = "has no density"  # why prior=... raises an error
+    why_no_prior = "has no density"  # why prior=... raises an error
 
     def __init__(
         self,
@@ -89,12 +89,12 @@ class MCDropoutGuide(DVIGuide):
         init_scale: float = 0.05,
         create_plates: Callable | None = None,
     ) -> None:
-        options = mc_dropout.Options(p, noise, others, learn_p, temperature)
+        options = mc_dropout.DropoutOptions(p, noise, others, learn_p, temperature)
         super().__init__(
             model, init_loc_fn=init_loc_fn, init_scale=init_scale, create_plates=create_plates
         )
         self.options = options
-        self._weights = mc_dropout.Weights({}, frozenset())
+        self._weights = mc_dropout.WeightSites({}, frozenset())
         self._rates: dict[str, float] = {}
 
     def fixed_settings(self) -> dict[str, Any]:
@@ -109,37 +109,39 @@ class MCDropoutGuide(DVIGuide):
         """Return the dropout probability of every masked site; the initial one if it is learnt."""
         return dict(self._rates)
 
-    def _look_at(self, model: Callable, sites: dict[str, dict], args: tuple, kwargs: dict) -> None:
+    def _inspect_model(
+        self, model: Callable, sites: dict[str, dict], args: tuple, kwargs: dict
+    ) -> None:
         self._weights = weights_of(model, sites, args, kwargs)
         self._rates = self.options.rates(self._weights.axes, sites)
         self.probs = PyroModule()
         for name in self._rates:
             if not is_real(sites[name]["fn"].support):
-                raise bounded_masked_site(name)
+                raise bounded_site_error(name)
 
-    def _add_spread(self, name: str, loc: torch.Tensor, event_dim: int) -> None:
+    def _add_scale_parameters(self, name: str, loc: torch.Tensor, event_dim: int) -> None:
         """Create the probability of a masked site if it is learnt, or the scale of a Gaussian."""
         if name not in self._rates:
             if self.options.others == "mean_field":
-                super()._add_spread(name, loc, event_dim)
+                super()._add_scale_parameters(name, loc, event_dim)
         elif self.options.learn_p:
             rate = PyroParam(_like(loc, self._rates[name]), constraints.unit_interval, 0)
             deep_setattr(self.probs, name, rate)
 
-    def _loc_and_scale(self, name: str) -> tuple[Any, ...]:
+    def _parameters_of(self, name: str) -> tuple[Any, ...]:
         """Return the location, and the probability of a masked site or the scale of another."""
         loc = parameter(self.locs, name)
         if name not in self._rates:
-            return super()._loc_and_scale(name) if self._has_scale(name) else (loc, None)
+            return super()._parameters_of(name) if self._has_scale(name) else (loc, None)
         learnt = self.options.learn_p
         return loc, parameter(self.probs, name) if learnt else _like(loc, self._rates[name])
 
     def _has_scale(self, site: str) -> bool:
         return self.options.others == "mean_field" and site not in self._rates
 
-    def _parts(self, site: str) -> tuple[str, ...]:
+    def _parameter_names(self, site: str) -> tuple[str, ...]:
         if self._has_scale(site):
-            return super()._parts(site)
+            return super()._parameter_names(site)
         learnt = site in self._rates and self.options.learn_p
         return (f"locs.{site}", f"probs.{site}") if learnt else (f"locs.{site}",)
 
@@ -168,7 +170,7 @@ class MCDropoutGuide(DVIGuide):
     def _quantiles(self, site: LatentSite, quantiles: Sequence[float]) -> torch.Tensor:
         if self._has_scale(site.name):
             return super()._quantiles(site, quantiles)
-        posterior: Any = self._posterior(site, *self._loc_and_scale(site.name))
+        posterior: Any = self._posterior(site, *self._parameters_of(site.name))
         shape = posterior.batch_shape + posterior.event_shape
         options = {"dtype": posterior.mean.dtype, "device": posterior.mean.device}
         levels = torch.as_tensor(quantiles, **options).reshape((-1,) + (1,) * len(shape))

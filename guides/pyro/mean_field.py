@@ -22,7 +22,7 @@ from guides.families.initialization import checked_scale
 from guides.families.latent_site import LatentSite
 from guides.pyro.initialization import init_to_network
 from guides.pyro.parameters import parameters, unvalidated
-from guides.pyro.supports import OnSupport, check_fixed_supports, is_real, sign
+from guides.pyro.supports import OnSupport, check_fixed_supports, is_real, slope_sign
 
 
 class DVIGuide(AutoGuide):
@@ -62,8 +62,8 @@ class DVIGuide(AutoGuide):
         self.init_loc_fn, self.init_scale = init_loc_fn, scale
         self._sites: tuple[LatentSite, ...] | None = None
         # arguments of load_state_dict, kept until the first call
-        self._saved: tuple[Mapping[str, Any], tuple, dict] | None = None
-        self._trained: tuple[str, ...] | None = None  # names of trained parameters
+        self._pending_state: tuple[Mapping[str, Any], tuple, dict] | None = None
+        self._trained_names: tuple[str, ...] | None = None  # names of trained parameters
 
     def bind(self, model: Callable) -> None:
         """Bind the guide to a model unless it has one.
@@ -87,33 +87,37 @@ class DVIGuide(AutoGuide):
     def _setup_prototype(self, *args: Any, **kwargs: Any) -> None:
         if self.model is None:
             raise RuntimeError(
-                f"{self._kind}() has not met a model yet: pass {self._kind}(model), call "
-                "guide.bind(model), or evaluate an ELBO first"
+                f"{self._class_name}() has not met a model yet: pass {self._class_name}(model), "
+                "call guide.bind(model), or evaluate an ELBO first"
             )
         model = self.model
-        self._model = (InitMessenger(self._start)(model),)
+        self._model = (InitMessenger(self._initial_value)(model),)
         try:
             super()._setup_prototype(*args, **kwargs)
         finally:
             self._model = (model,)
         self.locs, self.scales = PyroModule(), PyroModule()
         trace: Any = self.prototype_trace
-        nodes = {n: site for n, site in trace.iter_stochastic_nodes() if self._is_saved(n)}
+        nodes = {
+            n: site for n, site in trace.iter_stochastic_nodes() if self._has_saved_parameters(n)
+        }
         check_fixed_supports(model, nodes, args, kwargs)
-        self._look_at(model, nodes, args, kwargs)
+        self._inspect_model(model, nodes, args, kwargs)
         sites = tuple(self._add_parameters(name, site) for name, site in nodes.items())
-        if self._saved is not None:
-            state, options, named = self._saved
+        if self._pending_state is not None:
+            state, options, named = self._pending_state
             super().load_state_dict(state, *options, **named)
-        self._sites, self._saved = sites, None
+        self._sites, self._pending_state = sites, None
         self._prototype_frames = OrderedDict(self._prototype_frames)
         self.prototype_trace = None  # it holds the data
 
     @property
-    def _kind(self) -> str:
+    def _class_name(self) -> str:
         return type(self).__name__
 
-    def _look_at(self, model: Callable, sites: dict[str, dict], args: tuple, kwargs: dict) -> None:
+    def _inspect_model(
+        self, model: Callable, sites: dict[str, dict], args: tuple, kwargs: dict
+    ) -> None:
         """Learn more about the model than its latent sites; subclasses override this."""
 
     def load_state_dict(self, state_dict: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
@@ -131,13 +135,17 @@ class DVIGuide(AutoGuide):
             RuntimeError: if they are not those of the guide; at its first call, if it had none.
         """
         if self._sites is None:
-            self._saved = state_dict, args, kwargs
+            self._pending_state = state_dict, args, kwargs
             return torch.nn.modules.module._IncompatibleKeys([], [])
         return super().load_state_dict(state_dict, *args, **kwargs)
 
-    def _start(self, site: dict) -> Any:
+    def _initial_value(self, site: dict) -> Any:
         """Return the initial value of a site, or a draw if it was observed in training."""
-        return self.init_loc_fn(site) if self._is_saved(site["name"]) else site["fn"].sample()
+        return (
+            self.init_loc_fn(site)
+            if self._has_saved_parameters(site["name"])
+            else site["fn"].sample()
+        )
 
     def restore(self, parameters: Iterable[str]) -> None:
         """Treat the sites that have parameters as the latent ones, unless the sites are known.
@@ -147,12 +155,12 @@ class DVIGuide(AutoGuide):
         Args:
             parameters: names of trained parameters, as in Pyro's parameter store.
         """
-        self._trained = tuple(parameters) if self._sites is None else None
+        self._trained_names = tuple(parameters) if self._sites is None else None
 
-    def _is_saved(self, site: str) -> bool:
-        if self._trained is not None:
-            return any(f".{name}".endswith(f".locs.{site}") for name in self._trained)
-        return self._saved is None or f"locs.{site}_unconstrained" in self._saved[0]
+    def _has_saved_parameters(self, site: str) -> bool:
+        if self._trained_names is not None:
+            return any(f".{name}".endswith(f".locs.{site}") for name in self._trained_names)
+        return self._pending_state is None or f"locs.{site}_unconstrained" in self._pending_state[0]
 
     def _add_parameters(self, name: str, site: dict) -> LatentSite:
         value, support = site["value"].detach(), site["fn"].support
@@ -164,11 +172,11 @@ class DVIGuide(AutoGuide):
             if full_size != frame.size:
                 loc = periodic_repeat(loc, full_size, frame.dim - event_dim).contiguous()
         deep_setattr(self.locs, name, PyroParam(loc, constraints.real, event_dim))
-        self._add_spread(name, loc, event_dim)
+        self._add_scale_parameters(name, loc, event_dim)
         plates = tuple(frame.name for frame in site["cond_indep_stack"] if frame.vectorized)
         return LatentSite(name, event_dim, support, plates)
 
-    def _add_spread(self, name: str, loc: torch.Tensor, event_dim: int) -> None:
+    def _add_scale_parameters(self, name: str, loc: torch.Tensor, event_dim: int) -> None:
         """Create the scale of a site; subclasses may create another parameter instead."""
         scale = torch.full_like(loc, self.init_scale)
         positive = constraints.softplus_positive
@@ -185,7 +193,7 @@ class DVIGuide(AutoGuide):
                 for plate in site.plates:
                     stack.enter_context(plates[plate])
                 result[site.name] = pyro.sample(
-                    site.name, self._posterior(site, *self._loc_and_scale(site.name))
+                    site.name, self._posterior(site, *self._parameters_of(site.name))
                 )
         return result
 
@@ -219,20 +227,20 @@ class DVIGuide(AutoGuide):
             Distributions by site name, on the sites' supports; of all elements of the plates.
         """
         return {
-            site.name: self._posterior(site, *self._earlier(site.name, params))
+            site.name: self._posterior(site, *self._site_parameters(site.name, params))
             for site in self._known_sites()
         }
 
-    def _earlier(self, site: str, params: Mapping[str, torch.Tensor] | None) -> tuple:
+    def _site_parameters(self, site: str, params: Mapping[str, torch.Tensor] | None) -> tuple:
         if params is None:
-            return self._loc_and_scale(site)
+            return self._parameters_of(site)
         ends = {f".{name}": value for name, value in params.items()}
         return tuple(
             next(value for name, value in ends.items() if name.endswith(f".{part}"))
-            for part in self._parts(site)
+            for part in self._parameter_names(site)
         )
 
-    def _parts(self, site: str) -> tuple[str, ...]:
+    def _parameter_names(self, site: str) -> tuple[str, ...]:
         """Return the names of a site's parameters, each after the module that holds it."""
         return f"locs.{site}", f"scales.{site}"
 
@@ -242,9 +250,9 @@ class DVIGuide(AutoGuide):
         base = dist.Normal(loc, scale).to_event(site.event_dim)
         if is_real(site.support):
             return base
-        return OnSupport(base, biject_to(site.support).with_cache()).of(site.support)
+        return OnSupport(base, biject_to(site.support).with_cache()).with_support(site.support)
 
-    def _loc_and_scale(self, name: str) -> tuple[Any, ...]:
+    def _parameters_of(self, name: str) -> tuple[Any, ...]:
         return parameters(name, self.locs, self.scales)
 
     @torch.no_grad()
@@ -264,7 +272,7 @@ class DVIGuide(AutoGuide):
     def median(self, *args: Any, **kwargs: Any) -> dict[str, torch.Tensor]:
         """Return posterior medians by site name; arguments are ignored, as in Pyro's guides."""
         return {
-            site.name: biject_to(site.support)(self._loc_and_scale(site.name)[0].clone())
+            site.name: biject_to(site.support)(self._parameters_of(site.name)[0].clone())
             for site in self._known_sites()
         }
 
@@ -289,15 +297,15 @@ class DVIGuide(AutoGuide):
         levels = torch.as_tensor(quantiles, dtype=loc.dtype, device=loc.device)
         levels = levels.reshape((-1,) + (1,) * loc.dim())
         transform = biject_to(site.support)
-        levels = torch.where(sign(transform) < 0, 1 - levels, levels)
+        levels = torch.where(slope_sign(transform) < 0, 1 - levels, levels)
         return transform(dist.Normal(loc, scale).icdf(levels))
 
     def _marginal(self, site: str) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the locations and standard deviations of a site's components."""
-        loc, scale = self._loc_and_scale(site)
+        loc, scale = self._parameters_of(site)
         return loc, scale
 
     def _known_sites(self) -> tuple[LatentSite, ...]:
         if self._sites is None:
-            raise RuntimeError(f"{self._kind} has no parameters yet: evaluate an ELBO first")
+            raise RuntimeError(f"{self._class_name} has no parameters yet: evaluate an ELBO first")
         return self._sites

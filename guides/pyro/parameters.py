@@ -46,10 +46,12 @@ def _local_parameter(module: Any, name: str) -> torch.Tensor:
     value = transform_to(constraint)(unconstrained)
     value.unconstrained = weakref.ref(unconstrained)
     full_name = f"{module._pyro_name}.{name}"
-    return _announced(full_name, value, constraint=constraint, event_dim=event_dim, name=full_name)
+    return _param_message(
+        full_name, value, constraint=constraint, event_dim=event_dim, name=full_name
+    )
 
 
 @effectful(type="param")
-def _announced(full_name: str, value: torch.Tensor, **_: Any) -> torch.Tensor:
+def _param_message(full_name: str, value: torch.Tensor, **_: Any) -> torch.Tensor:
     """Pass a parameter to Pyro's handlers."""
     return value

@@ -10,7 +10,7 @@ import torch
 from pyro import poutine
 from torch.distributions import constraints
 
-from guides.families.latent_site import moving_support
+from guides.families.latent_site import varying_support_error
 
 
 class OnSupport(dist.TransformedDistribution):
@@ -20,7 +20,7 @@ class OnSupport(dist.TransformedDistribution):
     that would be all real numbers.
     """
 
-    def of(self, support: constraints.Constraint) -> OnSupport:
+    def with_support(self, support: constraints.Constraint) -> OnSupport:
         """Set the support of the transformed values; return the distribution itself."""
         self._site_support = support
         return self
@@ -32,7 +32,7 @@ class OnSupport(dist.TransformedDistribution):
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> OnSupport:
         """Expand to a batch shape; the support stays the same."""
-        return super().expand(batch_shape, _instance).of(self._site_support)
+        return super().expand(batch_shape, _instance).with_support(self._site_support)
 
 
 def is_real(support: constraints.Constraint) -> bool:
@@ -42,7 +42,7 @@ def is_real(support: constraints.Constraint) -> bool:
     return type(support) is type(constraints.real)  # a copied guide holds a copy of the constraint
 
 
-def sign(transform: Any) -> torch.Tensor:
+def slope_sign(transform: Any) -> torch.Tensor:
     """Return -1 where a transform decreases elementwise, else 1 (also if it mixes elements)."""
     try:
         return torch.as_tensor(transform.sign)
@@ -57,7 +57,7 @@ def check_fixed_supports(
     # The guide would silently keep the supports of its first run.
     for name, site in sites.items():
         if plate := _subsample_of(site):
-            raise moving_support(name, plate, host="pyro")
+            raise varying_support_error(name, plate, framework="pyro")
     bounded = [name for name, site in sites.items() if list(_bounds(site["fn"].support))]
     if not bounded:
         return
@@ -73,7 +73,7 @@ def check_fixed_supports(
     for name in bounded:
         fn: Any = trace.nodes[name]["fn"]
         if origins := _origins(fn.support, values):
-            raise moving_support(name, ", ".join(sorted(origins)), host="pyro")
+            raise varying_support_error(name, ", ".join(sorted(origins)), framework="pyro")
 
 
 def _bounds(support: constraints.Constraint) -> Iterator[torch.Tensor]:

@@ -11,17 +11,17 @@ from pyro.infer.autoguide.utils import deep_setattr
 from pyro.nn import PyroModule, PyroParam
 from torch.distributions import biject_to
 
-from guides.families import chained_sites
-from guides.families.chained_sites import (
-    NO_PRIOR,
-    Design,
-    Group,
-    Groups,
-    Options,
-    order_of,
-)
+from guides.families import tridiagonal_options
 from guides.families.latent_site import LatentSite
 from guides.families.tridiagonal import Order
+from guides.families.tridiagonal_options import (
+    NO_PRIOR,
+    Group,
+    Groups,
+    SiteLayout,
+    TridiagonalOptions,
+    chain_order,
+)
 from guides.pyro.contractions import weights_of
 from guides.pyro.initialization import init_to_network
 from guides.pyro.mean_field import DVIGuide
@@ -83,7 +83,7 @@ class TridiagonalGuide(DVIGuide):
         >>> guide = TridiagonalGuide(correlation=0.3)
     """
 
-    no_prior = NO_PRIOR
+    why_no_prior = NO_PRIOR
 
     def __init__(
         self,
@@ -97,11 +97,13 @@ class TridiagonalGuide(DVIGuide):
         init_loc_fn: Callable = init_to_network,
         create_plates: Callable | None = None,
     ) -> None:
-        self.options = Options(groups, scales, init_scale, correlation, learn_correlation)
+        self.options = TridiagonalOptions(
+            groups, scales, init_scale, correlation, learn_correlation
+        )
         super().__init__(
             model, init_loc_fn=init_loc_fn, init_scale=init_scale, create_plates=create_plates
         )
-        self._design = Design({}, {}, frozenset())
+        self._design = SiteLayout({}, {}, frozenset())
 
     def fixed_settings(self) -> dict[str, Any]:
         """Return the settings of the posterior that are not parameters.
@@ -110,7 +112,9 @@ class TridiagonalGuide(DVIGuide):
         """
         return self.options.fixed()
 
-    def _look_at(self, model: Callable, sites: dict[str, dict], args: tuple, kwargs: dict) -> None:
+    def _inspect_model(
+        self, model: Callable, sites: dict[str, dict], args: tuple, kwargs: dict
+    ) -> None:
         axes = weights_of(model, sites, args, kwargs).axes
         orders = {name: _order(site, axes.get(name, -1)) for name, site in sites.items()}
         bounded = (name for name, site in sites.items() if not is_real(site["fn"].support))
@@ -121,7 +125,7 @@ class TridiagonalGuide(DVIGuide):
 
     def _add_group(self, group: str, members: tuple[str, ...], like: torch.Tensor) -> None:
         options, positive = self.options, constraints.softplus_positive
-        if not self._design.proportional.isdisjoint(members):
+        if not self._design.proportional_sites.isdisjoint(members):
             tau = PyroParam(like.new_tensor(options.init_scale), positive, 0)
             deep_setattr(self.taus, group, tau)
         if options.learn_correlation:
@@ -129,23 +133,23 @@ class TridiagonalGuide(DVIGuide):
             rho = PyroParam(like.new_tensor(options.correlation), within, 0)
             deep_setattr(self.correlations, group, rho)
 
-    def _add_spread(self, name: str, loc: torch.Tensor, event_dim: int) -> None:
+    def _add_scale_parameters(self, name: str, loc: torch.Tensor, event_dim: int) -> None:
         """Create the scales of a site, unless they are τ m; then its initial m are nonzero."""
-        if name not in self._design.proportional:
-            super()._add_spread(name, loc, event_dim)
+        if name not in self._design.proportional_sites:
+            super()._add_scale_parameters(name, loc, event_dim)
             return
-        start = PyroParam(chained_sites.started(loc), constraints.real, event_dim)
+        start = PyroParam(tridiagonal_options.without_tiny_means(loc), constraints.real, event_dim)
         deep_setattr(self.locs, name, start)
 
-    def _parts(self, site: str) -> tuple[str, ...]:
+    def _parameter_names(self, site: str) -> tuple[str, ...]:
         group = self._design.groups.get(site)
-        spread = f"taus.{group}" if site in self._design.proportional else f"scales.{site}"
+        spread = f"taus.{group}" if site in self._design.proportional_sites else f"scales.{site}"
         learnt = group is not None and self.options.learn_correlation
         return (f"locs.{site}", spread, *((f"correlations.{group}",) if learnt else ()))
 
-    def _loc_and_scale(self, name: str) -> tuple[torch.Tensor, ...]:
+    def _parameters_of(self, name: str) -> tuple[torch.Tensor, ...]:
         """Return the location, the scale of the site or its group, and ρ if it is learnt."""
-        parts = (part.split(".", 1) for part in self._parts(name))
+        parts = (part.split(".", 1) for part in self._parameter_names(name))
         return tuple(parameter(getattr(self, module), path) for module, path in parts)
 
     def _posterior(self, site: LatentSite, loc: torch.Tensor, *rest: Any) -> Any:
@@ -157,7 +161,7 @@ class TridiagonalGuide(DVIGuide):
         base = TridiagonalNormal(loc, scale, rho, self._design.orders[site.name])
         if is_real(site.support):
             return base
-        return OnSupport(base, biject_to(site.support).with_cache()).of(site.support)
+        return OnSupport(base, biject_to(site.support).with_cache()).with_support(site.support)
 
     @torch.no_grad()
     def summary(self) -> dict[str, Group]:
@@ -170,10 +174,10 @@ class TridiagonalGuide(DVIGuide):
         learnt = self.options.learn_correlation
         rho = float(parameter(self.correlations, group)) if learnt else self.options.correlation
         parts = ([part.cpu().numpy() for part in self._marginal(site)] for site in sites)
-        return chained_sites.described(sites, parts, rho)
+        return tridiagonal_options.summarise_group(sites, parts, rho)
 
     def _marginal(self, site: str) -> tuple[torch.Tensor, torch.Tensor]:
-        loc, spread, *_ = self._loc_and_scale(site)
+        loc, spread, *_ = self._parameters_of(site)
         return loc, self._design.scale(site, loc, spread).abs()
 
 
@@ -181,4 +185,4 @@ def _order(site: dict, axis: int) -> Order:
     """Return the order of the chain through a site whose inputs are on a negative ``axis``."""
     fn, value = site["fn"], site["value"]
     shape = biject_to(fn.support).inverse_shape(value.shape)
-    return order_of(shape, fn.event_dim + len(shape) - value.dim(), axis)
+    return chain_order(shape, fn.event_dim + len(shape) - value.dim(), axis)

@@ -8,10 +8,10 @@ import torch
 from pyro.distributions import TorchDistribution, constraints
 
 from guides.families import tridiagonal
-from guides.families.chained import Chained
+from guides.families.tridiagonal_normal import TridiagonalNormalBase
 
 
-class TridiagonalNormal(Chained, TorchDistribution):
+class TridiagonalNormal(TridiagonalNormalBase, TorchDistribution):
     """A Normal whose neighbours in a chain through each event have correlation ρ, in O(n).
 
     Source: Posch and Pilz 2020.

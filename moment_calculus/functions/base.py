@@ -12,12 +12,12 @@ import array_api_compat
 import numpy as np
 
 from moment_calculus.numerics.arrays import Array, outer
-from moment_calculus.numerics.execution import recursion
+from moment_calculus.numerics.execution import scan
 from moment_calculus.numerics.normal.bivariate import LIMIT
 from moment_calculus.numerics.special import namespace, safe_scale
 
 Moments = tuple[Array, Array]
-Meet = Callable[[Array, Array], Array]
+Pairing = Callable[[Array, Array], Array]
 
 
 class Activation(ABC):
@@ -33,7 +33,7 @@ class Activation(ABC):
     # exponentially.
     bounds: tuple[float, float] = (-math.inf, math.inf)
     open_ended: bool = False
-    fast: bool = False  # whether f grows faster than linearly
+    superlinear: bool = False  # whether f grows faster than linearly
     # Whether the derivatives of Hermite coefficients by μ and v are exactly multiples of the next
     # coefficients (Appell's property); no parameter of f may be an array then.
     appell: bool = False
@@ -102,7 +102,12 @@ class Activation(ABC):
         return NotImplemented
 
     def cross_covariance(
-        self, other: Activation, first: Moments, second: Moments, covariance: Array, meet: Meet
+        self,
+        other: Activation,
+        first: Moments,
+        second: Moments,
+        covariance: Array,
+        combine: Pairing,
     ) -> Array:
         """Exact covariance of f(x) and g(y) for two functions.
 
@@ -111,7 +116,7 @@ class Activation(ABC):
             first: mean and variance of x, [..., d].
             second: mean and variance of y, [..., e].
             covariance: Cov(x, y), [..., d, e].
-            meet: combines arrays of x and y, such as the outer product.
+            combine: combines arrays of x and y, such as the outer product.
 
         Returns:
             Array of the shape of the covariance, or NotImplemented if there is no closed form.
@@ -155,7 +160,7 @@ class Delegating(Activation):
 
     def __init__(self, function: Any) -> None:
         self.function = function
-        self.name, self.fast = function.name, function.fast
+        self.name, self.superlinear = function.name, function.superlinear
         self.bounds, self.open_ended = function.bounds, function.open_ended
 
     @property
@@ -201,11 +206,11 @@ def normal_hermite(
     density: Array,
     order: int,
     ratio: Array | float = 1.0,
-    kept: Callable[[Array], Array] = lambda term: term,
+    reduce: Callable[[Array], Array] = lambda term: term,
 ) -> Sequence[Array]:
     """Return rⁿ He_n(h) φ(h) / √n! for n = 0 … order − 1, by a recursion that cannot overflow.
 
-    ``density`` is φ(h) or a multiple of it; ``kept`` reduces every term, for example to a sum.
+    ``density`` is φ(h) or a multiple of it; ``reduce`` reduces every term, for example to a sum.
     """
     # clipped where φ(h) = 0 already: the gradient would multiply that zero by hⁿ = ∞
     threshold = ratio * namespace(threshold).clip(threshold, min=-LIMIT, max=LIMIT)
@@ -214,27 +219,27 @@ def normal_hermite(
     def step(state: tuple[Array, Array], numbers: Any) -> tuple[tuple[Array, Array], Array]:
         (current, previous), (root, inverse) = state, numbers
         following = (threshold * current - (square * root) * previous) * inverse
-        return (following, current), kept(current)
+        return (following, current), reduce(current)
 
     counts = np.arange(float(order))
     roots = np.stack([counts**0.5, (counts + 1) ** -0.5], axis=-1)
-    return recursion(step, roots, (density, 0.0 * density))
+    return scan(step, roots, (density, 0.0 * density))
 
 
 def correlation(variance: Array, covariance: Array) -> Array:
     """Return the correlation matrix [..., d, d] of a covariance matrix, clipped to [−1, 1]."""
     inverse = 1 / safe_scale(variance)
-    return in_units(covariance, outer(inverse, inverse))
+    return clipped_correlation(covariance, outer(inverse, inverse))
 
 
-def in_units(covariance: Array, inverse: Array) -> Array:
+def clipped_correlation(covariance: Array, inverse: Array) -> Array:
     """Return correlations: the covariance times ``inverse`` = 1/σ_x · 1/σ_y, clipped to [−1, 1]."""
     # The derivative of 1/(σ_x σ_y) would contain (σ_x σ_y)², which is zero in float32.
     return namespace(covariance).clip(covariance * inverse, min=-1.0, max=1.0)
 
 
 @functools.cache
-def _triangle(size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _upper_triangle(size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return rows and columns above the diagonal, and every matrix entry's place among them."""
     rows, columns = np.triu_indices(size, 1)
     place = np.zeros((size, size), dtype=np.int64)
@@ -251,23 +256,23 @@ def over_pairs(function: Any, features: Any, matrix: Array) -> Array:
     size, xp = matrix.shape[-1], namespace(matrix)
     if size < 2:
         return 0 * matrix
-    rows, columns, place = (_index(index, matrix) for index in _triangle(size))
+    rows, columns, place = (_to_framework(index, matrix) for index in _upper_triangle(size))
     flat = xp.reshape(matrix, (*matrix.shape[:-2], size * size))
     values = function(
-        _chosen(features, rows),
-        _chosen(features, columns),
+        _take_features(features, rows),
+        _take_features(features, columns),
         xp.take(flat, rows * size + columns, axis=-1),
     )
     return xp.reshape(xp.take(values, place, axis=-1), (*values.shape[:-1], size, size))
 
 
-def _chosen(features: Any, index: Array) -> Any:
+def _take_features(features: Any, index: Array) -> Any:
     if isinstance(features, tuple):
-        return tuple(_chosen(part, index) for part in features)
+        return tuple(_take_features(part, index) for part in features)
     return namespace(features).take(features, index, axis=-1)
 
 
-def _index(index: np.ndarray, like: Array) -> Array:
+def _to_framework(index: np.ndarray, like: Array) -> Array:
     """Copy an integer index to the framework and the device of an array."""
     xp = namespace(like)
     if array_api_compat.is_torch_array(like):

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from moment_calculus.functions.base import Activation, Array, normal_hermite
-from moment_calculus.numerics.quadrature import steps
+from moment_calculus.numerics.quadrature import standard_nodes
 from moment_calculus.numerics.special import (
-    double,
-    in_precision_of,
+    cast_clipped,
     namespace,
     safe_scale,
     stop_gradient,
+    to_float64,
 )
 
 NARROW = 1e-3  # below this standard deviation the points move, see _differentiable
@@ -40,7 +40,7 @@ class Integrated(Activation):
     # numbers by which a chain multiplies and shifts; None if some are arrays
     constants: frozenset[float] | None = field(default=frozenset(), compare=False)
     name = "integrated"
-    fast = True  # unknown: the safe choice
+    superlinear = True  # unknown: the safe choice
 
     @functools.cached_property
     def knots(self) -> tuple[Any, ...]:  # type: ignore[override]
@@ -54,12 +54,12 @@ class Integrated(Activation):
     def _values(self, mean: Array, variance: Array) -> tuple[Array, Array, Array, Array]:
         """Return steps, weights, f(x) − f(μ) at the nodes on a new leading axis, and f(μ)."""
         xp = namespace(mean)
-        mean, scale = double(mean), safe_scale(double(variance))
-        z, weights = steps(mean, scale, self.knots)
+        mean, scale = to_float64(mean), safe_scale(to_float64(variance))
+        z, weights = standard_nodes(mean, scale, self.knots)
         points, z, weights = _differentiable(mean, scale, z, weights)
         limit = math.sqrt(float(xp.finfo(mean.dtype).max)) / 1e6
-        centre = xp.clip(double(self(mean)), min=-limit, max=limit)
-        values = xp.clip(double(self(points)), min=-limit, max=limit)
+        centre = xp.clip(to_float64(self(mean)), min=-limit, max=limit)
+        values = xp.clip(to_float64(self(points)), min=-limit, max=limit)
         return z, weights, values - stop_gradient(centre), stop_gradient(centre)
 
     def moments(self, mean: Array, variance: Array) -> tuple[Array, Array]:
@@ -68,25 +68,25 @@ class Integrated(Activation):
         _, weights, rise, centre = self._values(mean, variance)
         shift = xp.sum(weights * rise, axis=0)
         spread = xp.sum(weights * (rise - shift) ** 2, axis=0)
-        return in_precision_of(centre + shift, mean), in_precision_of(spread, mean)
+        return cast_clipped(centre + shift, mean), cast_clipped(spread, mean)
 
     def hermite(self, mean: Array, variance: Array, order: int) -> list[Array]:
         """Return the Hermite coefficients by quadrature."""
         z, weights, rise, _ = self._values(mean, variance)
         total = lambda basis: namespace(mean).sum(basis * rise, axis=0)  # noqa: E731
-        sums = normal_hermite(z, weights, order + 1, kept=total)[1:]
-        return [in_precision_of(one, mean) for one in sums]
+        sums = normal_hermite(z, weights, order + 1, reduce=total)[1:]
+        return [cast_clipped(one, mean) for one in sums]
 
     def gain(self, mean: Array, variance: Array) -> Array:
         """Return the expected derivative by quadrature, from E[z f(x)] / σ."""
         xp = namespace(mean)
         z, weights, rise, _ = self._values(mean, variance)
-        scale = safe_scale(double(variance))
-        return in_precision_of(xp.sum(z * weights * rise, axis=0) / scale, mean)
+        scale = safe_scale(to_float64(variance))
+        return cast_clipped(xp.sum(z * weights * rise, axis=0) / scale, mean)
 
 
 @dataclass(frozen=True)
-class Declared(Integrated):
+class IntegratedWithInverse(Integrated):
     """A function without closed form that declares its name, bounds and inverse."""
 
     name: str = "declared"
@@ -110,9 +110,9 @@ def _differentiable(mean: Array, scale: Array, z: Array, weights: Array) -> tupl
     """
     xp = namespace(mean)
     moving = mean + scale * z
-    held = stop_gradient(moving)
+    constant = stop_gradient(moving)
     narrow = scale < NARROW
-    away = (held - mean) / scale
+    away = (constant - mean) / scale
     exponent = away * away * -0.5 - xp.log(scale)
     ratio = xp.where(narrow, xp.ones_like(z), xp.exp(exponent - stop_gradient(exponent)))
-    return xp.where(narrow, moving, held), xp.where(narrow, z, away), weights * ratio
+    return xp.where(narrow, moving, constant), xp.where(narrow, z, away), weights * ratio

@@ -40,9 +40,9 @@ class Rescaled(Activation):
         return self.activation.open_ended
 
     @property
-    def fast(self) -> bool:  # type: ignore[override]
+    def superlinear(self) -> bool:  # type: ignore[override]
         """Return whether f grows faster than linearly."""
-        return self.activation.fast
+        return self.activation.superlinear
 
     @property
     def appell(self) -> bool:  # type: ignore[override]
@@ -52,9 +52,9 @@ class Rescaled(Activation):
 
     def preimages(self, level: Any) -> tuple[tuple[Any, Any], ...]:
         """Return where the function takes a value, in units of x, and |dx/d level| there."""
-        found = self.activation.preimages((level - self.shift) / self.outer)
-        by = abs(self.inner * self.outer)
-        return tuple((place / self.inner, stretch / by) for place, stretch in found)
+        preimages = self.activation.preimages((level - self.shift) / self.outer)
+        factor = abs(self.inner * self.outer)
+        return tuple((place / self.inner, stretch / factor) for place, stretch in preimages)
 
     def __call__(self, x: Array) -> Array:
         """Evaluate the plain function."""

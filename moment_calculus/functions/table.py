@@ -30,9 +30,9 @@ from moment_calculus.functions.families.piecewise import (
 from moment_calculus.functions.families.power import Power
 from moment_calculus.functions.families.relu import Heaviside, LeakyReLU, ReLU
 from moment_calculus.functions.families.trigonometric import Cos, Sin
-from moment_calculus.functions.integrated import Declared, Integrated
+from moment_calculus.functions.integrated import Integrated, IntegratedWithInverse
 from moment_calculus.functions.rescaled import Rescaled
-from moment_calculus.functions.universal import Smooth
+from moment_calculus.functions.smooth import Smooth
 
 __all__ = [
     "ACTIVATIONS",
@@ -40,7 +40,6 @@ __all__ = [
     "GELU",
     "Activation",
     "Cos",
-    "Declared",
     "Erf",
     "Erfc",
     "Exp",
@@ -48,6 +47,7 @@ __all__ = [
     "Hardswish",
     "Heaviside",
     "Integrated",
+    "IntegratedWithInverse",
     "LeakyReLU",
     "Mish",
     "NormalCdf",

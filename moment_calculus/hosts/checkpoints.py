@@ -7,7 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from moment_calculus.hosts.stored import StoredTraining, course_tree, fill_course
+from moment_calculus.hosts.training_files import (
+    StoredTraining,
+    course_to_dict,
+    fill_course_from_dict,
+)
 from moment_calculus.optimisation.outcome import Course
 from moment_calculus.optimisation.training import Plan, Trainer, train
 from moment_calculus.storage.errors import StoredFileError
@@ -33,7 +37,7 @@ class Checkpoint:
         def write(course: Course, kept: Any) -> None:
             tree = {
                 "parameters": parameters(trainer.keep() if kept is None else kept),
-                "course": course_tree(course),
+                "course": course_to_dict(course),
                 "trainer": trainer.state(),
                 "kept": kept,
             }
@@ -47,7 +51,7 @@ class Checkpoint:
             return None
         tree = self.stored.read(self.path, self.settings)
         try:
-            fill_course(course, tree["course"])
+            fill_course_from_dict(course, tree["course"])
             trainer.restore(tree["trainer"])
         except (KeyError, IndexError, TypeError, ValueError, RuntimeError) as error:
             raise StoredFileError(

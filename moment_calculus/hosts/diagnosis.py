@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from moment_calculus.refusals.errors import UnsupportedMoments
+from moment_calculus.errors.exceptions import UnsupportedMoments
 
 
 class Diagnosis(ABC):
@@ -19,7 +19,7 @@ class Diagnosis(ABC):
 
     invalid: tuple[type[Exception], ...]  # errors that invalid distribution parameters raise
     invalid_message: str  # part of the message of these errors
-    misshapen: tuple[type[Exception], ...]  # errors that weights inside a plate raise
+    shape_errors: tuple[type[Exception], ...]  # errors that weights inside a plate raise
     replacement: str  # name of the framework's function that replaces NaN
 
     @abstractmethod
@@ -27,7 +27,7 @@ class Diagnosis(ABC):
         """Yield the arrays without randomness among a model's arguments, with their names."""
 
     @abstractmethod
-    def not_finite(self, data: Any) -> tuple[Sequence[Sequence[int]], int]:
+    def indices_not_finite(self, data: Any) -> tuple[Sequence[Sequence[int]], int]:
         """Return the indices [count, axes] of NaN or infinite elements, and the number of elements.
 
         Values that are random, or not known while a program is traced, have no such elements.
@@ -40,17 +40,17 @@ class Diagnosis(ABC):
         """Yield the name of every weight that is sampled inside a plate, and the plate's name."""
 
     @contextmanager
-    def diagnosed(self, model: Callable, args: tuple, kwargs: dict) -> Iterator[None]:
+    def diagnose_errors(self, model: Callable, args: tuple, kwargs: dict) -> Iterator[None]:
         """Replace errors of a run by UnsupportedMoments that names the cause, where it is known."""
         try:
             yield
         except ZeroDivisionError as error:
             self.refuse_empty_inputs(model, args, kwargs, error)
             raise
-        except (*self.invalid, *self.misshapen) as error:
+        except (*self.invalid, *self.shape_errors) as error:
             if isinstance(error, self.invalid) and self.invalid_message in str(error):
-                self.refuse_infinite_inputs(model, args, kwargs, error)
-            if isinstance(error, self.misshapen):
+                self.refuse_nonfinite_inputs(model, args, kwargs, error)
+            if isinstance(error, self.shape_errors):
                 self._refuse_weights_in_plates(model, args, kwargs, error)
             raise
 
@@ -62,7 +62,7 @@ class Diagnosis(ABC):
             if 0 in array.shape:
                 raise empty_batch(name, array.shape) from error
 
-    def refuse_infinite_inputs(
+    def refuse_nonfinite_inputs(
         self, model: Callable, args: tuple, kwargs: dict, error: Exception | None = None
     ) -> None:
         """Raise UnsupportedMoments if an input has NaN or infinite elements."""
@@ -80,12 +80,12 @@ class Diagnosis(ABC):
         for name, site in sites.items():
             if site["type"] == "sample" and site["is_observed"]:
                 self.refuse_infinite_data(name, site)
-        self.refuse_infinite_inputs(model, args, kwargs)
+        self.refuse_nonfinite_inputs(model, args, kwargs)
 
     def _refuse_infinite(self, what: str, data: Any, error: Exception | None = None) -> None:
-        places, size = self.not_finite(data)
-        if len(places):
-            raise not_finite(what, places, size, replacement=self.replacement) from error
+        indices, size = self.indices_not_finite(data)
+        if len(indices):
+            raise not_finite(what, indices, size, replacement=self.replacement) from error
 
     def _refuse_weights_in_plates(
         self, model: Callable, args: tuple, kwargs: dict, error: Exception
@@ -113,12 +113,12 @@ def empty_batch(name: str, shape: Sequence[int]) -> UnsupportedMoments:
 
 
 def not_finite(
-    what: str, places: Sequence[Sequence[int]], size: int, *, replacement: str
+    what: str, indices: Sequence[Sequence[int]], size: int, *, replacement: str
 ) -> UnsupportedMoments:
-    """Return the error for NaN or infinite elements, at ``places`` [count, axes] of an array."""
+    """Return the error for NaN or infinite elements, at ``indices`` [count, axes] of an array."""
     return UnsupportedMoments(
-        f"{what} has {len(places)} NaN or infinite element(s) of {size}, the first at index "
-        f"{tuple(int(index) for index in places[0])}",
+        f"{what} has {len(indices)} NaN or infinite element(s) of {size}, the first at index "
+        f"{tuple(int(index) for index in indices[0])}",
         remedy="leave such rows out, or impute them; where a mask hides them, replace them by any "
         f"number ({replacement}), because a masked NaN still enters the gradients",
     )

@@ -14,14 +14,14 @@ from moment_calculus.optimisation.outcome import Fit
 Plates = Sequence[tuple[str, int]]  # pairs of name and size
 
 
-def streamed_priors(sites: Mapping[str, Any], fit: Fit) -> dict[str, Any]:
+def priors_from_fit(sites: Mapping[str, Any], fit: Fit) -> dict[str, Any]:
     """Return the posteriors of an earlier fit for the latent sites outside plates of data."""
     if not hasattr(fit.guide, "get_posterior"):
         raise ValueError(
             f"a {type(fit.guide).__name__} does not give its posterior as distributions by site, "
             "which prior=... takes: fit the earlier data with a DVIGuide"
         )
-    if reason := getattr(fit.guide, "no_prior", ""):
+    if reason := getattr(fit.guide, "why_no_prior", ""):
         raise ValueError(
             f"a {type(fit.guide).__name__} {reason}, which prior=... takes for the prior of new "
             "data: fit the earlier data with a DVIGuide"
@@ -39,12 +39,12 @@ def _plates(site: Any) -> set[str]:
     return {frame.name for frame in site["cond_indep_stack"]}
 
 
-def subsampled(
-    stack: Sequence[Any], plate: str, rows: int, part: Callable[[Any], Any]
+def enlarge_plate(
+    stack: Sequence[Any], plate: str, rows: int, enlarge: Callable[[Any], Any]
 ) -> tuple[list[Any], float]:
     """Return the frames with one plate as a subsample of ``rows`` elements, and its scale."""
     (frame,) = (frame for frame in stack if frame.name == plate)
-    frames = [part(frame) if other is frame else other for other in stack]
+    frames = [enlarge(frame) if other is frame else other for other in stack]
     return frames, rows / frame.size
 
 
@@ -64,7 +64,9 @@ class PlateScaling:
         """Note a latent site and the plates around it."""
         self._latent |= {plate: name for plate, _ in plates}
 
-    def part(self, name: str, scale: Any, plates: Plates, batch: int | None) -> str | None:
+    def plate_to_scale(
+        self, name: str, scale: Any, plates: Plates, batch: int | None
+    ) -> str | None:
         """Return the plate by which an observed site must be scaled; None if it must not be."""
         self._observes = True
         if self._scales_itself(name, scale, batch) or (self.rows == batch and self.rows):
@@ -113,9 +115,9 @@ class PlateScaling:
         return True
 
     def _unclear(self, name: str, plates: Plates, batch: int | None) -> ValueError:
-        found = ", ".join(f"'{plate}' ({size})" for plate, size in plates) or "none"
+        names = ", ".join(f"'{plate}' ({size})" for plate, size in plates) or "none"
         return ValueError(
             f"the mini-batch has {batch} rows, and it is not clear which plate around site "
-            f"'{name}' is theirs (there: {found}): put the rows into a plate of their own and "
+            f"'{name}' is theirs (there: {names}): put the rows into a plate of their own and "
             "name it, fit(..., plate='data'), or scale the site in the model"
         )

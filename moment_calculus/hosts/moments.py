@@ -13,7 +13,7 @@ from moment_calculus.numerics.arrays import (
 from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.numerics.special import namespace
 from moment_calculus.values import Gaussian, Spread, Ties, Value, features_last
-from moment_calculus.values.support import whole
+from moment_calculus.values.support import all_elements
 
 
 class Moments:
@@ -67,13 +67,13 @@ def as_value(moments: Moments, name: str, propagation: Propagation) -> Gaussian:
         moments.mean,
         Spread(variance, covariance if propagation.full else None),
         axis=-1 if len(moments.mean.shape) else None,
-        support=whole([name]),
+        support=all_elements([name]),
         ties=Ties.NONE if moments.covariance is None else Ties.FEATURES,
         propagation=propagation,
     )
 
 
-def as_moments(value: Value | Array) -> Moments:
+def moments_of_value(value: Value | Array) -> Moments:
     """Return the moments of a value; the variance of an array without randomness is zero."""
     if not hasattr(value, "gaussian"):
         return Moments(value, variance=namespace(value).zeros_like(value))
@@ -88,7 +88,7 @@ def as_moments(value: Value | Array) -> Moments:
     return Moments(gaussian.mean, variance=gaussian.variance)
 
 
-def draws_of(moments: Moments, noise: Array) -> Array:
+def draws_from(moments: Moments, noise: Array) -> Array:
     """Return Gaussian draws [draws, ..., d] from standard normal noise of that shape."""
     if moments.covariance is None:
         return moments.mean + standard_deviation(moments.variance) * noise
@@ -97,14 +97,16 @@ def draws_of(moments: Moments, noise: Array) -> Array:
     return moments.mean + (root @ noise[..., None])[..., 0]
 
 
-def moments_over(draws: Array, full: bool) -> Moments:
+def moments_of_draws(draws: Array, full: bool) -> Moments:
     """Return the moments of draws [draws, ...], in full mode with the trailing covariance."""
     xp = namespace(draws)
     if draws.shape[0] == 1:
-        return as_moments(draws[0])  # with variance zero
+        return moments_of_value(draws[0])  # with variance zero
     mean = xp.mean(draws, axis=0)
-    apart = draws - mean
+    deviations = draws - mean
     if not full or len(mean.shape) == 0:
-        return Moments(mean, variance=xp.sum(apart * apart, axis=0) / (draws.shape[0] - 1))
-    products = xp.sum(outer(apart, apart), axis=0)
+        return Moments(
+            mean, variance=xp.sum(deviations * deviations, axis=0) / (draws.shape[0] - 1)
+        )
+    products = xp.sum(outer(deviations, deviations), axis=0)
     return Moments(mean, covariance=products / (draws.shape[0] - 1))

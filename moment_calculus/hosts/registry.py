@@ -46,13 +46,17 @@ class LikelihoodTables:
 
     def __init__(
         self,
-        host: str,  # "Pyro" or "NumPyro"
+        framework: str,  # "Pyro" or "NumPyro"
         univariate: Callable[[Any], tuple],  # predictive moments of a univariate distribution
         marginal: Callable[[str, Any], Marginal],  # of a site by name and distribution
-        unpredicted: tuple[type, ...],  # classes that need a registered rule for predictions
+        needs_rule: tuple[type, ...],  # classes that need a registered rule for predictions
     ) -> None:
-        self.expected, self.predictives, self._marginals = ClassTable(), ClassTable(), ClassTable()
-        self.host, self.unpredicted = host, unpredicted
+        self.expected, self.prediction_rules, self._marginals = (
+            ClassTable(),
+            ClassTable(),
+            ClassTable(),
+        )
+        self.framework, self.needs_rule = framework, needs_rule
         self.univariate, self._univariate_marginal = univariate, marginal
 
     def expected_log_prob(self, *types: type) -> Callable[[Callable], Callable]:
@@ -89,32 +93,34 @@ class LikelihoodTables:
             The decorator.
         """
         self._marginals.update(dict.fromkeys(types, marginal))
-        return self.predictives.register(*types)
+        return self.prediction_rules.register(*types)
 
     def marginal(self, name: str, fn: Any) -> Marginal:
         """Return what is known of the predictive distribution of a site's elements."""
-        kinds = (kind for kind in type(fn).__mro__ if kind in self.predictives)
+        kinds = (kind for kind in type(fn).__mro__ if kind in self.prediction_rules)
         kind = next(kinds, None)  # the nearest class with predictive moments
         make = self._univariate_marginal if kind is None else self._marginals.get(kind, _unknown)
         return make(name, fn)
 
     def is_predicted(self, kind: type) -> bool:
         """Return whether a class has predictive moments, registered or by quadrature."""
-        return kind in self.predictives or not issubclass(kind, self.unpredicted)
+        return kind in self.prediction_rules or not issubclass(kind, self.needs_rule)
 
     def predictive(self, name: str, fn: Any) -> tuple:
-        """Return :meth:`predicted`, with the log predictive density always as the last element."""
-        *moments, law = self.predicted(name, fn)
+        """Return :meth:`moments_and_law`, always with the log predictive density as last one."""
+        *moments, law = self.moments_and_law(name, fn)
         return *moments, getattr(law, "log_prob", law)
 
-    def predicted(self, name: str, fn: Any) -> tuple:
+    def moments_and_law(self, name: str, fn: Any) -> tuple:
         """Return the predictive moments of a site, as :meth:`predictive_moments` describes them."""
-        rule = self.predictives.nearest(fn)
+        rule = self.prediction_rules.nearest(fn)
         if rule is not None:
             return rule(fn)
         if fn.event_dim:
-            raise no_predictive_moments(name, fn, self.predictives, host=self.host)
+            raise no_predictive_moments(name, fn, self.prediction_rules, framework=self.framework)
         try:
             return self.univariate(fn)
         except NotImplementedError:  # the framework has no mean of it
-            raise no_predictive_moments(name, fn, self.predictives, host=self.host) from None
+            raise no_predictive_moments(
+                name, fn, self.prediction_rules, framework=self.framework
+            ) from None

@@ -1,6 +1,6 @@
 """Error messages of both front ends, about guide sites, likelihoods and predictions.
 
-The argument ``host`` is the framework's name as users write it: "Pyro" or "NumPyro".
+The argument ``framework`` is the framework's name as users write it: "Pyro" or "NumPyro".
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Any
 
-from moment_calculus.refusals.errors import UnsupportedMoments
+from moment_calculus.errors.exceptions import UnsupportedMoments
 
 MEAN_FIELD_GUIDES = "use DVIGuide, AutoNormal or AutoDiagonalNormal"
 _BY_DRAWING = "naming them in sample_sites="
@@ -16,7 +16,7 @@ _SAMPLE_REMEDY = "name it in sample_sites= to draw it by reparameterisation"
 
 
 def no_expected_log_prob(
-    name: str, fn: Any, known: Iterable[type], *, host: str, sites: Iterable[str] = ()
+    name: str, fn: Any, known: Iterable[type], *, framework: str, sites: Iterable[str] = ()
 ) -> UnsupportedMoments:
     """Return the error for a distribution without a rule for its expected log-probability."""
     names = sorted({kind.__name__ for kind in known})
@@ -25,13 +25,13 @@ def no_expected_log_prob(
         f"parameters or value; there is one for {', '.join(names)}, and for every univariate "
         "distribution",
         sites=sites,
-        remedy=f"register one with @{host.lower()}_moments.expected_log_prob, or draw the latent "
-        f"sites by {_BY_DRAWING}",
+        remedy=f"register one with @{framework.lower()}_moments.expected_log_prob, or draw the "
+        f"latent sites by {_BY_DRAWING}",
     )
 
 
 def no_tempered_log_prob(
-    name: str, fn: Any, known: Iterable[type], *, host: str, sites: Iterable[str] = ()
+    name: str, fn: Any, known: Iterable[type], *, framework: str, sites: Iterable[str] = ()
 ) -> UnsupportedMoments:
     """Return the error for a distribution without a rule for the mean of a power of its density."""
     names = sorted({kind.__name__ for kind in known})
@@ -41,7 +41,7 @@ def no_tempered_log_prob(
         "distribution",
         sites=sites,
         remedy="use propagation='sampled', or the expected log-probability, "
-        f"{host.lower()}_moments.DeterministicELBO",
+        f"{framework.lower()}_moments.DeterministicELBO",
     )
 
 
@@ -55,16 +55,16 @@ def not_univariate(fn: Any, sites: Iterable[str]) -> UnsupportedMoments:
     )
 
 
-def not_confined(
-    parameter: str, fn: Any, constraint: Any, *, sites: Iterable[str], links: str
+def gaussian_with_constraint(
+    parameter: str, fn: Any, constraint: Any, *, sites: Iterable[str], link_names: str
 ) -> UnsupportedMoments:
     """Return the error for a Gaussian as a parameter that must stay in an interval."""
     return UnsupportedMoments(
         f"the parameter {parameter} of {type(fn).__name__} is a Gaussian value, or matched by "
         f"one, which is not confined to {constraint}",
         sites=sites,
-        remedy=f"make it a function of one Gaussian with such values, e.g. {links}, or draw its "
-        "sites by naming them in sample_sites=",
+        remedy=f"make it a function of one Gaussian with such values, e.g. {link_names}, or draw "
+        "its sites by naming them in sample_sites=",
     )
 
 
@@ -101,13 +101,13 @@ def ignored_dependence(name: str, sites: Collection[str]) -> UnsupportedMoments:
     )
 
 
-def discrete_site(name: str, posterior: Any, *, host: str) -> UnsupportedMoments:
+def discrete_site(name: str, posterior: Any, *, framework: str) -> UnsupportedMoments:
     """Return the error for a discrete latent site."""
     return UnsupportedMoments(
         f"latent site '{name}' is discrete ({type(posterior).__name__}): it has no "
         "reparameterised samples and no Gaussian moments",
         sites=[name],
-        remedy=_discrete_remedy(host),
+        remedy=_discrete_remedy(framework),
     )
 
 
@@ -129,17 +129,17 @@ def no_posterior_moments(name: str, posterior: Any, remedy: str = "") -> Unsuppo
 
 
 def not_reparameterised(
-    name: str, posterior: Any, *, host: str, by_name: bool = True
+    name: str, posterior: Any, *, framework: str, by_name: bool = True
 ) -> UnsupportedMoments:
     """Return the error for a site to be drawn that has no reparameterised samples."""
     if not by_name and posterior.support.is_discrete:
-        return discrete_site(name, posterior, host=host)
+        return discrete_site(name, posterior, framework=framework)
     site = f"site '{name}' of sample_sites" if by_name else f"latent site '{name}'"
     return UnsupportedMoments(
         f"{site} cannot be drawn by reparameterisation: "
         f"{type(posterior).__name__} has no reparameterised samples",
         sites=[name],
-        remedy=_discrete_remedy(host),
+        remedy=_discrete_remedy(framework),
     )
 
 
@@ -163,9 +163,11 @@ def not_in_guide(name: str) -> UnsupportedMoments:
     )
 
 
-def drawn_in_silence(operation: str, location: str, *, host: str) -> UnsupportedMoments:
+def randomness_outside_sites(
+    operation: str, location: str, *, framework: str
+) -> UnsupportedMoments:
     """Return the error for a model that draws random numbers outside its sites."""
-    sample = f"{host.lower()}.sample"
+    sample = f"{framework.lower()}.sample"
     return UnsupportedMoments(
         "the model draws random numbers that belong to no site: its ELBO and its predictions would "
         "be random, and nothing would say so",
@@ -176,7 +178,7 @@ def drawn_in_silence(operation: str, location: str, *, host: str) -> Unsupported
     )
 
 
-def drawn_by_function(operation: str, location: str) -> UnsupportedMoments:
+def randomness_in_function(operation: str, location: str) -> UnsupportedMoments:
     """Return the error for a function that draws random numbers while moments propagate."""
     return UnsupportedMoments(
         "the function draws random numbers: the moments would be random, and nothing would say so",
@@ -204,8 +206,8 @@ def unknown_sample_sites(unknown: Iterable[str], latent: list[str]) -> Unsupport
     )
 
 
-def _discrete_remedy(host: str) -> str:
+def _discrete_remedy(framework: str) -> str:
     return (
-        f"sum it out in the model, e.g. by a mixture distribution, or use {host}'s "
+        f"sum it out in the model, e.g. by a mixture distribution, or use {framework}'s "
         "TraceEnum_ELBO; hide it from an automatic guide only if the model enumerates it"
     )

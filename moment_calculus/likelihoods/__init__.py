@@ -5,7 +5,7 @@ the expected log density. Parameters that depend on each other enter with their 
 """
 
 from moment_calculus.likelihoods.classes import one_hot_moments
-from moment_calculus.likelihoods.drivers import drawn
+from moment_calculus.likelihoods.drivers import draw_arguments
 from moment_calculus.likelihoods.expectations import (
     expectation,
     expected_probability,
@@ -49,7 +49,7 @@ __all__ = [
     "bernoulli",
     "binomial",
     "cauchy",
-    "drawn",
+    "draw_arguments",
     "expectation",
     "expected_probability",
     "expected_surprisal",

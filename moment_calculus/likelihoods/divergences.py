@@ -6,16 +6,16 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from moment_calculus.functions.algebra import Scaled
+from moment_calculus.functions.combinators import Scaled
 from moment_calculus.functions.table import Exp, Sigmoid, Softplus
-from moment_calculus.likelihoods.links import expected_log_odds
+from moment_calculus.likelihoods.links import expected_log_sigmoids
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.special import constants, namespace
 from moment_calculus.operations.elementwise.arithmetic import is_value
 from moment_calculus.values import Deferred
 from moment_calculus.values.deferred import unscaled
 
-FAR = 1e4  # argument at which the logistic function has reached its end
+SATURATED = 1e4  # argument at which the logistic function has reached its end
 ROUNDING = 8  # tolerated units in the last place
 
 
@@ -77,7 +77,7 @@ def uniform_prior(value: Any, low: Any, high: Any) -> Array:
     if not sigmoid or _any_random(low, high):
         return NotImplemented
     low, high = (_array(part, value) for part in (low, high))
-    xp, far = namespace(low), FAR + 0.0 * value.base.mean
+    xp, far = namespace(low), SATURATED + 0.0 * value.base.mean
     first, last = value(-far), value(far)
     room = high - low + 0 * first
     slack = ROUNDING * float(xp.finfo(room.dtype).eps) * (xp.abs(low) + xp.abs(high))
@@ -100,7 +100,7 @@ def expected_log_slope(value: Any) -> Array | None:
         return total + value.base.mean
     if not isinstance(function, Sigmoid | Softplus):
         return None
-    one, zero = expected_log_odds(value.base)
+    one, zero = expected_log_sigmoids(value.base)
     return total + one + (zero if isinstance(function, Sigmoid) else 0.0)
 
 

@@ -7,14 +7,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from moment_calculus.functions.chains import Bounds, Knots, merged
+from moment_calculus.errors.exceptions import OR_DRAW, UnsupportedMoments
+from moment_calculus.functions.function_bounds import Bounds, Knots, merge_knots
 from moment_calculus.numerics.arrays import Array, positive_part
-from moment_calculus.numerics.quadrature import POINTS, asked, even, nodes
-from moment_calculus.numerics.special import double, namespace, safe_scale
+from moment_calculus.numerics.quadrature import POINTS, even_nodes, nodes, rule_on_trial
+from moment_calculus.numerics.special import namespace, safe_scale, to_float64
 from moment_calculus.operations.elementwise.arithmetic import is_value, shape_of
 from moment_calculus.operations.elementwise.sums import aligned
 from moment_calculus.operations.shapes.reshaping import broadcast
-from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.values import Deferred, Gaussian, elementwise_covariance
 from moment_calculus.values.ancestry import branches_of, shifted_from
 from moment_calculus.values.deferred import as_function
@@ -53,18 +53,20 @@ class Drivers:
     def grid(self, knots: Knots = ()) -> Grid:
         """Return nodes over the drivers in double precision, around ``knots`` of the first, too."""
         first = self.gaussians[0]
-        own = merged(self.knots[0], knots)
+        own = merge_knots(self.knots[0], knots)
         if len(self.gaussians) == 1:
             points, weights = points_of(first, own)
             return Grid(weights, (points,), (0,))
         second = self.gaussians[1]  # the outer rule; the inner one is conditional on its points
         outer, outer_weights = points_of(second, self.knots[1], NESTED)
         mean, variance = conditional(first, second, outer)
-        points, weights = even(mean, variance) if asked() else nodes(mean, variance, own, NESTED)
+        points, weights = (
+            even_nodes(mean, variance) if rule_on_trial() else nodes(mean, variance, own, NESTED)
+        )
         return Grid(weights * outer_weights, (points, outer), (0, 1))
 
 
-def is_function(operand: Any) -> bool:
+def is_not_gaussian(operand: Any) -> bool:
     """Tell whether a value is a function of a Gaussian, or switched by a mask of dropout."""
     if isinstance(operand, Gaussian):
         return branches_of(operand) is not None
@@ -73,31 +75,31 @@ def is_function(operand: Any) -> bool:
 
 def points_of(driver: Gaussian, knots: Knots, count: int = POINTS) -> tuple[Array, Array]:
     """Return points and weights [nodes, ...] of a driver, for either outcome of its mask."""
-    known = branches_of(driver)
-    if known is None:
-        moments = double(driver.mean), double(driver.variance)
-        return even(*moments) if asked() else nodes(*moments, knots, count)
-    xp, chance = namespace(driver.mean), double(known.mask.mean)
-    on, off = (_points_of_branch(part, knots, count) for part in (known.on, known.off))
+    branches = branches_of(driver)
+    if branches is None:
+        moments = to_float64(driver.mean), to_float64(driver.variance)
+        return even_nodes(*moments) if rule_on_trial() else nodes(*moments, knots, count)
+    xp, chance = namespace(driver.mean), to_float64(branches.mask.mean)
+    on, off = (_points_of_branch(part, knots, count) for part in (branches.on, branches.off))
     weights = xp.concat([chance * on[1], (1 - chance) * off[1]], axis=0)
     return xp.concat([on[0], off[0]], axis=0), weights
 
 
 def _points_of_branch(branch: Any, knots: Knots, count: int) -> tuple[Array, Array]:
     if not is_value(branch):
-        points = double(branch)[None]
+        points = to_float64(branch)[None]
         return points, namespace(points).ones_like(points)
     source = as_function(branch)
     if isinstance(source, Gaussian):
         return points_of(source, knots, count)
-    points, weights = points_of(source.base, merged(source.function.knots, (0.0,)), count)
+    points, weights = points_of(source.base, merge_knots(source.function.knots, (0.0,)), count)
     return source.function(points), weights
 
 
 def conditional(first: Gaussian, second: Gaussian, points: Array) -> tuple[Array, Array]:
     """Return mean and variance [nodes, *shape] of one value given ``points`` of the other."""
     covariance = elementwise_covariance(*aligned(first, second)[:2])
-    if branches_of(first) is not None or (overlap(first, second) and is_function(second)):
+    if branches_of(first) is not None or (overlap(first, second) and is_not_gaussian(second)):
         raise UnsupportedMoments(
             "a parameter of a likelihood comes straight from dropout and is integrated together "
             "with another one that is random",
@@ -111,19 +113,19 @@ def conditional(first: Gaussian, second: Gaussian, points: Array) -> tuple[Array
             sites=first.sites & second.sites,
             remedy=HEADS_REMEDY,
         )
-    deviation = safe_scale(double(second.variance))
+    deviation = safe_scale(to_float64(second.variance))
     slope = covariance / deviation
     mean = first.mean + slope / deviation * (points - second.mean)
-    variance = positive_part(double(first.variance) - slope * slope)
+    variance = positive_part(to_float64(first.variance) - slope * slope)
     return mean, variance + 0 * points
 
 
-def drawn(
+def draw_arguments(
     arguments: Sequence[Any], count: int, noise: Callable[[tuple[int, ...]], Array]
 ) -> list[Any]:
     """Draw the random arguments [count, ...]: jointly in an element, independently between them."""
     drivers = drivers_of(*arguments)
-    if any(map(is_function, drivers.gaussians)):
+    if any(map(is_not_gaussian, drivers.gaussians)):
         raise UnsupportedMoments(
             "draws of a parameter of a likelihood that comes straight from dropout",
             sites=frozenset().union(*(driver.sites for driver in drivers.gaussians)),
@@ -131,7 +133,7 @@ def drawn(
         )
     points: list[Array] = []
     for driver in reversed(drivers.gaussians):
-        mean, variance = double(driver.mean), double(driver.variance)
+        mean, variance = to_float64(driver.mean), to_float64(driver.variance)
         if points:
             mean, variance = conditional(driver, drivers.gaussians[1], points[0])
         points.insert(0, mean + variance**0.5 * noise((count, *driver.shape)))
@@ -141,21 +143,23 @@ def drawn(
 def drivers_of(*arguments: Any) -> Drivers:
     """Find the (at most two) Gaussians of which the arguments are elementwise functions."""
     shape = broadcast_shape(*(shape_of(argument) for argument in arguments), ())
-    found: list[Gaussian] = []
+    gaussians: list[Gaussian] = []
     knots: list[Knots] = []
-    functions = tuple(_function(argument, shape, found, knots) for argument in arguments)
-    if len(found) > 2:
+    functions = tuple(
+        _as_function_of_drivers(argument, shape, gaussians, knots) for argument in arguments
+    )
+    if len(gaussians) > 2:
         raise UnsupportedMoments(
-            f"the parameters of a likelihood are functions of {len(found)} different Gaussians; "
-            "at most two are integrated",
-            sites=frozenset().union(*(gaussian.sites for gaussian in found)),
+            f"the parameters of a likelihood are functions of {len(gaussians)} different "
+            "Gaussians; at most two are integrated",
+            sites=frozenset().union(*(gaussian.sites for gaussian in gaussians)),
             remedy=HEADS_REMEDY,
         )
-    return Drivers(tuple(found), functions, tuple(knots))
+    return Drivers(tuple(gaussians), functions, tuple(knots))
 
 
-def _function(
-    argument: Any, shape: tuple[int, ...], found: list[Gaussian], knots: list[Knots]
+def _as_function_of_drivers(
+    argument: Any, shape: tuple[int, ...], drivers: list[Gaussian], knots: list[Knots]
 ) -> Callable[[Sequence[Array]], Any]:
     """Return an argument as a function of the drivers' points; append its driver if it is new."""
     if not is_value(argument):
@@ -165,18 +169,18 @@ def _function(
     wide = broadcast(argument, shape)
     base = wide.base if isinstance(wide, Deferred) else wide
     bends = wide.function.knots if isinstance(wide, Deferred) else ()
-    for place, driver in enumerate(found):
+    for place, driver in enumerate(drivers):
         if driver is base or shifted_from(driver) is shifted_from(base):
             shift = 0.0 if driver is base else base.mean - driver.mean
-            knots[place] = merged(knots[place], bends)
-            return lambda points: _at(wide, points[place] + shift)
-    found.append(base)
+            knots[place] = merge_knots(knots[place], bends)
+            return lambda points: _value_at(wide, points[place] + shift)
+    drivers.append(base)
     knots.append(bends)
-    new = len(found) - 1
-    return lambda points: _at(wide, points[new])
+    last = len(drivers) - 1
+    return lambda points: _value_at(wide, points[last])
 
 
-def _at(value: Any, points: Array) -> Array:
+def _value_at(value: Any, points: Array) -> Array:
     return _inside(value(points), value.bounds) if isinstance(value, Deferred) else points
 
 

@@ -10,26 +10,26 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from moment_calculus.functions.algebra import Scaled
-from moment_calculus.functions.families.exponential import Exp, infinite_where_held
+from moment_calculus.errors.exceptions import UnsupportedMoments
+from moment_calculus.functions.combinators import Scaled
+from moment_calculus.functions.families.exponential import Exp, infinite_where_capped
 from moment_calculus.functions.rescaled import Rescaled
 from moment_calculus.likelihoods.drivers import Drivers, Grid, drivers_of
 from moment_calculus.numerics.arrays import Array
-from moment_calculus.numerics.quadrature import asked, log_mean_exp, log_weights
+from moment_calculus.numerics.quadrature import log_mean_exp, log_weights, rule_on_trial
 from moment_calculus.numerics.special import (
-    in_precision_of,
-    infinite_beyond,
+    cast_clipped,
     namespace,
+    restore_infinities,
     stop_gradient,
 )
 from moment_calculus.operations.elementwise.arithmetic import is_value
-from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.values import Deferred
 
 ZOOMS = 3  # each locates the peak of a density about 20 times more precisely
 WIDTHS = (1.0, 1e-2, 1e-4)  # of panels around it, which resolve peaks of width 1e-5 to 36
 
-NEGLIGIBLE = 1e-9  # total weight of nodes where a function may be NaN
+NAN_WEIGHT = 1e-9  # total weight of nodes where a function may be NaN
 
 _GROWING = (Exp, Rescaled)
 
@@ -43,7 +43,7 @@ def expected_value(operand: Any) -> Any:
         return function.scale * expected_value(operand.of(function.inner)) + function.shift
     mean = operand.expectation if isinstance(operand, Deferred) else operand.gaussian().mean
     # A mean of exponentials beyond the range of the dtype is infinite, without a gradient.
-    return infinite_where_held(mean) if type(function) in _GROWING else mean
+    return infinite_where_capped(mean) if type(function) in _GROWING else mean
 
 
 def expectation(
@@ -61,7 +61,7 @@ def expectation(
     if not drivers.gaussians:
         return function(*arguments)
     grid = drivers.grid(knots or (0.0,))
-    return infinite_beyond(_mean(grid, function(*drivers.at(grid.points)), _like(drivers)))
+    return restore_infinities(_mean(grid, function(*drivers.at(grid.points)), _like(drivers)))
 
 
 def _like(drivers: Drivers) -> Array:
@@ -69,7 +69,7 @@ def _like(drivers: Drivers) -> Array:
 
 
 def _mean(grid: Grid, values: Array, like: Array) -> Array:
-    return in_precision_of(_total(grid, values), like)
+    return cast_clipped(_total(grid, values), like)
 
 
 def _total(grid: Grid, values: Array) -> Array:
@@ -92,18 +92,18 @@ def moments_of_observation(
         return centre, 0 * centre, variance(*arguments) + 0 * centre
     grid = drivers.grid((0.0,))
     values = drivers.at(grid.points)
-    given = mean(*values) + 0 * grid.weights
-    centre = _mean(grid, given, grid.weights)
+    means = mean(*values) + 0 * grid.weights
+    centre = _mean(grid, means, grid.weights)
     like = _like(drivers)
-    spread = _mean(grid, (given - centre) ** 2, like)
-    xp = namespace(given)
+    spread = _mean(grid, (means - centre) ** 2, like)
+    xp = namespace(means)
     # Without a mean there is no variance either.
-    undefined = xp.where(xp.isnan(given), given, xp.zeros_like(given))
+    undefined = xp.where(xp.isnan(means), means, xp.zeros_like(means))
     noise = _total(grid, variance(*values) + undefined)
-    aleatoric = in_precision_of(noise, like)
+    aleatoric = cast_clipped(noise, like)
     # Where s² is infinite, so is its mean.
-    aleatoric = xp.where(xp.isinf(noise), math.inf, infinite_beyond(aleatoric))
-    return infinite_beyond(in_precision_of(centre, like)), infinite_beyond(spread), aleatoric
+    aleatoric = xp.where(xp.isinf(noise), math.inf, restore_infinities(aleatoric))
+    return restore_infinities(cast_clipped(centre, like)), restore_infinities(spread), aleatoric
 
 
 def log_expectation(
@@ -127,14 +127,14 @@ def log_expectation(
     def raised(power: Any, *points: Any) -> Array:
         return power * function(*points)
 
-    grid, values = _zoomed(drivers, raised, _peak, knots, sharp)
+    grid, values = _refined_grid(drivers, raised, _peak_point, knots, sharp)
     xp = namespace(values)
-    unknown = xp.isnan(values)
-    lost = _total(grid, xp.where(unknown, 1.0, 0 * grid.weights))
-    nothing = -float(xp.finfo(values.dtype).max) / 4  # logarithm of a density of zero
-    known = xp.where(unknown | (values < nothing), nothing, values)
-    found = log_mean_exp(known, grid.weights, len(grid.axes)) / power
-    return in_precision_of(xp.where(lost < NEGLIGIBLE, found, math.nan), _like(drivers))
+    is_nan = xp.isnan(values)
+    nan_weight = _total(grid, xp.where(is_nan, 1.0, 0 * grid.weights))
+    log_zero = -float(xp.finfo(values.dtype).max) / 4  # logarithm of a density of zero
+    log_values = xp.where(is_nan | (values < log_zero), log_zero, values)
+    result = log_mean_exp(log_values, grid.weights, len(grid.axes)) / power
+    return cast_clipped(xp.where(nan_weight < NAN_WEIGHT, result, math.nan), _like(drivers))
 
 
 def expected_probability(
@@ -150,50 +150,50 @@ def expected_probability(
     drivers = drivers_of(*arguments)
     if not drivers.gaussians:
         return function(*arguments)
-    grid, values = _zoomed(drivers, function, _step, knots)
+    grid, values = _refined_grid(drivers, function, _steepest_point, knots)
     xp = namespace(values)
-    unknown = xp.isnan(values)
-    lost = _total(grid, xp.where(unknown, 1.0, 0 * grid.weights))
-    found = _total(grid, xp.where(unknown, 0.0, values))
-    return xp.where(lost < NEGLIGIBLE, found, math.nan)
+    is_nan = xp.isnan(values)
+    nan_weight = _total(grid, xp.where(is_nan, 1.0, 0 * grid.weights))
+    result = _total(grid, xp.where(is_nan, 0.0, values))
+    return xp.where(nan_weight < NAN_WEIGHT, result, math.nan)
 
 
-def _zoomed(
+def _refined_grid(
     drivers: Drivers,
     function: Callable[..., Array],
-    place: Callable,
-    given: tuple[Any, ...],
+    locate: Callable,
+    initial_knots: tuple[Any, ...],
     sharp: bool = True,
 ) -> tuple[Grid, Array]:
     """Return a grid that closes in on where the function matters most, and its values there."""
-    given = knots = given or (0.0,)
+    initial_knots = knots = initial_knots or (0.0,)
     zooms, widths = (ZOOMS, WIDTHS) if len(drivers.gaussians) == 1 else (1, WIDTHS[:2])
-    for _ in range(zooms if sharp and not asked() else 0):
+    for _ in range(zooms if sharp and not rule_on_trial() else 0):
         grid = drivers.grid(knots)
-        centre = place(grid, function(*drivers.at(grid.points)))
-        knots = (*given, *((centre, width) for width in widths))
+        centre = locate(grid, function(*drivers.at(grid.points)))
+        knots = (*initial_knots, *((centre, width) for width in widths))
     grid = drivers.grid(knots)
     return grid, function(*drivers.at(grid.points))
 
 
-def _peak(grid: Grid, log_density: Array) -> Array:
+def _peak_point(grid: Grid, log_density: Array) -> Array:
     """Return the first driver's point of largest density, for every point of the second."""
     terms = stop_gradient(log_density) + log_weights(grid.weights)
     xp = namespace(terms)
     terms = xp.where(xp.isnan(terms), -math.inf, terms)
     place = xp.argmax(terms, axis=0, keepdims=True)
-    return _at(grid, terms, place)
+    return _point_at(grid, terms, place)
 
 
-def _step(grid: Grid, probability: Array) -> Array:
+def _steepest_point(grid: Grid, probability: Array) -> Array:
     """Return the first driver's point where a probability changes most between adjacent nodes."""
     xp = namespace(probability)
     jumps = xp.abs(probability[1:] - probability[:-1])
     place = xp.argmax(xp.where(xp.isnan(jumps), 0.0, jumps), axis=0, keepdims=True)
-    return (_at(grid, probability, place) + _at(grid, probability, place + 1)) / 2
+    return (_point_at(grid, probability, place) + _point_at(grid, probability, place + 1)) / 2
 
 
-def _at(grid: Grid, like: Array, place: Array) -> Array:
+def _point_at(grid: Grid, like: Array, place: Array) -> Array:
     xp = namespace(like)
     points = xp.broadcast_to(stop_gradient(grid.points[0]), like.shape)
     return xp.take_along_axis(points, place, axis=0)[0]

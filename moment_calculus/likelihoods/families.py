@@ -35,7 +35,7 @@ from moment_calculus.likelihoods.predictive.cumulative import (
     normal_marginal,
     student_t_marginal,
 )
-from moment_calculus.likelihoods.predictive.existence import LEAST
+from moment_calculus.likelihoods.predictive.existence import SMALLEST_POSITIVE
 from moment_calculus.likelihoods.predictive.log_normal import (
     log_normal_marginal,
     log_normal_predictive,
@@ -194,7 +194,11 @@ FAMILIES = (
         weibull,
         "scale concentration",
         latent=weibull,
-        exists=("concentration", LEAST, LEAST),  # moments are factorials of its inverse
+        exists=(
+            "concentration",
+            SMALLEST_POSITIVE,
+            SMALLEST_POSITIVE,
+        ),  # moments are factorials of its inverse
     ),
     Family("Pareto", None, "scale alpha", exists=("alpha", 1.0, 2.0)),
     Family("Uniform", None, "low high", latent=uniform_prior),

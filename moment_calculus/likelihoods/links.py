@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from moment_calculus.functions.algebra import Composed, Scaled
+from moment_calculus.errors.exceptions import OR_DRAW, UnsupportedMoments
+from moment_calculus.functions.combinators import Composed, Scaled
 from moment_calculus.functions.families.named import log_1p_exp
 from moment_calculus.functions.series.softplus_mean import smaller_softplus
 from moment_calculus.functions.table import Integrated, Rescaled, activation
@@ -14,10 +15,9 @@ from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.special import log_ndtr, namespace
 from moment_calculus.operations.elementwise import positive
 from moment_calculus.operations.elementwise.arithmetic import apply, is_value, scale_shift
-from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.values import Deferred, Gaussian
 from moment_calculus.values.ancestry import branches_of
-from moment_calculus.values.applied import ruled
+from moment_calculus.values.applied import with_rule_book
 
 LINEAR = -30.0  # below it x is log softplus(x) up to 5e-14
 
@@ -40,20 +40,20 @@ def log(operand: Any) -> Any:
         if hasattr(operand, "gaussian"):
             operand.gaussian()  # raises UnsupportedMoments
         return math.log(operand) if isinstance(operand, int | float) else _log(operand)
-    made = operand.function if isinstance(operand, Deferred) else None
-    if isinstance(made, Scaled) and _is_zero(made.shift):
-        return scale_shift(log(operand.of(made.inner)), 1.0, log(made.scale))
-    function, argument = outermost(operand)
+    transform = operand.function if isinstance(operand, Deferred) else None
+    if isinstance(transform, Scaled) and _is_zero(transform.shift):
+        return scale_shift(log(operand.of(transform.inner)), 1.0, log(transform.scale))
+    function, argument = last_function(operand)
     if function == activation("softplus"):
         return apply(LOG_SOFTPLUS, argument)
     if function in (activation("sigmoid"), activation("ndtr")):
         return log_probabilities(operand)[0]
-    if _is_undeclared(made):
+    if _has_unknown_range(transform):
         return apply(Integrated(_log), operand)
     return positive.log(operand)
 
 
-def _is_undeclared(function: Any) -> bool:
+def _has_unknown_range(function: Any) -> bool:
     """Tell whether a function declares no range; then the user vouches that it is positive."""
     # Such are the transforms of the frameworks that make sites positive.
     return type(function) is Integrated and function.bounds == (-math.inf, math.inf)
@@ -67,16 +67,16 @@ def _is_zero(shift: Any) -> bool:
     return isinstance(shift, int | float) and shift == 0
 
 
-def outermost(value: Any) -> tuple[Any, Any]:
+def last_function(value: Any) -> tuple[Any, Any]:
     """Return the last function of a chain and its argument; (None, None) for another value."""
     if not isinstance(value, Deferred) or isinstance(value.function, Scaled):
         return None, None
     if isinstance(value.function, Composed) and not value.is_recognised:
         return value.function.outer, value.of(value.function.inner)
-    return _unscaled(value.settled, value.base)
+    return _without_inner_scale(value.recognised_function, value.base)
 
 
-def _unscaled(function: Any, argument: Any) -> tuple[Any, Any]:
+def _without_inner_scale(function: Any, argument: Any) -> tuple[Any, Any]:
     """Return (f, b x) for a function x ↦ f(b x)."""
     if isinstance(function, Rescaled) and (function.outer, function.shift) == (1, 0):
         return function.activation, scale_shift(argument, function.inner)
@@ -87,10 +87,10 @@ def log_probabilities(probability: Any) -> tuple[Any, Any]:
     """Return log p and log(1 − p); raise UnsupportedMoments if a value p may leave [0, 1]."""
     if not is_value(probability):
         return _log(probability), namespace(probability).log1p(-probability)
-    logits = log_ratio(probability)
+    logits = logit_of(probability)
     if logits is not None:
-        return log_odds(logits)
-    function, argument = outermost(probability)
+        return log_sigmoids(logits)
+    function, argument = last_function(probability)
     deviation = _normal_deviation(probability)
     if deviation is not None:
         function, argument = activation("ndtr"), deviation
@@ -106,9 +106,9 @@ def log_probabilities(probability: Any) -> tuple[Any, Any]:
     return log(probability), log(scale_shift(probability, -1.0, 1.0))
 
 
-def log_ratio(probability: Any) -> Any:
+def logit_of(probability: Any) -> Any:
     """Return x of a probability S(x) of the logistic function S; None for another value."""
-    function, argument = outermost(probability)
+    function, argument = last_function(probability)
     return argument if function == activation("sigmoid") else None
 
 
@@ -117,12 +117,12 @@ def _normal_deviation(value: Any) -> Any:
     scale: Any = 1.0
     shift: Any = 0.0
     while isinstance(value, Deferred) and isinstance(value.function, Scaled):
-        made = value.function
-        scale, shift = scale * made.scale, shift + scale * made.shift
-        value = value.of(made.inner)
+        transform = value.function
+        scale, shift = scale * transform.scale, shift + scale * transform.shift
+        value = value.of(transform.inner)
     if not (isinstance(scale, int | float) and isinstance(shift, int | float)) or scale != 0.5:
         return None
-    function, argument = outermost(value)
+    function, argument = last_function(value)
     if shift == 0.5 and function == activation("erf"):
         return scale_shift(argument, math.sqrt(2))
     if shift == 0 and function == activation("erfc"):
@@ -130,7 +130,7 @@ def _normal_deviation(value: Any) -> Any:
     return None
 
 
-def log_odds(logits: Any) -> tuple[Any, Any]:
+def log_sigmoids(logits: Any) -> tuple[Any, Any]:
     """Return log S(x) and log S(−x) for the logistic function S of a value or array x."""
     if not is_value(logits):
         return -log_1p_exp(-logits), -log_1p_exp(logits)
@@ -138,31 +138,31 @@ def log_odds(logits: Any) -> tuple[Any, Any]:
     return apply(sigmoid, logits), apply(sigmoid, scale_shift(logits, -1.0))
 
 
-def expected_log_odds(logits: Any) -> tuple[Array, Array]:
+def expected_log_sigmoids(logits: Any) -> tuple[Array, Array]:
     """Return E[log S(x)] and E[log S(−x)] for the logistic function S of a value or array x."""
     if _is_gaussian(logits):
-        return expected_trials(logits, 1, 0, 1), expected_trials(logits, 0, 1, 1)
-    one, zero = log_odds(logits)
+        return expected_log_trials(logits, 1, 0, 1), expected_log_trials(logits, 0, 1, 1)
+    one, zero = log_sigmoids(logits)
     return expected_value(one), expected_value(zero)
 
 
-def expected_trials(logits: Any, successes: Any, failures: Any, total: Any) -> Array:
+def expected_log_trials(logits: Any, successes: Any, failures: Any, total: Any) -> Array:
     """Return s E[log S(x)] + f E[log S(−x)] for a value or array x; ``total`` is s + f."""
     if _is_gaussian(logits):
-        smaller, right = _smaller(logits)
+        smaller, right = _memoised_softplus(logits)
         return (successes - total * right) * logits.mean - total * smaller
-    one, zero = expected_log_odds(logits)
+    one, zero = expected_log_sigmoids(logits)
     return successes * one + failures * zero
 
 
 def _is_gaussian(logits: Any) -> bool:
     softplus = activation("softplus")
     plain = isinstance(logits, Gaussian) and branches_of(logits) is None
-    return plain and ruled(logits, softplus) is softplus
+    return plain and with_rule_book(logits, softplus) is softplus
 
 
-def _smaller(logits: Gaussian) -> tuple[Array, Array]:
-    known = logits.memo.arrays
-    if smaller_softplus not in known:
-        known[smaller_softplus] = smaller_softplus(logits.mean, logits.variance)
-    return known[smaller_softplus]
+def _memoised_softplus(logits: Gaussian) -> tuple[Array, Array]:
+    arrays = logits.memo.arrays
+    if smaller_softplus not in arrays:
+        arrays[smaller_softplus] = smaller_softplus(logits.mean, logits.variance)
+    return arrays[smaller_softplus]

@@ -51,7 +51,9 @@ def student_t(value: Any, df: Any, loc: Any, scale: Any) -> Array:
     Gaussian has a standard deviation up to 5.
     """
     check_certain(df=df)
-    like = next(array for array in map(_array, (value, loc, scale)) if hasattr(array, "shape"))
+    like = next(
+        array for array in map(_example_array, (value, loc, scale)) if hasattr(array, "shape")
+    )
     xp = namespace(like)
     df = constants(df, like) if isinstance(df, int | float) else df
     root = df**0.5
@@ -82,9 +84,11 @@ def student_t_predictive(df: Any, loc: Any, scale: Any) -> tuple:
     check_positive(scale)
     parameters = df, loc, scale
     centre, epistemic, aleatoric = moments_of_observation(
-        lambda df, loc, scale: loc + _zero(df, loc, scale), _noise, *parameters
+        lambda df, loc, scale: loc + _zeros(df, loc, scale), _noise_variance, *parameters
     )
-    centre = infinite_where(falls_below(df, 1.0), centre + expectation(_gap, *parameters), math.nan)
+    centre = infinite_where(
+        falls_below(df, 1.0), centre + expectation(_nan_without_mean, *parameters), math.nan
+    )
     aleatoric = infinite_where(falls_below(df, 2.0), aleatoric)
     log_density = partial(student_t_log_predictive, df=df, loc=loc, scale=scale)
     return centre, epistemic, aleatoric, log_density
@@ -95,21 +99,21 @@ def student_t_log_predictive(value: Array, df: Any, loc: Any, scale: Any) -> Arr
     return log_expectation(_log_density, value, df, loc, scale, knots=(0.0, value))
 
 
-def _zero(df: Any, loc: Any, scale: Any) -> Array:
+def _zeros(df: Any, loc: Any, scale: Any) -> Array:
     """Return zeros of the common shape."""
     zero = 0.0 * df + 0.0 * loc + 0.0 * scale
     return zero if hasattr(zero, "shape") else np.asarray(zero)
 
 
-def _gap(df: Any, loc: Any, scale: Any) -> Array:
+def _nan_without_mean(df: Any, loc: Any, scale: Any) -> Array:
     """Return NaN where there is no mean, else zero."""
-    zero = _zero(df, loc, scale)
+    zero = _zeros(df, loc, scale)
     return namespace(zero).where(df + zero > 1, zero, math.nan)
 
 
-def _noise(df: Any, loc: Any, scale: Any) -> Array:
+def _noise_variance(df: Any, loc: Any, scale: Any) -> Array:
     """Return the variance of the noise; infinite for two degrees of freedom or less."""
-    zero = _zero(df, loc, scale)
+    zero = _zeros(df, loc, scale)
     xp, df = namespace(zero), df + zero
     exists = df > 2
     factor = xp.where(exists, df / xp.where(exists, df - 2, 1.0), math.inf)
@@ -129,7 +133,7 @@ def cauchy_predictive(loc: Any, scale: Any) -> tuple:
     return student_t_predictive(1.0, loc, scale)
 
 
-def _array(operand: Any) -> Any:
+def _example_array(operand: Any) -> Any:
     """Return the array behind an operand: of a value, the mean of its Gaussian."""
     if isinstance(operand, Gaussian):
         return operand.mean

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from moment_calculus.errors.exceptions import OR_DRAW, UnsupportedMoments
 from moment_calculus.likelihoods.expectations import check_certain
 from moment_calculus.likelihoods.normal import LOG_2PI
 from moment_calculus.numerics.arrays import Array, diagonal, diagonal_matrix
 from moment_calculus.numerics.special import namespace
 from moment_calculus.operations.elementwise.arithmetic import is_value, subtract
-from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments
 
 
 def multivariate_normal(value: Any, loc: Any, scale_tril: Array) -> Array:

@@ -5,24 +5,24 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from moment_calculus.functions.families.exponential import capped_exp, infinite_where_held
-from moment_calculus.likelihoods.drivers import conditional, is_function, points_of
+from moment_calculus.errors.exceptions import OR_DRAW, UnsupportedMoments
+from moment_calculus.functions.families.exponential import capped_exp, infinite_where_capped
+from moment_calculus.likelihoods.drivers import conditional, is_not_gaussian, points_of
 from moment_calculus.likelihoods.expectations import expected_value, log_expectation
 from moment_calculus.likelihoods.links import log
 from moment_calculus.likelihoods.residual import (
     check_positive,
     difference,
+    product_or_zero,
     scaled_expectation,
-    zero_with,
 )
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.quadrature import log_mean_exp
-from moment_calculus.numerics.special import in_precision_of, namespace
+from moment_calculus.numerics.special import cast_clipped, namespace
 from moment_calculus.operations.elementwise import positive
 from moment_calculus.operations.elementwise.arithmetic import is_value, scale_shift, shape_of
 from moment_calculus.operations.elementwise.sums import aligned
 from moment_calculus.operations.shapes.reshaping import broadcast
-from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.values import Gaussian, elementwise_covariance
 from moment_calculus.values.layout import broadcast_shape
 from moment_calculus.values.support import overlap
@@ -42,8 +42,8 @@ def normal(value: Any, loc: Any, scale: Any) -> Array:
         return _normal_density(*_moments(residual), scale)
     check_positive(scale)
     found = positive.exponential_parts(scale)
-    jointly_gaussian = not is_function(residual) or not overlap(residual, scale)
-    if found is not None and jointly_gaussian and not is_function(found[0]):
+    jointly_gaussian = not is_not_gaussian(residual) or not overlap(residual, scale)
+    if found is not None and jointly_gaussian and not is_not_gaussian(found[0]):
         base, rate, factor = found
         return _exponential_scale(residual, scale_shift(base, rate).gaussian(), factor)
     squared = scaled_expectation(_expected_square, _square, value, loc, scale)
@@ -83,14 +83,14 @@ def _moments(residual: Any) -> tuple[Array, Any]:
 
 def _exponential_scale(residual: Any, driver: Gaussian, factor: Any) -> Array:
     """Return E[log N] for scale = factor · exp(h), h the driver, by completing the square."""
-    mean, variance, covariance = _with(residual, driver)
+    mean, variance, covariance = _moments_with_driver(residual, driver)
     shifted = mean - 2 * covariance  # the mean of r under the weight exp(−2h)
-    weight = infinite_where_held(capped_exp(2 * (driver.variance - driver.mean))) / factor**2
-    squared = zero_with(shifted * shifted + variance, weight)
+    weight = infinite_where_capped(capped_exp(2 * (driver.variance - driver.mean))) / factor**2
+    squared = product_or_zero(shifted * shifted + variance, weight)
     return -0.5 * (LOG_2PI + squared) - driver.mean - log(factor)
 
 
-def _with(residual: Any, driver: Gaussian) -> tuple[Array, Any, Any]:
+def _moments_with_driver(residual: Any, driver: Gaussian) -> tuple[Array, Any, Any]:
     """Return mean and variance of the residual, and its covariance with the scale's driver."""
     if not is_value(residual):
         return residual, 0.0, 0.0
@@ -130,21 +130,21 @@ def normal_log_predictive(value: Array, loc: Any, scale: Any, *, power: Any = 1.
     written without cancellation for small a. Quadrature over a random scale, and over a location
     that is a function of a Gaussian.
     """
-    if is_function(loc):
+    if is_not_gaussian(loc):
         check_positive(scale)
         return log_expectation(_plain_density, value, loc, scale, power=power)
     residual = difference(value, loc)
     if not is_value(scale):
         mean, variance = _moments(residual)
         return _log_power_mean(mean, variance, scale, power)
-    return _log_over_scale(residual, scale, power)
+    return _log_integrate_scale(residual, scale, power)
 
 
 def _plain_density(value: Array, loc: Array, scale: Any) -> Array:
     return _normal_density(value - loc, 0.0, scale)
 
 
-def _log_over_scale(residual: Any, scale: Any, power: Any) -> Array:
+def _log_integrate_scale(residual: Any, scale: Any, power: Any) -> Array:
     check_positive(scale)
     shape = broadcast_shape(tuple(residual.shape), scale.shape, shape_of(power))
     scale = broadcast(scale, shape)
@@ -154,7 +154,7 @@ def _log_over_scale(residual: Any, scale: Any, power: Any) -> Array:
     if is_value(residual):
         mean, variance = conditional(broadcast(residual, shape), driver, points)
     terms = power * _log_power_mean(mean, variance, scale(points), power)
-    return in_precision_of(log_mean_exp(terms, weights) / power, driver.mean)
+    return cast_clipped(log_mean_exp(terms, weights) / power, driver.mean)
 
 
 def _log_power_mean(residual: Array, variance: Any, scale: Any, power: Any) -> Array:

@@ -11,8 +11,8 @@ from typing import Any
 from moment_calculus.functions.families.named import log_1p_exp
 from moment_calculus.functions.table import activation
 from moment_calculus.likelihoods.expectations import check_certain, expectation, expected_value
-from moment_calculus.likelihoods.links import expected_trials, log
-from moment_calculus.likelihoods.residual import zero_with
+from moment_calculus.likelihoods.links import expected_log_trials, log
+from moment_calculus.likelihoods.residual import product_or_zero
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.special import gammaln, namespace
 from moment_calculus.operations.elementwise.arithmetic import apply, is_value, scale_shift
@@ -28,7 +28,7 @@ def exponential(value: Array, rate: Any) -> Array:
     """Return E[log Exponential(value; rate)] = E[log λ] − y E[λ]."""
     if is_value(value) and is_value(rate):
         return expectation(_log_gamma, value, 1.0, rate)
-    return expected_value(log(rate)) - zero_with(expected_value(value), expected_value(rate))
+    return expected_value(log(rate)) - product_or_zero(expected_value(value), expected_value(rate))
 
 
 def gamma(value: Array, concentration: Any, rate: Any) -> Array:
@@ -43,7 +43,7 @@ def gamma(value: Array, concentration: Any, rate: Any) -> Array:
     log_value, log_rate = expected_value(log(value)), expected_value(log(rate))
     shape = concentration + 0.0 * log_value
     powers = shape * log_rate + (shape - 1) * log_value
-    return powers - zero_with(expected_value(value), expected_value(rate)) - gammaln(shape)
+    return powers - product_or_zero(expected_value(value), expected_value(rate)) - gammaln(shape)
 
 
 def inverse_gamma(value: Any, concentration: Any, rate: Any) -> Array:
@@ -87,7 +87,7 @@ def gamma_poisson(value: Array, concentration: Any, rate: Any) -> Array:
         return expectation(log_gamma_poisson_density, value, concentration, log(rate))
     shape = concentration + 0.0 * value
     ways = gammaln(value + shape) - gammaln(shape) - gammaln(value + 1.0)
-    return ways + expected_trials(log(rate), shape, value, shape + value)
+    return ways + expected_log_trials(log(rate), shape, value, shape + value)
 
 
 def log_gamma_poisson_density(value: Array, concentration: Any, log_rate: Any) -> Array:

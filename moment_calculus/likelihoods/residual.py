@@ -6,24 +6,24 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from moment_calculus.likelihoods.drivers import NESTED, conditional, is_function, points_of
+from moment_calculus.errors.exceptions import OR_DRAW, UnsupportedMoments
+from moment_calculus.likelihoods.drivers import NESTED, conditional, is_not_gaussian, points_of
 from moment_calculus.likelihoods.expectations import expectation
 from moment_calculus.numerics.arrays import Array
-from moment_calculus.numerics.choices import nowhere
+from moment_calculus.numerics.choices import known_all_false
 from moment_calculus.numerics.special import (
-    double,
-    in_precision_of,
-    infinite_beyond,
+    cast_clipped,
     namespace,
+    restore_infinities,
     stop_gradient,
+    to_float64,
 )
 from moment_calculus.operations.elementwise.arithmetic import is_value, subtract
 from moment_calculus.operations.shapes.reshaping import broadcast
-from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.values import Gaussian
 from moment_calculus.values.layout import broadcast_shape
 
-NEGLIGIBLE = 1e-9  # share of an expectation that may come from scales close to zero
+SMALL_SCALE_SHARE = 1e-9  # share of an expectation that may come from scales close to zero
 
 
 def difference(value: Any, loc: Any) -> Any:
@@ -32,13 +32,13 @@ def difference(value: Any, loc: Any) -> Any:
     return subtract(value, loc, elementwise=True) if random else value - loc
 
 
-def zero_with(factor: Any, weight: Any) -> Any:
+def product_or_zero(factor: Any, weight: Any) -> Any:
     """Return factor · weight, which is zero where ``factor`` is, even if ``weight`` is infinite."""
     product = factor * weight
     if not hasattr(factor, "shape"):
         return product
     xp = namespace(factor)
-    if hasattr(weight, "shape") and nowhere(~xp.isfinite(weight)):
+    if hasattr(weight, "shape") and known_all_false(~xp.isfinite(weight)):
         return product
     nothing = xp.zeros_like(product)
     return xp.where(factor + nothing == 0, nothing, product)
@@ -63,31 +63,33 @@ def scaled_expectation(
 ) -> Array:
     """Return E[g((value − loc)/scale)] of a residual in units of its scale."""
     check_positive(scale)
-    if is_function(value) or is_function(loc):
+    if is_not_gaussian(value) or is_not_gaussian(loc):
         return expectation(lambda y, m, s: plain((y - m) / s), value, loc, scale)
     residual = difference(value, loc)
     if is_value(scale):
-        return _over_scale(expected, residual, scale)
+        return _integrate_scale(expected, residual, scale)
     if not is_value(residual):
         return plain(residual / scale)
     return expected(residual.mean / scale, residual.variance / (scale * scale))
 
 
-def _over_scale(expected: Callable, residual: Any, scale: Any) -> Array:
+def _integrate_scale(expected: Callable, residual: Any, scale: Any) -> Array:
     """Integrate an expectation given the scale over the Gaussian behind the scale."""
     shape = broadcast_shape(tuple(residual.shape), scale.shape)
     scale = broadcast(scale, shape)
     driver = scale.base
     points, weights = points_of(driver, scale.function.knots, NESTED)
     # Points of zero weight move to the mean, so that nothing overflows there.
-    points = namespace(points).where(weights > 0, points, double(driver.mean))
+    points = namespace(points).where(weights > 0, points, to_float64(driver.mean))
     if is_value(residual):
         mean, variance = conditional(broadcast(residual, shape), driver, points)
     else:
         mean, variance = residual + 0 * points, 0 * points
     total, rest = _summed(expected, weights, (mean, variance), scale(points))
-    xp, result = namespace(points), infinite_beyond(in_precision_of(total, driver.mean))
-    return xp.where(rest > NEGLIGIBLE * xp.abs(total), xp.zeros_like(result) + math.inf, result)
+    xp, result = namespace(points), restore_infinities(cast_clipped(total, driver.mean))
+    return xp.where(
+        rest > SMALL_SCALE_SHARE * xp.abs(total), xp.zeros_like(result) + math.inf, result
+    )
 
 
 def _summed(

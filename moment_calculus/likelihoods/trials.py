@@ -16,11 +16,11 @@ from moment_calculus.likelihoods.expectations import (
     moments_of_observation,
 )
 from moment_calculus.likelihoods.links import (
-    expected_trials,
+    expected_log_trials,
     log,
-    log_odds,
     log_probabilities,
-    log_ratio,
+    log_sigmoids,
+    logit_of,
 )
 from moment_calculus.likelihoods.residual import difference
 from moment_calculus.numerics.arrays import Array
@@ -31,9 +31,9 @@ from moment_calculus.operations.elementwise.arithmetic import is_value
 def _expected(logits: Any, probs: Any, successes: Any, failures: Any, total: Any) -> Array:
     """Return s E[log p] + f E[log(1 − p)] from a logit or a probability."""
     if logits is None and is_value(probs):
-        logits = log_ratio(probs)
+        logits = logit_of(probs)
     if logits is not None:
-        return expected_trials(logits, successes, failures, total)
+        return expected_log_trials(logits, successes, failures, total)
     one, zero = map(expected_value, log_probabilities(probs))
     return successes * one + failures * zero
 
@@ -45,7 +45,7 @@ def bernoulli(value: Array, *, logits: Any = None, probs: Any = None) -> Array:
     return _expected(logits, probs, value, 1 - value, 1)
 
 
-def log_choose(total: Any, value: Array) -> Array:
+def log_binomial_coefficient(total: Any, value: Array) -> Array:
     """Return the logarithm of the binomial coefficient."""
     total = total + 0.0 * value
     return gammaln(total + 1) - gammaln(value + 1.0) - gammaln(total - value + 1)
@@ -55,7 +55,7 @@ def binomial(value: Array, total_count: Any, *, logits: Any = None, probs: Any =
     """Return E[log Binomial(value; total_count)] for a certain number of trials."""
     check_certain(total_count=total_count)
     trials = _expected(logits, probs, value, total_count - value, total_count)
-    return log_choose(total_count, value) + trials
+    return log_binomial_coefficient(total_count, value) + trials
 
 
 def negative_binomial(
@@ -87,30 +87,30 @@ def ordered_logistic(value: Array, predictor: Any, cutpoints: Array) -> Array:
     gap = xp.where(inner, upper - lower, xp.ones_like(upper))
     zero = xp.zeros_like(gap)
     total = xp.where(inner, xp.log(-xp.expm1(-gap)), zero)
-    total = total + xp.where(value <= last, expected_value(log_odds(below)[0]), zero)
-    return total + xp.where(value > 0, expected_value(log_odds(above)[0]), zero)
+    total = total + xp.where(value <= last, expected_value(log_sigmoids(below)[0]), zero)
+    return total + xp.where(value > 0, expected_value(log_sigmoids(above)[0]), zero)
 
 
 def ordered_probabilities(predictor: Any, cutpoints: Array) -> tuple[Array, Array]:
     """Return mean and variance [..., classes] of the class probabilities, by quadrature over f."""
     parts = [
         moments_of_observation(share, lambda f: 0 * f, predictor)
-        for share in class_shares(cutpoints)
+        for share in class_probability_functions(cutpoints)
     ]
     xp = namespace(parts[0][0])  # in a JAX program the cut points may be NumPy constants
     mean, variance = (xp.stack([part[i] for part in parts], axis=-1) for i in (0, 1))
     return mean / xp.sum(mean, axis=-1, keepdims=True), variance
 
 
-def class_shares(cutpoints: Array) -> list[Callable[[Array], Array]]:
+def class_probability_functions(cutpoints: Array) -> list[Callable[[Array], Array]]:
     """Return for each class, in order, the function from f to its probability."""
     check_certain(cutpoints=cutpoints)
     places = [cutpoints[..., i] for i in range(cutpoints.shape[-1])]
     ends = zip([None, *places], [*places, None], strict=True)
-    return [partial(_share, lower, upper) for lower, upper in ends]
+    return [partial(_class_probability, lower, upper) for lower, upper in ends]
 
 
-def _share(lower: Any, upper: Any, f: Array) -> Array:
+def _class_probability(lower: Any, upper: Any, f: Array) -> Array:
     """Return the probability of the class between two cut points; None is an infinite one."""
     if upper is None:
         return expit(f - lower)

@@ -16,7 +16,7 @@ from moment_calculus.numerics.execution import LARGE
 Array = Any
 
 
-def nowhere(condition: Array) -> bool:
+def known_all_false(condition: Array) -> bool:
     """Return whether a condition is seen to hold for no element; False if traced or on a GPU."""
     if array_api_compat.is_jax_array(condition) or not may_branch(condition):
         return False
@@ -40,10 +40,12 @@ def where_cheap(
         return cheap(*arrays)
     rest = ~condition
     parts = general(*(array[rest] for array in arrays))
-    return tuple(_replaced(*results, rest) for results in zip(cheap(*arrays), parts, strict=True))
+    return tuple(
+        _masked_scatter(*results, rest) for results in zip(cheap(*arrays), parts, strict=True)
+    )
 
 
-def either(
+def cond(
     condition: Array, cheap: Callable[..., Array], general: Callable[..., Array], *arrays: Array
 ) -> Array:
     """Return cheap(*arrays) if one JAX truth value holds at run time, else general(*arrays)."""
@@ -52,7 +54,7 @@ def either(
     return jax.lax.cond(condition, cheap, general, *arrays)
 
 
-def _replaced(array: Array, part: Array, places: Array) -> Array:
+def _masked_scatter(array: Array, part: Array, places: Array) -> Array:
     """Replace the elements of a NumPy or torch array at ``places``; differentiable."""
     if array_api_compat.is_torch_array(array):
         return array.masked_scatter(places, part)

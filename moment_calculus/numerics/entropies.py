@@ -9,17 +9,15 @@ from typing import Any
 import numpy as np
 
 from moment_calculus.numerics.arrays import Array
-from moment_calculus.numerics.execution import accumulated, repeated
+from moment_calculus.numerics.execution import fold, while_loop
 from moment_calculus.numerics.quadrature import POINTS, legendre
-from moment_calculus.numerics.quantiles import COUNTED, block_of
+from moment_calculus.numerics.quantiles import MAX_COUNTS, counts_per_round
 from moment_calculus.numerics.special import constants, expit, namespace
 
 VALUES = 2**9  # values of a density that are computed together
-MISSED = 1e-4  # error of the mass from which on the panels do not resolve a density
-SHORT, NEGLIGIBLE = (
-    1e-4,
-    1e-9,
-)  # at the end of a sum: largest mass left, largest −p log p times the count
+MASS_TOLERANCE = 1e-4  # error of the mass from which on the panels do not resolve a density
+TAIL_MASS = 1e-4  # largest mass left at the end of a sum
+TAIL_TERM = 1e-9  # largest −p log p times the count there
 
 
 def surprisal(probability: Array) -> Array:
@@ -32,9 +30,9 @@ def surprisal(probability: Array) -> Array:
 def surprisal_of_log(log_probability: Array) -> Array:
     """Return −p log p from log p, zero where the logarithm is −∞ or NaN."""
     xp = namespace(log_probability)
-    known = log_probability > -math.inf
-    finite = xp.where(known, log_probability, 0.0)
-    return xp.where(known, -xp.exp(finite) * finite, 0.0)
+    is_positive = log_probability > -math.inf
+    finite = xp.where(is_positive, log_probability, 0.0)
+    return xp.where(is_positive, -xp.exp(finite) * finite, 0.0)
 
 
 def class_entropy(probabilities: Array) -> Array:
@@ -70,7 +68,7 @@ def density_entropy(
         constants(part.reshape((-1, 1) + (1,) * len(shape)), edges) for part in legendre(POINTS)
     )
 
-    def further(total: Array, ends: tuple[Array, Array]) -> Array:
+    def body(total: Array, ends: tuple[Array, Array]) -> Array:
         half = (ends[1] - ends[0]) / 2
         points = ends[0] + half * (1 + places)
         values, slopes = stretched(points)
@@ -82,8 +80,8 @@ def density_entropy(
         parts = (xp.exp(log_p), surprisal_of_log(log_p))
         return total + xp.stack([xp.sum(mass * part, axis=(0, 1)) for part in parts])
 
-    mass, entropy = accumulated(further, (low, high), xp.stack([0 * edges[0, ...]] * 2))
-    return xp.where(xp.abs(mass - 1) < MISSED, entropy, math.nan)
+    mass, entropy = fold(body, (low, high), xp.stack([0 * edges[0, ...]] * 2))
+    return xp.where(xp.abs(mass - 1) < MASS_TOLERANCE, entropy, math.nan)
 
 
 Stretched = Callable[[Array], tuple[Array, Array]]
@@ -132,7 +130,7 @@ def _distance(places: Array, bound: Any) -> Array:
     return xp.maximum(xp.abs(places - bound), least)
 
 
-def count_total(
+def sum_over_counts(
     terms: Callable[[Array], tuple[Array, Array]],
     mean: Array,
     variance: Array,
@@ -146,17 +144,17 @@ def count_total(
     """
     xp = namespace(mean)
     first, last = bounds
-    size = block_of(tuple(mean.shape))
+    size = counts_per_round(tuple(mean.shape))
     ramp = constants(np.arange(size).reshape((-1,) + (1,) * mean.ndim), mean)
     last = last + 0 * mean
-    limit = xp.minimum(1 + xp.floor(mean + (variance / SHORT) ** 0.5), last)
-    wanted = xp.isfinite(mean + variance)
+    limit = xp.minimum(1 + xp.floor(mean + (variance / TAIL_MASS) ** 0.5), last)
+    is_finite = xp.isfinite(mean + variance)
 
-    def unfinished(state: tuple) -> Array:
+    def condition(state: tuple) -> Array:
         start, _, _, going = state
-        return xp.any(going) & (start - first < COUNTED)
+        return xp.any(going) & (start - first < MAX_COUNTS)
 
-    def further(state: tuple) -> tuple:
+    def body(state: tuple) -> tuple:
         start, mass, total, going = state
         counts = start + ramp
         probability, term = terms(xp.minimum(counts + 0 * mean, last))
@@ -164,11 +162,11 @@ def count_total(
         mass = mass + xp.sum(xp.where(inside, probability, 0.0), axis=0)
         term = xp.where(inside, term, 0.0)
         rest = surprisal(probability[-1, ...]) * counts[-1, ...]
-        ends = (counts[-1, ...] > mean) & (1 - mass < SHORT) & (rest < NEGLIGIBLE)
+        ends = (counts[-1, ...] > mean) & (1 - mass < TAIL_MASS) & (rest < TAIL_TERM)
         ends = ends | (counts[-1, ...] >= limit) | xp.isnan(mass)
         return start + size, mass, total + xp.sum(term, axis=0), going & ~ends
 
     zero = 0 * mean
-    state = (constants(float(first), mean), zero, zero, wanted)
-    _, mass, total, going = repeated(unfinished, further, state)
-    return xp.where(wanted & ~going & ~xp.isnan(mass), total, math.nan)
+    state = (constants(float(first), mean), zero, zero, is_finite)
+    _, mass, total, going = while_loop(condition, body, state)
+    return xp.where(is_finite & ~going & ~xp.isnan(mass), total, math.nan)

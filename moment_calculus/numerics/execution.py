@@ -18,7 +18,7 @@ from moment_calculus.numerics.special import constants, namespace
 Array = Any
 
 
-def sequentially(function: Callable[..., tuple], arrays: list[Array], size: int) -> tuple:
+def map_chunks(function: Callable[..., tuple], arrays: list[Array], size: int) -> tuple:
     """Apply an elementwise function, to a tuple, to ``size`` elements at a time to save memory."""
     xp, shape = namespace(arrays[0]), arrays[0].shape
     flat = [xp.reshape(array, (-1,)) for array in arrays]
@@ -59,7 +59,9 @@ LARGE = 4096  # JAX arrays of so many elements are worth more compiling for spee
 UNROLLED = 4  # terms per round of a compiled loop, so that the rounds cost little
 
 
-def summed(term: Callable[..., Array], nodes: Sequence[tuple[float, float]], like: Array) -> Array:
+def sum_over_nodes(
+    term: Callable[..., Array], nodes: Sequence[tuple[float, float]], like: Array
+) -> Array:
     """Return Σ term(node, weight) over pairs of numbers; it is not to be differentiated."""
     if not array_api_compat.is_jax_array(like):
         return sum((term(*pair) for pair in nodes[1:]), term(*nodes[0]))
@@ -76,16 +78,16 @@ def summed(term: Callable[..., Array], nodes: Sequence[tuple[float, float]], lik
     )
 
 
-def sums(term: Callable[..., tuple], rows: np.ndarray, like: Array) -> tuple[Array, ...]:
+def sum_over_rows(term: Callable[..., tuple], rows: np.ndarray, like: Array) -> tuple[Array, ...]:
     """Return Σ term(*row), a tuple, over rows [terms, columns]; it is not to be differentiated."""
     if array_api_compat.is_jax_array(like) and like.size >= LARGE:
         # XLA vectorises a loop over the elements of the array.
-        return _summed_in_a_loop(term, rows, like)
+        return _sum_in_a_loop(term, rows, like)
     columns = constants(rows.T.reshape((*rows.T.shape, *(1,) * len(like.shape))), like)
     return tuple(namespace(like).sum(part, axis=0) for part in term(*columns))
 
 
-def _summed_in_a_loop(term: Callable[..., tuple], rows: np.ndarray, like: Array) -> tuple:
+def _sum_in_a_loop(term: Callable[..., tuple], rows: np.ndarray, like: Array) -> tuple:
     import jax
 
     numbers = constants(rows, like)
@@ -98,9 +100,7 @@ def _summed_in_a_loop(term: Callable[..., tuple], rows: np.ndarray, like: Array)
     return jax.lax.fori_loop(0, len(rows), body, start, unroll=min(UNROLLED, len(rows)))
 
 
-def accumulated(
-    step: Callable[[Array, Any], Array], columns: tuple[Array, ...], start: Array
-) -> Array:
+def fold(step: Callable[[Array, Any], Array], columns: tuple[Array, ...], start: Array) -> Array:
     """Return the last of step(… step(start, first), …), for the rows of ``columns``."""
     if array_api_compat.is_jax_array(start):
         import jax
@@ -110,22 +110,20 @@ def accumulated(
     return functools.reduce(step, zip(*columns, strict=True), start)
 
 
-def recursion(
-    step: Callable[[Any, Any], tuple], numbers: np.ndarray, state: Any
-) -> Sequence[Array]:
+def scan(step: Callable[[Any, Any], tuple], numbers: np.ndarray, state: Any) -> Sequence[Array]:
     """Return the outputs of all steps; ``step`` maps a state and a row to a state and an output."""
     if array_api_compat.is_jax_array(state[0]):
         import jax
 
         return jax.lax.scan(step, state, constants(numbers, state[0]))[1]
-    found = []
+    outputs = []
     for row in numbers.tolist():
         state, one = step(state, row)
-        found.append(one)
-    return found
+        outputs.append(one)
+    return outputs
 
 
-def in_cache(function: Callable[..., tuple], size: int) -> Callable[..., tuple]:
+def in_cpu_chunks(function: Callable[..., tuple], size: int) -> Callable[..., tuple]:
     """Cut an elementwise function into pieces that stay in a CPU's cache, for JAX arrays."""
 
     # XLA would store each intermediate result whole: on a million elements five times as slow.
@@ -133,7 +131,7 @@ def in_cache(function: Callable[..., tuple], size: int) -> Callable[..., tuple]:
         return function(*arrays)
 
     def cut(*arrays: Array) -> tuple:
-        return sequentially(function, list(arrays), size)
+        return map_chunks(function, list(arrays), size)
 
     @functools.wraps(function)
     def wrapped(*arrays: Array) -> tuple:
@@ -146,35 +144,35 @@ def in_cache(function: Callable[..., tuple], size: int) -> Callable[..., tuple]:
     return wrapped
 
 
-def by_rows(function: Callable[..., Array], size: int) -> Callable[..., Array]:
+def checkpointed_rows(function: Callable[..., Array], size: int) -> Callable[..., Array]:
     """Apply a function of JAX arrays [batch, ...] by rows, recomputed for its gradient."""
     import jax
 
-    anew = jax.checkpoint(function, prevent_cse=False)
+    checkpointed = jax.checkpoint(function, prevent_cse=False)
 
     def cut(*arrays: Array) -> Array:
         rows, result = len(arrays[0]), jax.eval_shape(function, *arrays)
-        together = max(1, size * rows // result.size)
-        count = max(part for part in range(1, min(rows, together) + 1) if rows % part == 0)
+        chunk_size = max(1, size * rows // result.size)
+        count = max(part for part in range(1, min(rows, chunk_size) + 1) if rows % part == 0)
         grouped = [array.reshape(-1, count, *array.shape[1:]) for array in arrays]
-        return jax.lax.map(lambda parts: anew(*parts), grouped).reshape(result.shape)
+        return jax.lax.map(lambda parts: checkpointed(*parts), grouped).reshape(result.shape)
 
     # All rows at once on a GPU, and where they may be spread over several devices.
-    return cut if jax.default_backend() == "cpu" and jax.device_count() == 1 else anew
+    return cut if jax.default_backend() == "cpu" and jax.device_count() == 1 else checkpointed
 
 
-def repeated(unfinished: Callable[[Any], Any], step: Callable[[Any], Any], state: Any) -> Any:
-    """Apply ``step`` to a state as long as ``unfinished`` holds, under JAX in a compiled loop."""
+def while_loop(condition: Callable[[Any], Any], step: Callable[[Any], Any], state: Any) -> Any:
+    """Apply ``step`` to a state as long as ``condition`` holds, under JAX in a compiled loop."""
     if any(map(array_api_compat.is_jax_array, state)):
         import jax
 
-        return jax.lax.while_loop(unfinished, step, state)
-    while unfinished(state):
+        return jax.lax.while_loop(condition, step, state)
+    while condition(state):
         state = step(state)
     return state
 
 
-def in_rows(function: Callable[..., Array], arrays: Sequence[Array], size: int) -> Array:
+def in_row_chunks(function: Callable[..., Array], arrays: Sequence[Array], size: int) -> Array:
     """Apply a function of arrays [rows, ...] to at most ``size`` rows at a time to save memory."""
     rows = arrays[0].shape[0]
     if rows <= size or (array_api_compat.is_torch_array(arrays[0]) and not _is_eager()):
@@ -196,19 +194,19 @@ def _is_eager() -> bool:
 
 
 def _jax_rows(function: Callable[..., Array], arrays: Sequence[Array], size: int) -> Array:
-    """Do what :func:`in_rows` does, for JAX arrays; copies of the last row fill the last piece."""
+    """Do what :func:`in_row_chunks` does, for JAX; copies of the last row fill the last piece."""
     import jax
 
     rows = arrays[0].shape[0]
     rounds = -(-rows // size)
-    together = -(-rows // rounds)
-    missing = rounds * together - rows
+    chunk_size = -(-rows // rounds)
+    missing = rounds * chunk_size - rows
     pieces = [
         jax.numpy.pad(array, [(0, missing), *[(0, 0)] * (array.ndim - 1)], mode="edge").reshape(
-            rounds, together, *array.shape[1:]
+            rounds, chunk_size, *array.shape[1:]
         )
         for array in arrays
     ]
-    anew = jax.checkpoint(function, prevent_cse=False)
-    found = jax.lax.map(lambda piece: anew(*piece), pieces)
-    return found.reshape(-1, *found.shape[2:])[:rows]
+    checkpointed = jax.checkpoint(function, prevent_cse=False)
+    result = jax.lax.map(lambda piece: checkpointed(*piece), pieces)
+    return result.reshape(-1, *result.shape[2:])[:rows]

@@ -52,9 +52,11 @@ def _jax_squared_products(x: Array, vector: Array, block: int) -> Array:
 
     count = x.shape[0] // block
     starts = block * jax.numpy.arange(count)
-    _, found = jax.lax.scan(lambda _, start: (None, products(vector, start)), None, starts)
+    _, products_of_blocks = jax.lax.scan(
+        lambda _, start: (None, products(vector, start)), None, starts
+    )
     rest = x[count * block :]
-    return jax.numpy.concatenate([found.reshape(-1), (rest * rest) @ vector])
+    return jax.numpy.concatenate([products_of_blocks.reshape(-1), (rest * rest) @ vector])
 
 
 def affine(inputs: Array, matrix: Array, shift: Array | None = None) -> Array:
@@ -62,7 +64,7 @@ def affine(inputs: Array, matrix: Array, shift: Array | None = None) -> Array:
     alike = len(matrix.shape) == 2 and (shift is None or len(shift.shape) == 1)
     if alike and array_api_compat.is_torch_array(matrix):
         return _torch_linear()(inputs, matrix, shift)
-    mapped = _mapped(inputs, matrix)
+    mapped = _product(inputs, matrix)
     return mapped if shift is None else mapped + shift
 
 
@@ -71,7 +73,7 @@ def affine_squared(inputs: Array, matrix: Array) -> Array:
     if array_api_compat.is_torch_array(matrix):
         return affine(inputs, matrix * matrix)
     # JAX models hold weights [in, out]: without the transposes XLA would copy the squares.
-    return _mapped(inputs, squared(matrix.mT).mT)
+    return _product(inputs, squared(matrix.mT).mT)
 
 
 def pairs_of_rows(inputs: Array, left: Array, right: Array) -> Array:
@@ -83,7 +85,7 @@ def pairs_of_rows(inputs: Array, left: Array, right: Array) -> Array:
     return xp.reshape(mapped, (*mapped.shape[:-1], rows, columns))
 
 
-def _mapped(inputs: Array, matrix: Array) -> Array:
+def _product(inputs: Array, matrix: Array) -> Array:
     """Return x Mᵀ; few columns of small inputs one by one, as XLA is slow for thin matrices."""
     few = len(matrix.shape) == 2 and 1 < matrix.shape[0] <= FEW
     if not few or math.prod(inputs.shape) > SMALL or not array_api_compat.is_jax_array(matrix):

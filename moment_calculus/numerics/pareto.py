@@ -19,7 +19,7 @@ PRIOR_SHAPE, PRIOR_DRAWS = 0.5, 10  # k̂ is shrunk to it, by a prior worth so m
 
 
 @dataclass(frozen=True)
-class Weights:
+class ImportanceWeights:
     """Pareto-smoothed importance weights of independent draws.
 
     Source: Vehtari et al. 2024, Pareto smoothed importance sampling; Kish 1965 (share).
@@ -48,41 +48,43 @@ class Weights:
     @property
     def is_heavy(self) -> np.ndarray:
         """Return whether the weights have a tail that matters, [...]."""
-        return (self.shape > good_shape(self.log.shape[-1])) & (self.share <= EVEN)
+        return (self.shape > largest_reliable_shape(self.log.shape[-1])) & (self.share <= EVEN)
 
     def __str__(self) -> str:
         """Show k̂ and the share of one set of weights."""
         return f"{float(self.shape):.2f}, {float(self.share):.0%} effective"
 
-    def places(self, generator: np.random.Generator, count: int) -> np.ndarray:
+    def resample_indices(self, generator: np.random.Generator, count: int) -> np.ndarray:
         """Draw ``count`` indices with replacement by systematic resampling (Kitagawa 1996)."""
         ends = np.cumsum(np.exp(self.log))
         levels = (generator.uniform() + np.arange(count)) / count * ends[-1]
-        found = np.minimum(np.searchsorted(ends, levels, side="right"), len(ends) - 1)
-        return generator.permutation(found)
+        indices = np.minimum(np.searchsorted(ends, levels, side="right"), len(ends) - 1)
+        return generator.permutation(indices)
 
     def mean(self, values: np.ndarray) -> np.ndarray:
         """Return the mean of values [draws, ...] under one set of weights."""
         return np.tensordot(np.exp(self.log), values, 1)
 
-    def second(self, apart: np.ndarray, other: np.ndarray) -> np.ndarray:
+    def product_moment(self, deviations: np.ndarray, other: np.ndarray) -> np.ndarray:
         """Return the mean product of centred draws [draws, ...], corrected for their centring."""
         spent = np.exp(logsumexp(2 * self.log))
-        return self.mean(apart * other) / (1 - spent)
+        return self.mean(deviations * other) / (1 - spent)
 
     def covariance(self, values: np.ndarray) -> np.ndarray:
         """Return the covariance [..., d, d] of values [draws, ..., d] under one set of weights."""
-        apart = values - self.mean(values)
-        rows = [self.second(apart, apart[..., [at]]) for at in range(values.shape[-1])]
+        deviations = values - self.mean(values)
+        rows = [
+            self.product_moment(deviations, deviations[..., [at]]) for at in range(values.shape[-1])
+        ]
         return np.stack(rows, -2)
 
     def standard_deviation(self, values: np.ndarray) -> np.ndarray:
         """Return the standard deviation of values [draws, ...] under one set of weights."""
-        apart = values - self.mean(values)
-        return np.sqrt(self.second(apart, apart))
+        deviations = values - self.mean(values)
+        return np.sqrt(self.product_moment(deviations, deviations))
 
 
-def smoothed(log_ratios: Array) -> Weights:
+def smooth_weights(log_ratios: Array) -> ImportanceWeights:
     """Return smoothed weights from the log importance ratios [..., draws] of independent draws."""
     ratios = np.array(log_ratios, np.float64)
     rows = ratios.reshape(-1, ratios.shape[-1])
@@ -90,10 +92,10 @@ def smoothed(log_ratios: Array) -> Weights:
     shapes = np.concatenate(
         [np.zeros(0), *(_smooth(rows[at : at + step]) for at in range(0, len(rows), step))]
     )
-    return Weights(rows.reshape(ratios.shape), shapes.reshape(ratios.shape[:-1]))
+    return ImportanceWeights(rows.reshape(ratios.shape), shapes.reshape(ratios.shape[:-1]))
 
 
-def checked_ratios(log_ratios: np.ndarray) -> np.ndarray:
+def check_ratios(log_ratios: np.ndarray) -> np.ndarray:
     """Return log ratios [draws] as they are; raise ValueError if too few or not finite."""
     if len(log_ratios) < LEAST:
         raise ValueError(f"{len(log_ratios)} draws have no importance weights: they take {LEAST}")
@@ -104,7 +106,7 @@ def checked_ratios(log_ratios: np.ndarray) -> np.ndarray:
     return log_ratios
 
 
-def good_shape(draws: int) -> float:
+def largest_reliable_shape(draws: int) -> float:
     """Return the largest k̂ that can be trusted (Vehtari et al. 2024, section 3.2.4)."""
     return min(1 - 1 / np.log10(draws), 0.7)
 
@@ -116,10 +118,10 @@ def _smooth(rows: np.ndarray) -> np.ndarray:
     count = rows.shape[-1]
     tail = int(np.ceil(min(count / 5, 3 * np.sqrt(count))))
     order = np.argpartition(rows, count - tail - 1, axis=-1)
-    places, before = order[:, count - tail :], order[:, count - tail - 1 : count - tail]
+    tail_indices, before = order[:, count - tail :], order[:, count - tail - 1 : count - tail]
     cut = np.maximum(np.take_along_axis(rows, before, -1), np.log(np.finfo(float).tiny))
-    values = np.take_along_axis(rows, places, -1)
-    places = np.take_along_axis(places, np.argsort(values, axis=-1), -1)
+    values = np.take_along_axis(rows, tail_indices, -1)
+    tail_indices = np.take_along_axis(tail_indices, np.argsort(values, axis=-1), -1)
     values = np.sort(values, axis=-1)
     excess = np.exp(values) - np.exp(cut)
     has_tail = (excess[:, -1] > np.finfo(float).eps) & (tail >= FEWEST)
@@ -128,7 +130,7 @@ def _smooth(rows: np.ndarray) -> np.ndarray:
     is_fitted = (has_tail & np.isfinite(shapes))[:, None]
     with np.errstate(invalid="ignore", divide="ignore"):
         values = np.where(is_fitted, np.log(quantiles + np.exp(cut)), values)
-    np.put_along_axis(rows, places, np.minimum(values, 0.0), -1)
+    np.put_along_axis(rows, tail_indices, np.minimum(values, 0.0), -1)
     rows -= logsumexp(rows, axis=-1, keepdims=True)
     return np.where(is_constant, 0.0, np.where(is_fitted[:, 0], shapes, np.inf))
 

@@ -35,19 +35,19 @@ OFFSETS = (*(-distance for distance in DISTANCES[:0:-1]), *DISTANCES)
 POINTS = 10
 # Counts of evenly spaced points to try, and how many standard deviations they reach: both grow, so
 # that a tail that is cut off shows as a change.
-EVEN = (24, 6.5), (36, 8.5), (56, 10.5), (112, 12.5)
+EVEN_RULES = (24, 6.5), (36, 8.5), (56, 10.5), (112, 12.5)
 
 
 @dataclass
-class Even:
-    """A rule of evenly spaced points that :func:`settled` tries."""
+class EvenRule:
+    """A rule of evenly spaced points that :func:`adaptive_integral` tries."""
 
     count: int  # points over each Gaussian
     edge: float  # standard deviations from the mean to the outermost point
     used: bool = False  # whether an integral was taken by it
 
 
-_TRIED: ContextVar[Even | None] = ContextVar("tried", default=None)
+_RULE_ON_TRIAL: ContextVar[EvenRule | None] = ContextVar("tried", default=None)
 
 
 @functools.cache
@@ -90,7 +90,7 @@ def _edges(mean: Array, scale: Array, knots: Sequence[Any]) -> Array:
     return xp.sort(xp.concat([fixed, *near], axis=0), axis=0)
 
 
-def steps(
+def standard_nodes(
     mean: Array, scale: Array, knots: Sequence[Any] = (0.0,), points: int = POINTS
 ) -> tuple[Array, Array]:
     """Return z and w, [nodes, ...], with E[f(x)] = Σ w f(μ + σz) for x ~ N(μ, σ²); no gradients."""
@@ -98,11 +98,11 @@ def steps(
     edges = stop_gradient(_edges(mean, scale, knots))
     half = (edges[1:] - edges[:-1])[:, None] / 2
     centre = (edges[1:] + edges[:-1])[:, None] / 2
-    places, weights = (
+    panel_nodes, weights = (
         constants(part.reshape((1, -1) + (1,) * len(mean.shape)), mean) for part in legendre(points)
     )
     flat = (half.shape[0] * points, *mean.shape)  # no -1, for arrays without elements
-    found = xp.reshape(centre + half * places, flat)
+    found = xp.reshape(centre + half * panel_nodes, flat)
     mass = xp.reshape(half * weights, flat) * xp.exp(-0.5 * found**2) / math.sqrt(2 * math.pi)
     return found, mass
 
@@ -113,18 +113,18 @@ def nodes(
     """Return x and w, [nodes, ...], with E[f(x)] = Σ w f(x) for x ~ N(mean, variance)."""
     scale = safe_scale(variance)
     # Fixed panels leave the gradient, which flows through the points, exact for every continuous f.
-    found, mass = steps(mean, scale, knots, points)
+    found, mass = standard_nodes(mean, scale, knots, points)
     return mean + scale * found, mass
 
 
-def asked() -> Even | None:
-    """Return the rule that :func:`settled` is trying; None outside of it."""
-    return _TRIED.get()
+def rule_on_trial() -> EvenRule | None:
+    """Return the rule that :func:`adaptive_integral` is trying; None outside of it."""
+    return _RULE_ON_TRIAL.get()
 
 
-def even(mean: Array, variance: Array) -> tuple[Array, Array]:
+def even_nodes(mean: Array, variance: Array) -> tuple[Array, Array]:
     """Return what :func:`nodes` does, by the evenly spaced points of the rule on trial."""
-    rule = _TRIED.get()
+    rule = _RULE_ON_TRIAL.get()
     assert rule is not None, "a rule that is tried"
     rule.used = True
     # The trapezoidal rule: for analytic functions its error falls exponentially with the number of
@@ -136,30 +136,32 @@ def even(mean: Array, variance: Array) -> tuple[Array, Array]:
     return mean + safe_scale(variance) * points, mass + 0 * mean
 
 
-def settled(compute: Callable[[], Array], tolerance: float, *, relative: bool = False) -> Array:
+def adaptive_integral(
+    compute: Callable[[], Array], tolerance: float, *, relative: bool = False
+) -> Array:
     """Compute integrals over Gaussians by few evenly spaced points where these suffice.
 
     More points are tried until the result changes by no more than ``tolerance``, in float32 by
     1e-5. Otherwise, and in traced programs, the integrals are by panels, which resolve anything
     but take a hundred times as long for two Gaussians.
     """
-    if asked() is not None:
+    if rule_on_trial() is not None:
         return compute()
     before = None
-    for count, edge in EVEN:
-        rule = Even(count, edge)
-        token = _TRIED.set(rule)
+    for count, edge in EVEN_RULES:
+        rule = EvenRule(count, edge)
+        token = _RULE_ON_TRIAL.set(rule)
         try:
-            found = compute()
+            result = compute()
         finally:
-            _TRIED.reset(token)
+            _RULE_ON_TRIAL.reset(token)
         if not rule.used:
-            return found
-        if is_jitted(found) or not may_branch(found):
+            return result
+        if is_jitted(result) or not may_branch(result):
             break
-        if before is not None and _is_close(before, found, tolerance, relative):
-            return found
-        before = found
+        if before is not None and _is_close(before, result, tolerance, relative):
+            return result
+        before = result
     return compute()
 
 
@@ -191,8 +193,8 @@ def log_mean_exp(exponents: Array, weights: Array, axes: int = 1) -> Array:
     centre = xp.where(xp.isfinite(centre), centre, xp.zeros_like(centre))
     rises = exponents - centre
     moderate = xp.all((rises <= 1) | (shares <= 0), axis=places)
-    held = xp.where(rises <= 1, rises, xp.ones_like(rises))
-    close = xp.sum(xp.where(shares > 0, shares * xp.expm1(held), 0 * shares), axis=places)
+    capped = xp.where(rises <= 1, rises, xp.ones_like(rises))
+    close = xp.sum(xp.where(shares > 0, shares * xp.expm1(capped), 0 * shares), axis=places)
     close = xp.where(moderate, close, xp.zeros_like(close))
     small = xp.log1p(close) + xp.reshape(centre, close.shape)
     wide = exponents + log_weights(shares)

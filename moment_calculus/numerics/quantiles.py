@@ -9,14 +9,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from moment_calculus.numerics.arrays import Array
-from moment_calculus.numerics.execution import repeated
+from moment_calculus.numerics.execution import while_loop
 from moment_calculus.numerics.special import constants, namespace, ndtri
 
 FURTHEST = 1e30  # larger moments do not tell where the quantiles are
 WIDER = 4.0  # factor by which a bracket grows
 ROUNDS = 500  # most rounds of widening and halving a bracket
 LEFT, RIGHT, HALVING, FAILED = 0, 1, 2, 3  # phases of a search
-AT_ONCE, ROUND, COUNTED = 2**13, 32, 2**22  # most elements and counts in a round; most counts
+MAX_ELEMENTS = 2**13  # most elements in a round
+MAX_ROUND = 32  # most counts in a round
+MAX_COUNTS = 2**22
 
 
 def normal_quantile(mean: Array, variance: Array, levels: Array) -> Array:
@@ -49,7 +51,7 @@ def inverse(
 
     zero = xp.zeros_like(centre)
     start = _Search(zero, zero, -width, zero, constants(0.0, centre))
-    found = repeated(lambda search: search.is_open(xp), step, start)
+    found = while_loop(lambda search: search.is_open(xp), step, start)
     return xp.where(found.phase == FAILED, math.nan, found.middle())
 
 
@@ -112,33 +114,33 @@ def count_quantile(
     """
     xp = namespace(levels)
     first, last = bounds
-    size = block_of(tuple(levels.shape))
+    size = counts_per_round(tuple(levels.shape))
     ramp = constants(np.arange(size).reshape((-1,) + (1,) * levels.ndim), levels)
     bound = 1 + xp.floor(mean + (variance * levels / (1 - levels)) ** 0.5)
     limit = xp.minimum(bound, last + xp.zeros_like(bound))
-    wanted = xp.isfinite(mean + variance)
+    is_finite = xp.isfinite(mean + variance)
 
-    def unfinished(state: tuple) -> Array:
-        start, _, found = state
-        open_ = wanted & xp.isnan(found) & (start <= limit) & (start - first < COUNTED)
+    def condition(state: tuple) -> Array:
+        start, _, quantile = state
+        open_ = is_finite & xp.isnan(quantile) & (start <= limit) & (start - first < MAX_COUNTS)
         return xp.any(open_)
 
-    def further(state: tuple) -> tuple:
-        start, total, found = state
+    def body(state: tuple) -> tuple:
+        start, total, quantile = state
         counts = start + ramp
         # A count beyond the largest is replaced by the largest, which comes before it.
         within = xp.minimum(counts + 0 * levels, last + 0 * levels)
         sums = total + xp.cumulative_sum(probability(within), axis=0)
         reached = sums >= levels
         hit = xp.min(xp.where(reached, within, math.inf), axis=0)
-        found = xp.where(xp.isnan(found) & xp.isfinite(hit), hit, found)
-        return start + size, sums[-1, ...], found
+        quantile = xp.where(xp.isnan(quantile) & xp.isfinite(hit), hit, quantile)
+        return start + size, sums[-1, ...], quantile
 
     zero = 0 * levels
     state = (constants(float(first), levels), zero, zero + math.nan)
-    start, total, found = repeated(unfinished, further, state)
-    short = xp.isnan(found) & (start > limit) & ~xp.isnan(total)
-    return xp.where(short, limit, found)
+    start, total, quantile = while_loop(condition, body, state)
+    short = xp.isnan(quantile) & (start > limit) & ~xp.isnan(total)
+    return xp.where(short, limit, quantile)
 
 
 def count_cumulative(
@@ -151,28 +153,30 @@ def count_cumulative(
     """
     xp = namespace(values)
     first, last = float(bounds[0]), bounds[1] + xp.zeros_like(values)
-    summed, many = (values >= first) & (values < last), values - first >= COUNTED
+    summed, many = (values >= first) & (values < last), values - first >= MAX_COUNTS
     top = xp.where(summed & ~many, xp.floor(values), first - 1)
-    size = block_of(tuple(values.shape))
+    size = counts_per_round(tuple(values.shape))
     ramp = constants(np.arange(size).reshape((-1,) + (1,) * values.ndim), values)
 
-    def unfinished(state: tuple) -> Array:
+    def condition(state: tuple) -> Array:
         return xp.any(state[0] <= top)
 
-    def further(state: tuple) -> tuple:
+    def body(state: tuple) -> tuple:
         counts = state[0] + ramp + xp.zeros_like(values)
-        found = probability(xp.minimum(counts, last))
-        return state[0] + size, state[1] + xp.sum(xp.where(counts <= top, found, 0.0), axis=0)
+        probabilities = probability(xp.minimum(counts, last))
+        return state[0] + size, state[1] + xp.sum(
+            xp.where(counts <= top, probabilities, 0.0), axis=0
+        )
 
     start = constants(first, values), xp.zeros_like(values)
-    _, total = repeated(unfinished, further, start)
-    found = xp.where(values >= last, 1.0, xp.clip(total, max=1.0))
-    return xp.where(xp.isnan(values) | (summed & many), math.nan, found)
+    _, total = while_loop(condition, body, start)
+    cumulative = xp.where(values >= last, 1.0, xp.clip(total, max=1.0))
+    return xp.where(xp.isnan(values) | (summed & many), math.nan, cumulative)
 
 
-def block_of(shape: tuple[int, ...]) -> int:
+def counts_per_round(shape: tuple[int, ...]) -> int:
     """Return how many counts are evaluated together for elements of a shape."""
-    return min(max(AT_ONCE // max(math.prod(shape), 1), 1), ROUND)
+    return min(max(MAX_ELEMENTS // max(math.prod(shape), 1), 1), MAX_ROUND)
 
 
 def class_quantile(probabilities: Array, levels: Array) -> Array:
@@ -186,8 +190,8 @@ def class_cumulative(probabilities: Array, values: Array) -> Array:
     """Return the probabilities of classes up to ``values``; NaN stays NaN."""
     xp = namespace(probabilities)
     classes = constants(np.arange(probabilities.shape[-1]), probabilities)
-    found = xp.sum(xp.where(classes <= values[..., None], probabilities, 0.0), axis=-1)
-    last = xp.where(values >= probabilities.shape[-1] - 1, 1.0, found)
+    cumulative = xp.sum(xp.where(classes <= values[..., None], probabilities, 0.0), axis=-1)
+    last = xp.where(values >= probabilities.shape[-1] - 1, 1.0, cumulative)
     return xp.where(xp.isnan(values), math.nan, last)
 
 

@@ -86,7 +86,7 @@ class Propagation:
         """Return whether covariances over the feature axis are carried."""
         return self.covariance == "full"
 
-    def replacement(self, operation: str) -> Callable[..., Any] | None:
+    def rule_for(self, operation: str) -> Callable[..., Any] | None:
         """Return the rule that replaces an operation's own one; None if there is none."""
         return self.rulebook.operations.get(operation)
 

@@ -52,8 +52,8 @@ def namespace(*arrays: Array) -> Any:
 def _namespace_of(kind: type) -> Any:
     """Return the namespace of torch or NumPy, cached: eager programs look it up often."""
     module = kind.__module__.partition(".")[0]
-    known = module in ("numpy", "torch")
-    return importlib.import_module(f"array_api_compat.{module}") if known else None
+    is_supported = module in ("numpy", "torch")
+    return importlib.import_module(f"array_api_compat.{module}") if is_supported else None
 
 
 def constants(values: Any, like: Array) -> Array:
@@ -80,24 +80,24 @@ def has_double(array: Array) -> bool:
     return getattr(array_api_compat.device(array), "type", "") != "mps"
 
 
-def double(array: Array) -> Array:
+def to_float64(array: Array) -> Array:
     """Return the numbers in float64, where the framework and the device have it."""
     xp = namespace(array)
     return xp.astype(array, xp.float64, copy=False) if has_double(array) else array
 
 
-def in_precision_of(array: Array, like: Array) -> Array:
+def cast_clipped(array: Array, like: Array) -> Array:
     """Return the numbers in the dtype of ``like``, clipped to a quarter of its finite range."""
     xp = namespace(array)
     largest = float(xp.finfo(like.dtype).max) / 4
     return xp.astype(xp.clip(array, min=-largest, max=largest), like.dtype, copy=False)
 
 
-def infinite_beyond(array: Array) -> Array:
-    """Return ±∞ where :func:`in_precision_of` clipped, for results that are final."""
+def restore_infinities(array: Array) -> Array:
+    """Return ±∞ where :func:`cast_clipped` clipped, for results that are final."""
     xp = namespace(array)
-    held = xp.abs(array) >= float(xp.finfo(array.dtype).max) / 4
-    return xp.where(held, xp.sign(stop_gradient(array)) * math.inf, array)
+    clipped = xp.abs(array) >= float(xp.finfo(array.dtype).max) / 4
+    return xp.where(clipped, xp.sign(stop_gradient(array)) * math.inf, array)
 
 
 def stop_gradient(array: Array) -> Array:

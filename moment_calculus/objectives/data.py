@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from moment_calculus.errors.user_warnings import warn_user
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.special import namespace
-from moment_calculus.refusals.notices import warn_user
 
 
 @dataclass(frozen=True)
@@ -48,34 +48,34 @@ class DataPlates:
         """Return the (negative) batch axes of the plates."""
         return tuple(plate.dim for plate in self.plates)
 
-    def without(self, around: Sequence[Plate]) -> tuple[str, ...]:
+    def other_plate_names(self, around: Sequence[Plate]) -> tuple[str, ...]:
         """Return the names of those plates around a site whose elements are no data."""
         return tuple(plate.name for plate in around if plate.name not in self.names)
 
-    def exponent(self, scale: Any) -> Any:
+    def relative_scale(self, scale: Any) -> Any:
         """Return a site's scale over that of the data: the user's, and that of inner plates."""
         return (1.0 if scale is None else scale) / self.scale
 
-    def each(self, terms: Array, scale: Any) -> Array:
+    def per_datum(self, terms: Array, scale: Any) -> Array:
         """Return scale · terms, a site's log-density, for each datum, [data plates]."""
-        return summed(terms * self.exponent(scale), self.dims)
+        return sum_except(terms * self.relative_scale(scale), self.dims)
 
-    def share(self, terms: Array, scale: Any, around: Sequence[Plate]) -> Array:
+    def share_per_datum(self, terms: Array, scale: Any, around: Sequence[Plate]) -> Array:
         """Return each datum's share of the log-density of a site, [data plates].
 
         A site inside all data plates belongs to its datum. Any other is divided among all the data
         of the full sizes that share it; its axes of plates that are not around it have size one.
         """
         names = {plate.name for plate in around}
-        own = DataPlates(tuple(plate for plate in self.plates if plate.name in names))
+        own_plates = DataPlates(tuple(plate for plate in self.plates if plate.name in names))
         sharing = math.prod(plate.full_size for plate in self.plates if plate.name not in names)
-        each = own.each(terms, scale) / sharing
-        sizes = iter(each.shape)
+        per_datum = own_plates.per_datum(terms, scale) / sharing
+        sizes = iter(per_datum.shape)
         shape = tuple(next(sizes) if plate.name in names else 1 for plate in self.plates)
-        return namespace(each).reshape(each, shape)
+        return namespace(per_datum).reshape(per_datum, shape)
 
 
-def summed(terms: Array, dims: Sequence[int]) -> Array:
+def sum_except(terms: Array, dims: Sequence[int]) -> Array:
     """Sum over all axes but ``dims`` (negative, ascending); those that are missing get size one."""
     xp, rank = namespace(terms), len(terms.shape)
     wide = max([rank, *(-dim for dim in dims)])
@@ -86,13 +86,13 @@ def summed(terms: Array, dims: Sequence[int]) -> Array:
 
 def common_plates(sites: Mapping[str, Sequence[Plate]]) -> DataPlates:
     """Return the plates around all sites, in the order of their axes."""
-    found = [{plate.name: plate for plate in plates} for plates in sites.values()]
-    first = found[0] if found else {}
-    common = (plate for name, plate in first.items() if all(name in part for part in found))
+    by_name = [{plate.name: plate for plate in plates} for plates in sites.values()]
+    first = by_name[0] if by_name else {}
+    common = (plate for name, plate in first.items() if all(name in part for part in by_name))
     return DataPlates(tuple(sorted(common, key=lambda plate: plate.dim)))
 
 
-class Data:
+class DataPlateFinder:
     """Finds the data plates: the user's plate ``datum``, or those around all observed sites."""
 
     def __init__(self, datum: str | None = None) -> None:
@@ -113,7 +113,7 @@ class Data:
         return common
 
 
-def refuse_subsamples(sites: Mapping[str, Sequence[Plate]], common: DataPlates) -> None:
+def check_subsamples(sites: Mapping[str, Sequence[Plate]], common: DataPlates) -> None:
     """Raise ValueError for a subsample in a plate that is not around all sites."""
     for name, plates in sites.items():
         for plate in plates:

@@ -50,7 +50,7 @@ def _number(alpha: Any, objective: str) -> float:
     raise TypeError(f"{objective}(alpha={alpha!r}): alpha is one number, not a {kind}")
 
 
-def check_drawn(propagation: str, objective: str) -> None:
+def check_sampled(propagation: str, objective: str) -> None:
     """Raise ValueError unless ``propagation`` is "sampled", the only way of this objective."""
     check_choice("propagation", propagation, PROPAGATIONS)
     if propagation != "sampled":
@@ -60,7 +60,7 @@ def check_drawn(propagation: str, objective: str) -> None:
         )
 
 
-def check_energy(energy: str, propagation: str, given: Collection[str]) -> None:
+def check_energy(energy: str, propagation: str, options: Collection[str]) -> None:
     """Raise ValueError if the energy is unknown, or given options have no meaning for it."""
     check_choice("energy", energy, ENERGIES)
     if energy != "cavity":
@@ -72,14 +72,14 @@ def check_energy(energy: str, propagation: str, given: Collection[str]) -> None:
             "p(θ) / q(θ) is taken at draws of the weights, and has no closed form; pass "
             "propagation='sampled' and num_particles >= 2, or leave energy out"
         )
-    if named := [name for name in _OF_MOMENTS if name in given]:
+    if named := [name for name in _OF_MOMENTS if name in options]:
         raise ValueError(
             f"BBAlphaELBO(energy='cavity') takes log-densities at draws, without moments: "
             f"{', '.join(named)} would have no effect; leave out what moments need, or energy"
         )
 
 
-def warn_collapse(alpha: float, num_particles: int, propagation: str, energy: str) -> None:
+def warn_one_particle(alpha: float, num_particles: int, propagation: str, energy: str) -> None:
     """Warn of a sampled power mean of one particle, which is that particle."""
     if propagation == "sampled" and num_particles < 2 and alpha:
         instead = ', or propagation="analytic"' if energy == "reparameterised" else ""
@@ -92,7 +92,7 @@ def warn_collapse(alpha: float, num_particles: int, propagation: str, energy: st
         )
 
 
-def warn_single(alpha: float, num_particles: int) -> None:
+def warn_one_particle_renyi(alpha: float, num_particles: int) -> None:
     """Warn of a Rényi bound of one particle, whose mean is that particle."""
     if num_particles < 2:
         warnings.warn(

@@ -14,17 +14,17 @@ def log_mean_power(values: Array, alpha: float, axis: int = 0) -> Array:
     if alpha == 0:
         return xp.mean(values, axis=axis)
     centre = stop_gradient(_centre(values, axis))  # the two parts of its gradient would cancel
-    apart = alpha * (values - centre)
+    deviation = alpha * (values - centre)
     # Under jax.jit the operands are computed again for the gradient. The maximum may then equal
     # none of them, and its gradient would reach none.
-    largest = stop_gradient(xp.max(apart, axis=axis, keepdims=True))
+    largest = stop_gradient(xp.max(deviation, axis=axis, keepdims=True))
     near = largest < _NEAR
-    small = xp.log1p(xp.mean(xp.expm1(xp.where(near, apart, 0.0)), axis=axis, keepdims=True))
-    large = largest + xp.log(xp.mean(xp.exp(apart - largest), axis=axis, keepdims=True))
+    small = xp.log1p(xp.mean(xp.expm1(xp.where(near, deviation, 0.0)), axis=axis, keepdims=True))
+    large = largest + xp.log(xp.mean(xp.exp(deviation - largest), axis=axis, keepdims=True))
     return xp.squeeze(centre + xp.where(near, small, large) / alpha, axis)
 
 
-def energy(data: Array, latent: Array, scale: Array, alpha: float) -> Array:
+def bb_alpha_energy(data: Array, latent: Array, scale: Array, alpha: float) -> Array:
     """Return the black-box α energy of particles; for α = 0 the negative ELBO."""
     xp = namespace(data)
     # Log-densities of the data [particles, ...], contributions of the latent sites [particles], and

@@ -16,7 +16,7 @@ class Exhausted(Exception):
     """Raised when a loader has no more mini-batches."""
 
 
-class Whole:
+class AllData:
     """All data in every step: the arguments of model and guide, positional and by name."""
 
     size: int | None = None  # rows of a mini-batch
@@ -36,7 +36,7 @@ class Whole:
         """Go on from a state."""
 
 
-class Shuffled(Whole):
+class ShuffledBatches(AllData):
     """Mini-batches of the rows of arrays, shuffled again in every epoch.
 
     The order follows from the seed and the number of the epoch. Rows that fill no mini-batch are
@@ -73,7 +73,7 @@ class Shuffled(Whole):
         return args, {name: self.take(part, indices) for name, part in self.named.items()}
 
 
-class Loaded(Whole):
+class LoaderBatches(AllData):
     """Mini-batches of a DataLoader or another iterable, once per epoch, or of an iterator, once."""
 
     def __init__(
@@ -86,7 +86,7 @@ class Loaded(Whole):
         super().__init__((), named)
         self.convert = convert
         self.loader = Rewinding(loader, random)
-        self.is_iterator = iter_is_itself(loader)
+        self.is_iterator = is_single_pass(loader)
         self._next: Arguments | None = None
         self.last: Arguments | None = None  # those of the latest step
 
@@ -102,8 +102,8 @@ class Loaded(Whole):
 
     def arguments(self, step: int) -> Arguments:
         """Return the arguments of the next step; raise Exhausted if there are no more."""
-        found, self._next = self._first(), None
-        args, named = found
+        arguments, self._next = self._first(), None
+        args, named = arguments
         self.size = rows_of([*args, *named.values()], whole=False)
         self.last = args, {**self.named, **named}
         return self.last
@@ -120,7 +120,7 @@ class Loaded(Whole):
             )
         if batch is None:
             raise Exhausted(f"there were no more mini-batches after {self.loader.total}")
-        return arguments_of(self.convert(batch))
+        return batch_arguments(self.convert(batch))
 
     def state(self) -> Any:
         """Return what later steps depend on: the position of the loader, and its order."""
@@ -136,12 +136,12 @@ class Loaded(Whole):
         check_resumable(self.loader.loader, shuffles_globally)
 
 
-def first_of(source: Whole) -> Arguments:
+def first_arguments(source: AllData) -> Arguments:
     """Return the arguments of the first step without going on."""
-    return source.first() if isinstance(source, Loaded) else source.arguments(0)
+    return source.first() if isinstance(source, LoaderBatches) else source.arguments(0)
 
 
-def arguments_of(batch: Any) -> Arguments:
+def batch_arguments(batch: Any) -> Arguments:
     """Return a mini-batch as arguments: by name if it is a mapping, in order if it is a list."""
     if isinstance(batch, Mapping):
         return (), dict(batch)
@@ -157,22 +157,24 @@ def is_loader(argument: Any) -> bool:
     return isinstance(argument, Iterable) and not data and not known
 
 
-def iter_is_itself(loader: Any) -> bool:
+def is_single_pass(loader: Any) -> bool:
     """Tell whether a loader can be iterated only once."""
     return isinstance(loader, Iterator)
 
 
 def rows_of(parts: Any, whole: bool = True) -> int | None:
     """Return the number of rows of arrays; if ``whole``, all must have the same number."""
-    found = [*_rows_in(parts)]
-    shapes = {shape[0] for _, shape in found if shape}
-    if whole and (len(shapes) != 1 or not all(shape for _, shape in found)):
-        named = ", ".join(f"{kind}{[*shape] if shape is not None else ''}" for kind, shape in found)
+    leaves = [*_rows_in(parts)]
+    shapes = {shape[0] for _, shape in leaves if shape}
+    if whole and (len(shapes) != 1 or not all(shape for _, shape in leaves)):
+        kinds = ", ".join(
+            f"{kind}{[*shape] if shape is not None else ''}" for kind, shape in leaves
+        )
         raise ValueError(
             "batch_size cuts every argument along its first axis, which must have as many rows in "
-            f"all of them, got {named}: bind the others with functools.partial"
+            f"all of them, got {kinds}: bind the others with functools.partial"
         )
-    return next((shape[0] for _, shape in found if shape), None)
+    return next((shape[0] for _, shape in leaves if shape), None)
 
 
 def _rows_in(part: Any) -> Iterator[tuple[str, tuple[int, ...] | None]]:

@@ -12,8 +12,8 @@ from moment_calculus.optimisation.lbfgs import lbfgs
 from moment_calculus.optimisation.newton import newton
 from moment_calculus.optimisation.outcome import Course, Outcome
 from moment_calculus.optimisation.progress import Bar
-from moment_calculus.optimisation.rounds import Objective
-from moment_calculus.optimisation.saddle import beside
+from moment_calculus.optimisation.rounds import DeterministicLoss
+from moment_calculus.optimisation.saddle import step_off_saddle
 
 METHODS = {"newton": newton, "lbfgs": lbfgs}
 
@@ -35,7 +35,7 @@ def check_deterministic(one: float, other: float, remedy: str = BY_ADAM) -> None
 class Minimiser:
     """A :class:`.Trainer` by a deterministic method; every stretch begins a new round of it."""
 
-    objective: Objective
+    objective: DeterministicLoss
     outcome: Outcome  # where the training is
     method: str  # a key of METHODS
     tolerance: float | None
@@ -55,7 +55,9 @@ class Minimiser:
         """Step off a saddle if L-BFGS stopped at one; tell whether it did."""
         at = self.outcome
         # Newton's method has looked at the curvature itself.
-        lower = None if self.method == "newton" else beside(self.objective, at.place, at.loss)
+        lower = (
+            None if self.method == "newton" else step_off_saddle(self.objective, at.place, at.loss)
+        )
         if lower is None:
             return False
         at.place, loss = lower
@@ -85,11 +87,11 @@ class Minimiser:
 
     def state(self) -> Any:
         """Return all that the next steps depend on."""
-        return {"place": self.outcome.place, "begun": self.outcome.begun}
+        return {"place": self.outcome.place, "begun": self.outcome.full_start}
 
     def restore(self, state: Any) -> None:
         """Go on from a state."""
-        self.outcome.place, self.outcome.begun = np.asarray(state["place"]), state["begun"]
+        self.outcome.place, self.outcome.full_start = np.asarray(state["place"]), state["begun"]
 
     def finish(self, course: Course) -> None:
         """Do nothing: all losses are known."""

@@ -8,11 +8,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from moment_calculus.optimisation.batches import Loaded, Shuffled, Whole, is_loader
+from moment_calculus.optimisation.batches import AllData, LoaderBatches, ShuffledBatches, is_loader
 from moment_calculus.optimisation.loaders import RandomState
 from moment_calculus.optimisation.minimiser import METHODS
 from moment_calculus.optimisation.training import Plan, Progress
-from moment_calculus.optimisation.warm_up import WarmUp, warm_up
+from moment_calculus.optimisation.warm_up import WarmUp, parse_warm_up
 
 STEPS = {"adam": 2000, "lbfgs": 5000, "newton": 500}
 LEARNING_RATE = 1e-2
@@ -104,7 +104,7 @@ class Options:
     @property
     def warm_up(self) -> WarmUp | None:
         """Return the warm-up of the KL divergence; None if there is none."""
-        return warm_up(self.kl_warm_up)
+        return parse_warm_up(self.kl_warm_up)
 
     @property
     def stretch(self) -> int | None:
@@ -121,15 +121,15 @@ class Options:
         take: Callable[[Any, Any], Any],  # picks rows of an array
         convert: Callable[[Any], Any],  # makes arrays of the framework of a loader's mini-batch
         random: RandomState | None,  # the framework's global random state, if it has one
-    ) -> Whole:
+    ) -> AllData:
         """Return the source of the data of every step."""
         if not any(map(is_loader, data)):
             if self.batch_size is not None:
-                return Shuffled(data, named, self.batch_size, self.seed, take)
+                return ShuffledBatches(data, named, self.batch_size, self.seed, take)
             for name in ("epochs", "rows"):
                 if getattr(self, name) is not None:
                     raise ValueError(f"{name} is of mini-batches: give a batch_size or a loader")
-            return Whole(data, named)
+            return AllData(data, named)
         if len(data) > 1:
             raise ValueError(
                 "a loader of mini-batches is the only positional argument: give what is the same "
@@ -137,31 +137,31 @@ class Options:
             )
         if self.method != "adam" or self.batch_size is not None:
             raise ValueError("a loader makes mini-batches itself, of method='adam'")
-        source = Loaded(data[0], named, random, convert)
+        source = LoaderBatches(data[0], named, random, convert)
         if source.is_iterator and self.restarts > 1:
             raise ValueError("an iterator runs once, which is not enough for restarts")
         return source
 
-    def number_of_steps(self, source: Whole) -> int:
+    def number_of_steps(self, source: AllData) -> int:
         """Return the largest number of steps."""
         if self.epochs is None:
             return self.steps or STEPS[self.method]
-        if isinstance(source, Shuffled):
+        if isinstance(source, ShuffledBatches):
             return self.epochs * source.per_epoch
         try:
             return self.epochs * len(source.loader.loader)  # type: ignore[attr-defined]
         except TypeError:
             raise ValueError("the loader does not know its length: give steps") from None
 
-    def rows_of(self, source: Whole) -> int | None:
+    def rows_of(self, source: AllData) -> int | None:
         """Return the number of rows of all data; None if it is unknown."""
         if self.rows is not None:
             return self.rows
-        if isinstance(source, Loaded):
+        if isinstance(source, LoaderBatches):
             return source.loader.rows
-        return source.rows if isinstance(source, Shuffled) else None
+        return source.rows if isinstance(source, ShuffledBatches) else None
 
-    def plan(self, source: Whole, write: Any = None) -> Plan:
+    def plan(self, source: AllData, write: Any = None) -> Plan:
         """Return what is done between the stretches; ``write`` stores the training."""
         return Plan(
             self.number_of_steps(source),

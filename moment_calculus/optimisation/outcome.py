@@ -12,7 +12,7 @@ import numpy as np
 INVALID = "a parameter left what it is constrained to"
 RECENT = 100  # losses of mini-batches that are averaged for a comparison
 ERRORS = 3.0  # draws contradict a loss if they differ by so many standard errors, and by
-SHARE = 0.01  # this share of the loss
+LOSS_SHARE = 0.01  # this share of the loss
 
 
 class ByDraws(NamedTuple):
@@ -29,13 +29,13 @@ class ByDraws(NamedTuple):
         """Tell whether draws contradict the loss, by three standard errors and one per cent."""
         if math.isnan(self.loss):
             return False
-        certain = max(SHARE * abs(self.loss), ERRORS * self.standard_error)
+        certain = max(LOSS_SHARE * abs(self.loss), ERRORS * self.standard_error)
         return not abs(self.value - self.loss) <= certain  # true for a value of NaN, too
 
     @property
     def is_precise(self) -> bool:
         """Tell whether the draws are precise enough to see a difference of one per cent."""
-        return ERRORS * self.standard_error <= SHARE * abs(self.loss)
+        return ERRORS * self.standard_error <= LOSS_SHARE * abs(self.loss)
 
     def __str__(self) -> str:
         """Describe the check in words."""
@@ -93,7 +93,7 @@ class Outcome(Course):
     """The course of a deterministic method, and its present parameters."""
 
     place: np.ndarray = field(default_factory=lambda: np.zeros(0))  # parameters, flat
-    begun: int | None = None  # L-BFGS: number of steps after which all parameters move
+    full_start: int | None = None  # L-BFGS: number of steps after which all parameters move
 
 
 @dataclass(kw_only=True)

@@ -24,19 +24,19 @@ FLAT = 1e-5  # nats that a slope (in units of the scales) may promise if no step
 
 
 @dataclass(frozen=True)
-class Objective:
+class DeterministicLoss:
     """A deterministic loss of a flat vector of parameters."""
 
     value_and_slope: Callable[[np.ndarray], tuple[float, np.ndarray]]  # loss and gradient
-    curvature: Callable[[np.ndarray], np.ndarray]  # Hessian
+    hessian: Callable[[np.ndarray], np.ndarray]  # Hessian
     # Hessian at a place times a direction; called many times at one place.
-    curvature_along: Callable[[np.ndarray, np.ndarray], np.ndarray]
+    hessian_product: Callable[[np.ndarray, np.ndarray], np.ndarray]
     # How far each parameter may move; one with zero stays.
     units: Callable[[np.ndarray], np.ndarray]
     precision: float  # rounding unit of the loss, relative
     scales: np.ndarray | None = None  # [n] of bool: scales of the guide; None if unknown
 
-    def within(self, context: Callable[[], AbstractContextManager]) -> Objective:
+    def within(self, context: Callable[[], AbstractContextManager]) -> DeterministicLoss:
         """Return the same objective with functions that are computed inside ``context()``."""
 
         def entering(function: Callable) -> Callable:
@@ -46,22 +46,22 @@ class Objective:
 
             return run
 
-        names = ("value_and_slope", "curvature", "curvature_along", "units")
+        names = ("value_and_slope", "hessian", "hessian_product", "units")
         functions: dict[str, Any] = {name: entering(getattr(self, name)) for name in names}
         return replace(self, **functions)
 
 
-def remembering(objective: Objective) -> Objective:
+def cached(objective: DeterministicLoss) -> DeterministicLoss:
     """Return the same objective, which is not computed again at the last place."""
     # A round begins where the one before ended, and a fit where its start was checked.
     return replace(
         objective,
-        value_and_slope=_remembered(objective.value_and_slope),
-        curvature=_remembered(objective.curvature),
+        value_and_slope=_cached(objective.value_and_slope),
+        hessian=_cached(objective.hessian),
     )
 
 
-def _remembered(compute: Callable[[np.ndarray], Any]) -> Callable[[np.ndarray], Any]:
+def _cached(compute: Callable[[np.ndarray], Any]) -> Callable[[np.ndarray], Any]:
     last: dict[bytes, Any] = {}
 
     def remembered(place: np.ndarray) -> Any:
@@ -77,62 +77,64 @@ def _remembered(compute: Callable[[np.ndarray], Any]) -> Callable[[np.ndarray], 
 class Round:
     """The objective in the units of one place, its origin, with its last results."""
 
-    def __init__(self, objective: Objective, origin: np.ndarray) -> None:
+    def __init__(self, objective: DeterministicLoss, origin: np.ndarray) -> None:
         self.objective, self.origin = objective, origin
         self.units = objective.units(origin)
-        self._known: dict[bytes, dict[str, Any]] = {}
+        self._cache: dict[bytes, dict[str, Any]] = {}
 
-    def place(self, steps: np.ndarray) -> np.ndarray:
+    def place(self, position: np.ndarray) -> np.ndarray:
         """Return the parameters after steps in the units."""
-        return self.origin + self.units * steps
+        return self.origin + self.units * position
 
-    def value_and_slope(self, steps: np.ndarray) -> tuple[float, np.ndarray]:
+    def value_and_slope(self, position: np.ndarray) -> tuple[float, np.ndarray]:
         """Return the loss, and its gradient by the steps."""
-        value, slope = self._once("slope", steps, self.objective.value_and_slope)
+        value, slope = self._cached_value("slope", position, self.objective.value_and_slope)
         return value, self.units * slope
 
-    def curvature(self, steps: np.ndarray) -> np.ndarray:
+    def hessian(self, position: np.ndarray) -> np.ndarray:
         """Return the Hessian by the steps."""
-        matrix = self._once("curvature", steps, self.objective.curvature)
+        matrix = self._cached_value("hessian", position, self.objective.hessian)
         if not np.isfinite(matrix).all():
             raise FloatingPointError("the curvature of the loss is not finite")
         return self.units[:, None] * matrix * self.units
 
-    def curvature_along(self, steps: np.ndarray, direction: np.ndarray) -> np.ndarray:
+    def hessian_product(self, position: np.ndarray, direction: np.ndarray) -> np.ndarray:
         """Return the Hessian by the steps times a direction."""
-        if np.array_equal(direction, -self.value_and_slope(steps)[1]):
+        if np.array_equal(direction, -self.value_and_slope(position)[1]):
             # The decrement begins with this direction, and so does the next step.
-            return self._once("steepest", steps, lambda place: self._along(place, direction))
-        return self._along(self.place(steps), direction)
+            return self._cached_value(
+                "steepest", position, lambda place: self._along(place, direction)
+            )
+        return self._along(self.place(position), direction)
 
     def _along(self, place: np.ndarray, direction: np.ndarray) -> np.ndarray:
-        product = self.units * self.objective.curvature_along(place, self.units * direction)
+        product = self.units * self.objective.hessian_product(place, self.units * direction)
         # With NaN SciPy's conjugate gradients would never end; with zero they go to the boundary.
         return product if np.isfinite(product).all() else np.zeros_like(product)
 
-    def drifted(self, steps: np.ndarray) -> bool:
+    def units_changed(self, position: np.ndarray) -> bool:
         """Tell whether the units have changed by more than the factor DRIFT."""
         moving = self.units > 0
-        ratio = self.objective.units(self.place(steps))[moving] / self.units[moving]
+        ratio = self.objective.units(self.place(position))[moving] / self.units[moving]
         return bool((np.maximum(ratio, 1 / ratio) > DRIFT).any())
 
-    def _once(self, what: str, steps: np.ndarray, compute: Callable) -> Any:
+    def _cached_value(self, name: str, position: np.ndarray, compute: Callable) -> Any:
         """Compute something at a place, unless it is known from one of the last two places."""
-        key = steps.tobytes()  # a rejected step returns to the place before the last
-        if key not in self._known:
-            self._known = dict([*self._known.items()][-1:])
-        found = self._known.setdefault(key, {})
-        if what not in found:
-            found[what] = compute(self.place(steps))
-        return found[what]
+        key = position.tobytes()  # a rejected step returns to the place before the last
+        if key not in self._cache:
+            self._cache = dict([*self._cache.items()][-1:])
+        results = self._cache.setdefault(key, {})
+        if name not in results:
+            results[name] = compute(self.place(position))
+        return results[name]
 
 
-def limits(steps: int | None, tolerance: float | None, most: int) -> tuple[int, float]:
+def with_defaults(steps: int | None, tolerance: float | None, most: int) -> tuple[int, float]:
     """Return the user's steps and tolerance, or their defaults."""
     return most if steps is None else steps, 1e-9 if tolerance is None else tolerance
 
 
-def started(objective: Objective, start: np.ndarray | Outcome) -> Outcome:
+def initial_outcome(objective: DeterministicLoss, start: np.ndarray | Outcome) -> Outcome:
     """Return the outcome of no steps from parameters; an outcome is returned as it is."""
     if isinstance(start, Outcome):
         return start
@@ -145,7 +147,7 @@ def started(objective: Objective, start: np.ndarray | Outcome) -> Outcome:
 
 
 def in_rounds(
-    objective: Objective,
+    objective: DeterministicLoss,
     outcome: Outcome,
     steps: int,
     finished: Callable[[Round, np.ndarray], str],  # why it has converged; empty if it has not
@@ -158,8 +160,8 @@ def in_rounds(
     while outcome.steps < steps and not outcome.converged:
         current, before = Round(objective, outcome.place), outcome.steps
         curvatures: dict[str, dict[str, Any]] = {
-            "trust-exact": {"hess": current.curvature},
-            "trust-ncg": {"hessp": current.curvature_along},
+            "trust-exact": {"hess": current.hessian},
+            "trust-ncg": {"hessp": current.hessian_product},
         }
         try:
             minimize(
@@ -167,7 +169,7 @@ def in_rounds(
                 np.zeros_like(outcome.place),
                 jac=True,
                 method=method,
-                callback=_watching(current, outcome, steps, finished, report),
+                callback=_callback(current, outcome, steps, finished, report),
                 options={**options, "maxiter": steps - before},
                 **curvatures.get(method, {}),
             )
@@ -181,7 +183,7 @@ def in_rounds(
     return outcome
 
 
-def _watching(
+def _callback(
     current: Round,
     outcome: Outcome,
     steps: int,
@@ -191,15 +193,15 @@ def _watching(
     """Return a callback for SciPy, which records every step in the outcome, and ends a round."""
 
     def watch(intermediate_result: Any) -> None:  # SciPy requires this name
-        at = intermediate_result.x
-        outcome.place = current.place(at)
+        position = intermediate_result.x
+        outcome.place = current.place(position)
         outcome.losses.append(float(intermediate_result.fun))
         outcome.steps += 1
         if report is not None:
             report(outcome.loss)
-        if why := finished(current, at):
+        if why := finished(current, position):
             outcome.stop(True, why)
-        if why or outcome.steps >= steps or current.drifted(at):
+        if why or outcome.steps >= steps or current.units_changed(position):
             raise StopIteration
 
     return watch

@@ -11,7 +11,7 @@ import numpy as np
 from scipy.linalg import eigh_tridiagonal
 
 from moment_calculus.optimisation.decrement import ROUNDING
-from moment_calculus.optimisation.rounds import Objective, Round
+from moment_calculus.optimisation.rounds import DeterministicLoss, Round
 
 PRODUCTS = 24  # largest number of products of the Hessian with directions, each a slope
 NEGATIVE = 1e-3  # negative curvatures below this share of the largest count as rounding
@@ -19,7 +19,9 @@ SETTLED = 1e-2  # relative change of the least curvature in three products that 
 LENGTHS = (1.0, 0.25, 4.0)  # of the step off a saddle, in units of the scales
 
 
-def beside(objective: Objective, place: np.ndarray, loss: float) -> tuple[np.ndarray, float] | None:
+def step_off_saddle(
+    objective: DeterministicLoss, place: np.ndarray, loss: float
+) -> tuple[np.ndarray, float] | None:
     """Return a lower place beside a saddle, with its loss; None if ``place`` is no saddle.
 
     It takes at most 24 slopes for the least curvature, and six losses if that is negative. A place
@@ -58,21 +60,21 @@ def negative_direction(product: Callable[[np.ndarray], np.ndarray], size: int) -
     """
     basis = [_unit(np.random.default_rng(0).normal(size=size))]
     diagonal: list[float] = []
-    beside: list[float] = []
+    off_diagonal: list[float] = []
     least: list[float] = []
     while len(basis) <= min(PRODUCTS, size):
         image = product(basis[-1])
         if not np.isfinite(image).all():
             return None
         diagonal.append(float(basis[-1] @ image))
-        values, vectors = eigh_tridiagonal(np.array(diagonal), np.array(beside))
+        values, vectors = eigh_tridiagonal(np.array(diagonal), np.array(off_diagonal))
         least.append(float(values[0]))
-        known = len(least) > 3 and abs(least[-4] - least[-1]) <= SETTLED * abs(least[-1])
+        is_settled = len(least) > 3 and abs(least[-4] - least[-1]) <= SETTLED * abs(least[-1])
         rest = image - np.stack(basis).T @ (np.stack(basis) @ image)
         length = float(np.linalg.norm(rest))
-        if known or length <= NEGATIVE * abs(values).max():
+        if is_settled or length <= NEGATIVE * abs(values).max():
             break
-        beside.append(length)
+        off_diagonal.append(length)
         basis.append(_unit(rest - np.stack(basis).T @ (np.stack(basis) @ rest)))
     if least[-1] >= -NEGATIVE * abs(values).max():
         return None

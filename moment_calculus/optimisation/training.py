@@ -109,9 +109,9 @@ def train(trainer: Trainer, course: Course, plan: Plan, kept: Any = None) -> Non
             if course.losses and math.isnan(course.loss):
                 course.stop(False, "the loss is not a number")
                 break
-            kept = _scored(trainer, course, plan, kept)
-            _compared(course, plan, course.steps - before)
-            _left(trainer, course, course.steps - before)
+            kept = _check_held_out(trainer, course, plan, kept)
+            _check_convergence(course, plan, course.steps - before)
+            _leave_saddle(trainer, course, course.steps - before)
             asked = plan.callback is not None and plan.callback(Progress(course, trainer))
             if plan.write is not None:
                 plan.write(course, kept)
@@ -124,7 +124,7 @@ def train(trainer: Trainer, course: Course, plan: Plan, kept: Any = None) -> Non
         trainer.revert(kept)
 
 
-def _scored(trainer: Trainer, course: Course, plan: Plan, kept: Any) -> Any:
+def _check_held_out(trainer: Trainer, course: Course, plan: Plan, kept: Any) -> Any:
     """Evaluate the held-out data; return the best parameters so far."""
     if plan.patience is None:
         return kept
@@ -141,7 +141,7 @@ def _scored(trainer: Trainer, course: Course, plan: Plan, kept: Any) -> Any:
     return kept
 
 
-def _compared(course: Course, plan: Plan, taken: int) -> None:
+def _check_convergence(course: Course, plan: Plan, taken: int) -> None:
     """Compare the mean losses of the last two stretches."""
     if plan.tolerance is None or len(course.losses) < 2 * taken or not taken:
         return
@@ -151,7 +151,7 @@ def _compared(course: Course, plan: Plan, taken: int) -> None:
         course.stop(True, f"the mean loss of {taken} steps changed by {course.change:.1e}")
 
 
-def _left(trainer: Trainer, course: Course, taken: int) -> None:
+def _leave_saddle(trainer: Trainer, course: Course, taken: int) -> None:
     """Go on beside a saddle, if the training has come to rest at one."""
     if not (course.converged or _has_stalled(course, taken)) or not trainer.step_off():
         return

@@ -23,7 +23,7 @@ class WarmUp:
         return min(1.0, (step - self.wait + 1) / max(self.rise, 1))
 
 
-def warm_up(argument: int | tuple[int, int] | None) -> WarmUp | None:
+def parse_warm_up(argument: int | tuple[int, int] | None) -> WarmUp | None:
     """Return the user's warm-up: steps of the rise, or a pair of steps to wait and to rise."""
     if argument is None:
         return None

@@ -2,8 +2,8 @@
 
 Frameworks write softmax, logsumexp and normalisations in sums, differences, exponentials and
 quotients, which depend on each other. A part keeps the value and the elements that it was formed
-from, numbered as in the flat source in any layout, and the last step recognises the function. A
-part that is used in another way has its own moments.
+from, numbered as in the flat source in any layout, and the last operation recognises the function.
+A part that is used in another way has its own moments.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Symbolic:
     ) -> None:
         self.shape, self.sites = tuple(shape), sites
         self._index = index  # computes the property ``index``
-        self._plain: Callable[[], Any] | None = None
+        self._fallback: Callable[[], Any] | None = None
         self._value: Any = None
 
     @cached_property
@@ -35,23 +35,23 @@ class Symbolic:
         """The element or group of the flat source that each component belongs to."""
         return self._index()
 
-    def otherwise(self, plain: Callable[[], Any]) -> Self:
+    def set_fallback(self, plain: Callable[[], Any]) -> Self:
         """Set how the value is computed if it is used on its own, unless that is set already."""
-        self._plain = self._plain or plain
+        self._fallback = self._fallback or plain
         return self
 
-    def computed(self, compute: Callable[[Callable[[], Any]], Any]) -> Self:
+    def wrap_fallback(self, compute: Callable[[Callable[[], Any]], Any]) -> Self:
         """Wrap the computation of the value on its own by ``compute``, which must call it."""
-        plain = self._plain
+        plain = self._fallback
         if plain is not None:
-            self._plain = lambda: compute(plain)
+            self._fallback = lambda: compute(plain)
         return self
 
     def value(self) -> Any:
         """Return the value on its own, computed once."""
         if self._value is None:
-            assert self._plain is not None, "otherwise() was not called"
-            self._value = self._plain()
+            assert self._fallback is not None, "set_fallback() was not called"
+            self._value = self._fallback()
         return self._value
 
     def moved(self, move: Move, plain: Move) -> Self:
@@ -60,11 +60,11 @@ class Symbolic:
         result.__dict__.pop("index", None)
         result.shape = move(np.broadcast_to(np.int8(0), self.shape)).shape
         result._index = lambda: move(self.index)
-        result._value = result._plain = None
-        return result.otherwise(lambda: plain(self.value()))
+        result._value = result._fallback = None
+        return result.set_fallback(lambda: plain(self.value()))
 
 
-class Entries(Symbolic):
+class ElementPart(Symbolic):
     """A part with one component for each element of a view."""
 
     def __init__(self, view: View) -> None:
@@ -92,7 +92,7 @@ class View(Symbolic):
         """The view itself, as other parts have a view."""
         return self
 
-    def sees(self, other: View) -> bool:
+    def shows_same(self, other: View) -> bool:
         """Whether another view shows the same elements at the same places."""
         same = self.source is other.source and self.shape == other.shape
         return same and np.array_equal(self.index, other.index)
@@ -131,7 +131,7 @@ class Reduction:
         same = self.view.source is other.view.source
         return same and np.array_equal(self.groups, other.groups)
 
-    def belongs(self, part: Symbolic, elements: np.ndarray) -> bool:
+    def is_aligned(self, part: Symbolic, elements: np.ndarray) -> bool:
         """Whether each element meets the component of its own group when a part is broadcast."""
         if np.broadcast_shapes(part.shape, elements.shape) != elements.shape:
             return False
@@ -139,7 +139,7 @@ class Reduction:
 
     def axes_in(self, view: View) -> tuple[int, ...] | None:
         """Return the axes of a view of the same source along which the groups lie, or None."""
-        if view.sees(self.view):
+        if view.shows_same(self.view):
             return self.axes
         if view.index.size != self.groups.size:
             return None
@@ -153,10 +153,10 @@ class Reduction:
         return axes if inside else None
 
 
-class Grouped(Symbolic):
+class GroupPart(Symbolic):
     """A part with one component for each group of a reduction."""
 
-    def __init__(self, reduction: Reduction, like: Grouped | None = None) -> None:
+    def __init__(self, reduction: Reduction, like: GroupPart | None = None) -> None:
         index = (lambda: reduction.first) if like is None else (lambda: like.index)
         shape = reduction.shape if like is None else like.shape
         super().__init__(shape, index, reduction.view.sites)  # in the layout of ``like``, if given

@@ -16,10 +16,10 @@ class Data:
     shape: tuple[int, ...]  # shape of the weights of the data
     plates: tuple[str, ...]  # from left to right; empty if one observed site holds the data
     site: str = ""  # that site; empty if there are plates
-    local: tuple[str, ...] = ()  # latent sites inside the plates, which belong to the data
+    local_latents: tuple[str, ...] = ()  # latent sites inside the plates, which belong to the data
 
     @classmethod
-    def of(
+    def from_sites(
         cls, sites: Mapping[str, Any], is_factor: Callable[[Any], bool], datum: str | None
     ) -> Data:
         """Return the data of a model from its sites; raise ValueError if they are not clear.
@@ -34,34 +34,36 @@ class Data:
         }
         if not observed:
             raise ValueError("the model observes nothing: there are no data to weigh")
-        plates = {name: plates_of(site) for name, site in observed.items()}
+        plates = {name: plate_axes(site) for name, site in observed.items()}
         names = {datum} if datum is not None else set.intersection(*map(set, plates.values()))
         if not names and len(observed) == 1:
             ((name, site),) = observed.items()
             return cls(tuple(site["fn"].batch_shape), (), name)
-        first = next((found for found in plates.values() if names <= found.keys()), None)
+        first = next((axes for axes in plates.values() if names <= axes.keys()), None)
         if not names or first is None:
             raise _unclear(plates, datum)
         ordered = tuple(sorted(names, key=lambda plate: first[plate][0]))
-        local = [
+        local_latents = [
             name
             for name, site in sites.items()
-            if not site["is_observed"] and names <= plates_of(site).keys()
+            if not site["is_observed"] and names <= plate_axes(site).keys()
         ]
-        return cls(tuple(first[plate][1] for plate in ordered), ordered, local=tuple(local))
+        return cls(
+            tuple(first[plate][1] for plate in ordered), ordered, local_latents=tuple(local_latents)
+        )
 
     def weight_shape(self, name: str, site: Any) -> tuple[int, ...] | None:
         """Return the shape in which weights multiply a site's log density; None if they do not."""
         if not self.plates:
             return self.shape if name == self.site else None
-        found = plates_of(site)
-        if not found.keys() >= {*self.plates}:
+        plates = plate_axes(site)
+        if not plates.keys() >= {*self.plates}:
             return None
-        return _shape([found[plate] for plate in self.plates])
+        return _shape([plates[plate] for plate in self.plates])
 
     def check_guide(self, sites: Mapping[str, Any]) -> None:
         """Raise ValueError unless the guide samples the local latent sites inside the plates."""
-        for name in self.local:
+        for name in self.local_latents:
             if name not in sites or self.weight_shape(name, sites[name]) is None:
                 listed = ", ".join(map(repr, self.plates))
                 raise ValueError(
@@ -71,7 +73,7 @@ class Data:
                 )
 
 
-def plates_of(site: Any) -> Plates:
+def plate_axes(site: Any) -> Plates:
     """Return by name the axis (negative) and the size of each vectorised plate around a site."""
     return {
         frame.name: (frame.dim, frame.size)
@@ -82,11 +84,11 @@ def plates_of(site: Any) -> Plates:
 
 def _unclear(plates: Mapping[str, Plates], datum: str | None) -> ValueError:
     listed = "; ".join(
-        f"'{name}': {', '.join(map(repr, found)) or 'none'}" for name, found in plates.items()
+        f"'{name}': {', '.join(map(repr, axes)) or 'none'}" for name, axes in plates.items()
     )
-    asked = "no plate is around all that is observed" if datum is None else f"{datum!r} is none"
+    problem = "no plate is around all that is observed" if datum is None else f"{datum!r} is none"
     return ValueError(
-        f"it is not clear what one datum is: {asked} (vectorised plates by site: {listed}); put "
+        f"it is not clear what one datum is: {problem} (vectorised plates by site: {listed}); put "
         "the data into a plate and name it, datum=...; sites of a loop have no weights"
     )
 

@@ -15,7 +15,7 @@ class Functional(Protocol):
     def value(self) -> np.ndarray:
         """The vector at the optimum, [d]."""
 
-    def pull(self, rows: np.ndarray) -> np.ndarray:
+    def vjp(self, rows: np.ndarray) -> np.ndarray:
         """Rows times G.
 
         Args:
@@ -25,7 +25,7 @@ class Functional(Protocol):
             [k, parameters].
         """
 
-    def push(self, rows: np.ndarray) -> np.ndarray:
+    def jvp(self, rows: np.ndarray) -> np.ndarray:
         """Rows times the transpose of G.
 
         Args:
@@ -37,35 +37,37 @@ class Functional(Protocol):
 
 
 @dataclass(frozen=True)
-class Selected:
+class Selection:
     """A functional whose elements are parameters themselves."""
 
     value: np.ndarray  # [d]
-    places: np.ndarray  # indices of the elements among the parameters, [d]
+    indices: np.ndarray  # indices of the elements among the parameters, [d]
     size: int  # number of all parameters
 
-    def pull(self, rows: np.ndarray) -> np.ndarray:
+    def vjp(self, rows: np.ndarray) -> np.ndarray:
         """Return rows [k, d] times G, [k, parameters]."""
-        found = np.zeros([len(rows), self.size])
-        found[:, self.places] = rows
-        return found
+        result = np.zeros([len(rows), self.size])
+        result[:, self.indices] = rows
+        return result
 
-    def push(self, rows: np.ndarray) -> np.ndarray:
+    def jvp(self, rows: np.ndarray) -> np.ndarray:
         """Return rows [k, parameters] times the transpose of G, [k, d]."""
-        return rows[:, self.places]
+        return rows[:, self.indices]
 
 
-def selected(functional: Functional, size: int) -> Functional:
+def as_selection(functional: Functional, size: int) -> Functional:
     """Return a functional as a selection if its elements are parameters, otherwise as it is."""
     count = len(functional.value)
     # If G selects parameters, the numbers 1 to d appear at the places of the parameters.
-    (numbered,) = functional.pull(np.arange(1.0, count + 1)[None])
-    (places,) = np.nonzero(numbered)
-    order = np.rint(numbered[places]).astype(int) - 1
+    (numbered,) = functional.vjp(np.arange(1.0, count + 1)[None])
+    (indices,) = np.nonzero(numbered)
+    order = np.rint(numbered[indices]).astype(int) - 1
     if not np.array_equal(np.sort(order), np.arange(count)):
         return functional
-    found = Selected(functional.value, places[np.argsort(order)], size)
+    selection = Selection(functional.value, indices[np.argsort(order)], size)
     # G could select more than that: compare with a random direction.
     probe = np.random.default_rng(0).normal(size=[1, size])
-    there = functional.push(probe)
-    return found if np.allclose(there, found.push(probe), rtol=1e-6, atol=0) else functional
+    expected = functional.jvp(probe)
+    return (
+        selection if np.allclose(expected, selection.jvp(probe), rtol=1e-6, atol=0) else functional
+    )

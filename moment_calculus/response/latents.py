@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from moment_calculus.response.functional import Functional, Selected
+from moment_calculus.response.functional import Functional, Selection
 from moment_calculus.response.solvers.arrow import Partition
 
-LONG = 100  # shortest axis without a plate whose elements may be independent of each other
+LONG_AXIS = 100  # shortest axis without a plate whose elements may be independent of each other
 
 
 @dataclass(frozen=True)
@@ -31,12 +31,12 @@ class Latent:
     def axes(self) -> dict[str | int, int]:
         """Return the axis of each plate, and of each long axis without a plate by its size."""
         free = set(range(self.loc.ndim)) - {*self.plates.values()}
-        sizes = {self.loc.shape[axis]: axis for axis in free if self.loc.shape[axis] >= LONG}
+        sizes = {self.loc.shape[axis]: axis for axis in free if self.loc.shape[axis] >= LONG_AXIS}
         return {**self.plates, **sizes}
 
 
 @dataclass(frozen=True)
-class Leaf:
+class ParameterArray:
     """One array of parameters."""
 
     name: str  # in the framework
@@ -44,11 +44,11 @@ class Leaf:
     location: str | None = None  # the leaf, of the same size, whose scale this one is
 
 
-class Layout:
+class ParameterLayout:
     """The site, the coordinate and the element of each plate that every parameter belongs to."""
 
     def __init__(
-        self, latents: Sequence[Latent], leaves: Sequence[Leaf], locations: Functional
+        self, latents: Sequence[Latent], leaves: Sequence[ParameterArray], locations: Functional
     ) -> None:
         self.latents = {latent.name: latent for latent in latents}
         ends = np.cumsum([0, *(latent.loc.size for latent in latents)])
@@ -59,16 +59,16 @@ class Layout:
     def _coordinates(self, locations: Functional) -> np.ndarray:
         """Return for each parameter the coordinate whose location or scale it is, or -1."""
         starts = np.cumsum([0, *(leaf.size for leaf in self.leaves)])
-        found = np.full(starts[-1], -1)
-        if isinstance(locations, Selected):
-            found[locations.places] = np.arange(len(locations.places))
+        coordinates = np.full(starts[-1], -1)
+        if isinstance(locations, Selection):
+            coordinates[locations.indices] = np.arange(len(locations.indices))
         slices = {leaf.name: slice(*starts[at : at + 2]) for at, leaf in enumerate(self.leaves)}
         for leaf in self.leaves:
             if leaf.location is not None:
-                found[slices[leaf.name]] = found[slices[leaf.location]]
-        return found
+                coordinates[slices[leaf.name]] = coordinates[slices[leaf.location]]
+        return coordinates
 
-    def shares(self, amounts: np.ndarray) -> list[tuple[str, float]]:
+    def share_by_site(self, amounts: np.ndarray) -> list[tuple[str, float]]:
         """Return each site's share of non-negative amounts [n] of the parameters, largest first."""
         start, by_site = 0, dict.fromkeys(self.latents, 0.0)
         inside = self.coordinates >= 0
@@ -88,8 +88,8 @@ class Layout:
         """Return the partitions by a plate of local latents, the one with fewest products first."""
         # Axes of sites without a plate are tried as well: some models are written without plates.
         axes = dict.fromkeys(axis for latent in self.latents.values() for axis in latent.axes)
-        found = [Partition.by(self._elements(axis)) for axis in axes]
-        return sorted((part for part in found if part), key=lambda part: part.products)
+        candidates = [Partition.by(self._elements(axis)) for axis in axes]
+        return sorted((part for part in candidates if part), key=lambda part: part.products)
 
     def _elements(self, axis: str | int) -> np.ndarray:
         """Return which element along an axis each parameter belongs to; -1 for none."""
@@ -104,7 +104,7 @@ class Layout:
 def _index_along(latent: Latent, axis: str | int) -> np.ndarray:
     if axis not in latent.axes:
         return np.array(-1)
-    place = latent.axes[axis]
+    position = latent.axes[axis]
     shape = [1] * latent.loc.ndim
-    shape[place] = latent.loc.shape[place]
-    return np.arange(shape[place]).reshape(shape)
+    shape[position] = latent.loc.shape[position]
+    return np.arange(shape[position]).reshape(shape)

@@ -9,9 +9,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from moment_calculus.hosts.moments import Moments
-from moment_calculus.optimisation.rounds import Objective
+from moment_calculus.optimisation.rounds import DeterministicLoss
 from moment_calculus.response.functional import Functional
-from moment_calculus.response.latents import Latent, Leaf
+from moment_calculus.response.latents import Latent, ParameterArray
 
 Quantity = str | Callable[[dict[str, Any]], Any]  # a site, or a function of the model's sites
 
@@ -22,7 +22,7 @@ class Quantities:
 
     functional: Functional  # all of them, flat
     shapes: Sequence[tuple[int, ...]]
-    rebuilt: Callable[[list[Any]], Any]  # arranges one item for each like the user's results
+    restructure: Callable[[list[Any]], Any]  # arranges one item for each like the user's results
 
     @property
     def slices(self) -> list[slice]:
@@ -39,7 +39,7 @@ class Quantities:
 class Perturbation(Protocol):
     """A way to change the model by numbers ε, which are zero for the model as it is."""
 
-    def along(self, rows: np.ndarray) -> dict[Any, np.ndarray]:
+    def mixed_derivative(self, rows: np.ndarray) -> dict[Any, np.ndarray]:
         """The derivative ∂/∂ε of the loss's slope along directions.
 
         Args:
@@ -73,11 +73,11 @@ class Problem(Protocol):
     """Model, guide and data at trained parameters, in one framework."""
 
     @property
-    def objective(self) -> Objective:
+    def objective(self) -> DeterministicLoss:
         """The loss."""
 
     @property
-    def place(self) -> np.ndarray:
+    def parameters(self) -> np.ndarray:
         """The parameters, [n]."""
 
     @property
@@ -85,7 +85,7 @@ class Problem(Protocol):
         """The latent sites, in the order of their coordinates."""
 
     @property
-    def leaves(self) -> Sequence[Leaf]:
+    def leaves(self) -> Sequence[ParameterArray]:
         """The parameters, in order."""
 
     @property
@@ -116,7 +116,7 @@ class Problem(Protocol):
             values: by site, on the supports, the framework's arrays [draws, ...].
         """
 
-    def of_draws(
+    def quantity_of_draws(
         self, of: Quantity, values: Mapping[str, Any], args: tuple, named: Mapping[str, Any]
     ) -> tuple[list[np.ndarray], Callable[[list[Any]], Any]]:
         """Values of a site, or of a function of sites, for each draw.

@@ -7,6 +7,7 @@ and a digest of everything. Other programs can read the arrays with safetensors 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import importlib
 import json
 import os
@@ -20,9 +21,8 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
-from moment_calculus.storage.digests import canonical, check_json, digest
 from moment_calculus.storage.errors import StoredFileError
-from moment_calculus.storage.foreign import AGAIN, diagnosis
+from moment_calculus.storage.unreadable import SAVE_AGAIN, diagnosis
 
 FORMAT = 1
 KEY = "pyro_moments"
@@ -62,7 +62,7 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, np.nda
         raise StoredFileError(cause, path=path, remedy=remedy) from error
     if record["digest"] != digest(record["header"], arrays):
         raise StoredFileError(
-            "is damaged: its content does not match its digest", path=path, remedy=AGAIN
+            "is damaged: its content does not match its digest", path=path, remedy=SAVE_AGAIN
         )
     return record["header"], arrays
 
@@ -150,7 +150,7 @@ def _record(path: str | os.PathLike[str], text: str | None) -> dict[str, Any]:
         record = json.loads(text)
         canonical(record)  # the digest needs it: raises here if nested too deeply
     except (ValueError, RecursionError) as error:
-        raise StoredFileError("its metadata are no JSON", path=path, remedy=AGAIN) from error
+        raise StoredFileError("its metadata are no JSON", path=path, remedy=SAVE_AGAIN) from error
     cause, remedy = _objection(record)
     if cause:
         raise StoredFileError(cause, path=path, remedy=remedy)
@@ -160,10 +160,10 @@ def _record(path: str | os.PathLike[str], text: str | None) -> dict[str, Any]:
 def _objection(record: Any) -> tuple[str, str]:
     """Return what is wrong with a record and the remedy, or two empty strings."""
     if not isinstance(record, dict):
-        return "its metadata are no JSON object", AGAIN
+        return "its metadata are no JSON object", SAVE_AGAIN
     version = record.get("format")
     if type(version) is not int or version < 1:
-        return "its metadata lack the version of the format, a positive integer", AGAIN
+        return "its metadata lack the version of the format, a positive integer", SAVE_AGAIN
     if version > FORMAT:
         cause = f"was written by a newer version of the library (format {version}, not {FORMAT})"
         return cause, "update the library"
@@ -173,9 +173,12 @@ def _objection(record: Any) -> tuple[str, str]:
         if type(record.get(key)) is not kind
     ]
     if wrong:
-        return f"its metadata lack {' and '.join(wrong)}, or have them of wrong types", AGAIN
+        return f"its metadata lack {' and '.join(wrong)}, or have them of wrong types", SAVE_AGAIN
     if not _are_versions(record["header"].get("versions")):
-        return "its header lacks the versions of the libraries, or has them of wrong types", AGAIN
+        return (
+            "its header lacks the versions of the libraries, or has them of wrong types",
+            SAVE_AGAIN,
+        )
     return "", ""
 
 
@@ -187,6 +190,44 @@ def _array(path: str | os.PathLike[str], stored: Any, name: str) -> np.ndarray:
         return stored.get_tensor(name)
     # NumPy raises these for dtypes and shapes that it does not know.
     except (ImportError, AttributeError, TypeError, ValueError) as error:
-        remedy = "pip install ml_dtypes" if isinstance(error, ImportError) else AGAIN
+        remedy = "pip install ml_dtypes" if isinstance(error, ImportError) else SAVE_AGAIN
         cause = f"its array '{name}' ({kind}) cannot be read: {error}"
         raise StoredFileError(cause, path=path, remedy=remedy) from error
+
+
+def canonical(value: Any) -> str:
+    """Return JSON in the one form that enters the digest: sorted keys, no spaces, ASCII.
+
+    Floats have Python's ``repr``, which is read back bit for bit; ``Infinity`` and ``NaN`` are not
+    standard JSON, but Python reads them.
+    """
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))
+
+
+def check_json(value: Any, place: str = "header") -> None:
+    """Raise TypeError for values that JSON would silently change, such as tuples, integer keys."""
+    if type(value) is dict:
+        for key, part in value.items():
+            _check_key(key, place)
+            check_json(part, f"{place}[{key!r}]")
+    elif type(value) is list:
+        for index, part in enumerate(value):
+            check_json(part, f"{place}[{index}]")
+    elif value is not None and type(value) not in (bool, int, float, str):
+        raise TypeError(f"{place} is of type {type(value).__name__}, which JSON does not know")
+
+
+def _check_key(key: object, place: str) -> None:
+    if type(key) is not str:
+        raise TypeError(f"{place} has the key {key!r} of type {type(key).__name__}, and not str")
+
+
+def digest(header: dict[str, Any], arrays: Mapping[str, np.ndarray]) -> str:
+    """Return the SHA-256 of a header and of names, dtypes, shapes and bytes of arrays, in hex."""
+    # The arrays are contiguous and of little-endian dtypes.
+    state = hashlib.sha256(canonical(header).encode())
+    for name, array in sorted(arrays.items()):
+        # Dtype and shape say how many bytes follow: no two contents make the same stream.
+        state.update(f"\n{canonical([name, array.dtype.name, list(array.shape)])}\n".encode())
+        state.update(array.reshape(-1).view(np.uint8).data)
+    return state.hexdigest()

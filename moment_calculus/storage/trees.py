@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from moment_calculus.storage.errors import StoredFileError
-from moment_calculus.storage.foreign import AGAIN
+from moment_calculus.storage.unreadable import SAVE_AGAIN
 
 # Far above what programs nest, far below Python's recursion limit, which the JSON encoder reaches.
 DEEPEST = 100
@@ -33,7 +33,7 @@ def pack(
     read back as something else.
     """
     arrays: dict[str, np.ndarray] = {}
-    return _Packer(to_array, arrays).packed(tree, ()), arrays
+    return _Packer(to_array, arrays).pack_tree(tree, ()), arrays
 
 
 def unpack(
@@ -44,14 +44,14 @@ def unpack(
     path: object = "",  # of the file, for the error message
 ) -> Any:
     """Join what :func:`pack` split; arrays that the skeleton does not name are ignored."""
-    return _Unpacker(arrays, of_array, path).unpacked(skeleton, 0)
+    return _Unpacker(arrays, of_array, path).unpack_tree(skeleton, 0)
 
 
 class _Packer:
     def __init__(self, to_array: Callable[[Any], Any], arrays: dict[str, np.ndarray]) -> None:
         self.to_array, self.arrays = to_array, arrays
 
-    def packed(self, tree: Any, path: tuple[Any, ...]) -> Any:
+    def pack_tree(self, tree: Any, path: tuple[Any, ...]) -> Any:
         if len(path) > DEEPEST:
             start = _at(path[:8])
             raise ValueError(f"{start} … is nested deeper than {DEEPEST}, or contains itself")
@@ -60,17 +60,17 @@ class _Packer:
         if type(tree) is dict:
             return {"dict": [self.item(key, part, path) for key, part in tree.items()]}
         if type(tree) in (list, tuple):
-            parts = [self.packed(part, (*path, index)) for index, part in enumerate(tree)]
+            parts = [self.pack_tree(part, (*path, index)) for index, part in enumerate(tree)]
             return parts if type(tree) is list else {"tuple": parts}
-        return {"array": self.kept(tree, path)}
+        return {"array": self.store(tree, path)}
 
     def item(self, key: Any, part: Any, path: tuple[Any, ...]) -> list[Any]:
         if type(key) not in (str, int):
             kind = type(key).__qualname__
             raise TypeError(f"{_at(path)} has the key {key!r} of type {kind}, and not str or int")
-        return [key, self.packed(part, (*path, key))]
+        return [key, self.pack_tree(part, (*path, key))]
 
-    def kept(self, leaf: Any, path: tuple[Any, ...]) -> str:
+    def store(self, leaf: Any, path: tuple[Any, ...]) -> str:
         """Store the array of a leaf and return its name."""
         array = self.to_array(leaf)
         if not isinstance(array, np.ndarray):
@@ -98,36 +98,34 @@ class _Unpacker:
     ) -> None:
         self.arrays, self.of_array, self.path = arrays, of_array, path
 
-    def unpacked(self, skeleton: Any, depth: int) -> Any:
+    def unpack_tree(self, skeleton: Any, depth: int) -> Any:
         if depth > DEEPEST:
-            self.refuse(f"nested deeper than {DEEPEST}")
+            self.fail(f"nested deeper than {DEEPEST}")
         if skeleton is None or type(skeleton) in PLAIN:
             return skeleton
         if type(skeleton) is list:
-            return [self.unpacked(part, depth + 1) for part in skeleton]
+            return [self.unpack_tree(part, depth + 1) for part in skeleton]
         if type(skeleton) is not dict or len(skeleton) != 1:
-            self.refuse(f"{reprlib.repr(skeleton)} where a value or an object with one key belongs")
-        return self.tagged(*next(iter(skeleton.items())), depth)
+            self.fail(f"{reprlib.repr(skeleton)} where a value or an object with one key belongs")
+        return self.unpack_object(*next(iter(skeleton.items())), depth)
 
-    def tagged(self, tag: Any, content: Any, depth: int) -> Any:
+    def unpack_object(self, tag: Any, content: Any, depth: int) -> Any:
         if tag == "array" and type(content) is str and content in self.arrays:
             return self.of_array(self.arrays[content])
         if tag == "tuple" and type(content) is list:
-            return tuple(self.unpacked(part, depth + 1) for part in content)
+            return tuple(self.unpack_tree(part, depth + 1) for part in content)
         if tag == "dict" and type(content) is list and all(map(_is_item, content)):
-            return self.dictionary(content, depth)
-        self.refuse(
-            f"{reprlib.repr({tag: content})}, which is no array in it, no tuple and no dict"
-        )
+            return self.unpack_dict(content, depth)
+        self.fail(f"{reprlib.repr({tag: content})}, which is no array in it, no tuple and no dict")
 
-    def dictionary(self, items: list[Any], depth: int) -> dict[str | int, Any]:
-        found = {key: self.unpacked(part, depth + 1) for key, part in items}
-        if len(found) < len(items):
-            self.refuse("a dict has the same key twice")
-        return found
+    def unpack_dict(self, items: list[Any], depth: int) -> dict[str | int, Any]:
+        result = {key: self.unpack_tree(part, depth + 1) for key, part in items}
+        if len(result) < len(items):
+            self.fail("a dict has the same key twice")
+        return result
 
-    def refuse(self, what: str) -> NoReturn:
-        raise StoredFileError(f"its tree is malformed: {what}", path=self.path, remedy=AGAIN)
+    def fail(self, what: str) -> NoReturn:
+        raise StoredFileError(f"its tree is malformed: {what}", path=self.path, remedy=SAVE_AGAIN)
 
 
 def _is_item(item: Any) -> bool:

@@ -13,7 +13,7 @@ from moment_calculus.values.lags import along_features, lag_covariance, shifted
 from moment_calculus.values.layout import batch_shape, broadcasts, features_last, rows_scaled
 from moment_calculus.values.spread import Spread
 from moment_calculus.values.step import Step
-from moment_calculus.values.vectors import of_parts
+from moment_calculus.values.vectors import from_vector_parts
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,7 +23,7 @@ class Affine(Step):
     source: Gaussian
     scale: Any  # number, or array that broadcasts to the shape of x; so is the shift
     shift: Any
-    in_place = True
+    componentwise = True
     elementwise = True
 
     @property
@@ -42,12 +42,12 @@ class Affine(Step):
         return isinstance(self.scale, int | float) and self.scale == 1
 
     def __post_init__(self) -> None:
-        self.linked  # noqa: B018  # cached here: a long line of steps would recurse too deeply
+        self.linear_in_chains  # noqa: B018  # cached here: a long line of steps would recurse too deeply
 
     @cached_property
-    def linked(self) -> bool:  # type: ignore[override]
+    def linear_in_chains(self) -> bool:  # type: ignore[override]
         """Return whether x is linear in latent chains."""
-        return self.source.step.linked
+        return self.source.step.linear_in_chains
 
     @cached_property
     def gain(self) -> Array | float:
@@ -83,24 +83,28 @@ class Affine(Step):
         last = features_last(self.gain, self.source.axis)
         return covariance * outer(last, last)
 
-    def each(self, value: Gaussian, other: Gaussian, query: Any) -> Array | float | None:
+    def elementwise_covariance_with(
+        self, value: Gaussian, other: Gaussian, query: Any
+    ) -> Array | float | None:
         """Return what the step of x knows, scaled; None for a function, which is met as such."""
-        if self.source.step.curved:
+        if self.source.step.nonlinear:
             return None
-        known = self.source.step.each(self.source, other, query)
-        return known if known is None or self.identity else self.gain * known
+        covariance = self.source.step.elementwise_covariance_with(self.source, other, query)
+        return covariance if covariance is None or self.identity else self.gain * covariance
 
     def lag(self, value: Gaussian, offset: tuple[int, ...]) -> Array | None:
         """Return the covariance of x at an offset, scaled."""
         if along_features(value, offset):
             return NotImplemented
-        known = lag_covariance(self.source, offset) if self.source.shape == value.shape else None
-        if known is None or isinstance(self.scale, int | float):
-            return None if known is None else known * (self.scale * self.scale)
+        covariance = (
+            lag_covariance(self.source, offset) if self.source.shape == value.shape else None
+        )
+        if covariance is None or isinstance(self.scale, int | float):
+            return None if covariance is None else covariance * (self.scale * self.scale)
         left, right = shifted(self.gain, offset)
-        return known * (left * right)
+        return covariance * (left * right)
 
-    def under(self, move: Any, like: Gaussian) -> Gaussian:
+    def pull_move_through(self, move: Any, like: Gaussian) -> Gaussian:
         """Return the affine image of the moved x, with moved arrays."""
         xp, shape = namespace(self.source.mean), self.source.shape
         parts = (self.scale, self.shift)
@@ -114,11 +118,11 @@ class Affine(Step):
     def branches(self, value: Gaussian, parts: Any) -> Any:
         """Return the branches of x, scaled and shifted."""
         change = lambda branch: affine_of_any(branch, self.scale, self.shift)  # noqa: E731
-        return None if parts[0] is None else parts[0].mapped(change)
+        return None if parts[0] is None else parts[0].map(change)
 
     def as_vector(self, value: Gaussian) -> Gaussian | None:
         """Return the affine image of x as a vector."""
-        return of_parts(lambda part: affine(part, self.scale, self.shift), self.source)
+        return from_vector_parts(lambda part: affine(part, self.scale, self.shift), self.source)
 
 
 def affine(value: Gaussian, scale: Array | float, shift: Array | float) -> Gaussian:

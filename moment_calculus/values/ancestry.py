@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
-from moment_calculus.refusals.errors import OR_DRAW_ALL, UnsupportedMoments
+from moment_calculus.errors.exceptions import OR_DRAW_ALL, UnsupportedMoments
 from moment_calculus.values.gaussian import Gaussian
 from moment_calculus.values.support import overlap
 
@@ -20,25 +20,25 @@ _KEY = "branches"
 
 
 def ancestors(
-    value: Gaussian, onwards: Callable[[Gaussian, int], bool] = lambda value, place: True
+    value: Gaussian, follow_input: Callable[[Gaussian, int], bool] = lambda value, place: True
 ) -> Iterator[Gaussian]:
-    """Yield a value and all values it was computed from, each once, where ``onwards`` allows."""
+    """Yield a value and all it was computed from, each once, where ``follow_input`` allows."""
     waiting, seen = [value], {value.serial}
     while waiting:
         current = waiting.pop()
         yield current
         for place, source in enumerate(current.step.inputs):
-            if source.serial not in seen and onwards(current, place):
+            if source.serial not in seen and follow_input(current, place):
                 seen.add(source.serial)
                 waiting.append(source)
 
 
 def affine_line(value: Gaussian) -> list[Gaussian]:
     """Return a Gaussian, and those of which it is an affine image, the nearest first."""
-    found = [value]
-    while (affine := found[-1].step.affine) is not None:
-        found.append(affine[0])
-    return found
+    line = [value]
+    while (affine := line[-1].step.affine) is not None:
+        line.append(affine[0])
+    return line
 
 
 def shifted_from(value: Gaussian) -> Gaussian:
@@ -65,25 +65,25 @@ def is_rearranged(left: Gaussian, right: Gaussian) -> bool:
     shared = overlap(left, right)
     if not shared:
         return False
-    arranged = _arrangements(left, shared) | _arrangements(right, shared)
+    arranged = _last_rearrangements(left, shared) | _last_rearrangements(right, shared)
     return len(arranged) > len(shared)
 
 
-def _arrangements(value: Gaussian, sites: frozenset[str]) -> set[tuple[str, int]]:
+def _last_rearrangements(value: Gaussian, sites: frozenset[str]) -> set[tuple[str, int]]:
     """Return pairs of a site and the last ancestor that rearranged elements of the site."""
-    found: set[tuple[str, int]] = set()
+    rearrangements: set[tuple[str, int]] = set()
 
-    def onwards(current: Gaussian, place: int) -> bool:
+    def follow_input(current: Gaussian, place: int) -> bool:
         source = current.step.inputs[place]
         if current.step.follows(place):
             return bool(source.sites & sites)
-        found.update((site, current.serial) for site in source.sites & sites)
+        rearrangements.update((site, current.serial) for site in source.sites & sites)
         return False
 
-    for current in ancestors(value, onwards):
+    for current in ancestors(value, follow_input):
         if not current.step.inputs:
-            found.update((site, current.serial) for site in current.sites & sites)
-    return found
+            rearrangements.update((site, current.serial) for site in current.sites & sites)
+    return rearrangements
 
 
 class Branches:
@@ -105,18 +105,18 @@ class Branches:
         return self._make(lambda branches: branches.off)
 
     @property
-    def masks(self) -> int:
+    def mask_depth(self) -> int:
         """Return how many masks the value sees, one after the other."""
-        return 1 + max(_masks(self.on), _masks(self.off))
+        return 1 + max(_mask_depth(self.on), _mask_depth(self.off))
 
-    def mapped(self, change: Callable[[Any], Any], mask: Gaussian | None = None) -> Branches:
+    def map(self, change: Callable[[Any], Any], mask: Gaussian | None = None) -> Branches:
         """Return the branches of another value, computed by ``change`` from those of this one."""
         make = lambda choice: change(choice(self))  # noqa: E731
         return Branches(self.mask if mask is None else mask, self.join, make)
 
-    def joined(self, change: Callable[[Any], Any]) -> Gaussian:
+    def join_branches(self, change: Callable[[Any], Any]) -> Gaussian:
         """Return ``change`` of both branches, joined; UnsupportedMoments for too many masks."""
-        if (count := self.masks) > MOST_MASKS:
+        if (count := self.mask_depth) > MOST_MASKS:
             raise UnsupportedMoments(
                 f"a function of a value that {count} random masks switch, one after the other: "
                 f"its moments are sums over all outcomes of at most {MOST_MASKS} masks",
@@ -130,9 +130,9 @@ class Branches:
 Choice = Callable[[Any], Any]
 
 
-def _masks(part: Any) -> int:
-    known = branches_of(part) if isinstance(part, Gaussian) else None
-    return 0 if known is None else known.masks
+def _mask_depth(part: Any) -> int:
+    branches = branches_of(part) if isinstance(part, Gaussian) else None
+    return 0 if branches is None else branches.mask_depth
 
 
 def branches_of(value: Gaussian) -> Branches | None:
@@ -157,14 +157,14 @@ def branches_of(value: Gaussian) -> Branches | None:
     return value.memo.arrays[_KEY]
 
 
-def together(
+def combine_branches(
     values: Sequence[Any], parts: Sequence[Branches | None], again: Callable
 ) -> Branches | None:
     """Return the branches of an operation on values of one shape, by their newest mask."""
-    known = [part for part in parts if part is not None]
-    if not known:
+    switched = [part for part in parts if part is not None]
+    if not switched:
         return None
-    newest = max(known, key=lambda part: part.mask.serial)
+    newest = max(switched, key=lambda part: part.mask.serial)
 
     def make(choice: Choice) -> Any:
         own = lambda part: part is not None and part.mask is newest.mask  # noqa: E731

@@ -14,7 +14,7 @@ from typing import Any
 from moment_calculus.numerics.arrays import Array, device, diagonal, diagonal_matrix, transpose
 from moment_calculus.numerics.special import namespace, safe_scale
 from moment_calculus.values.ancestry import ancestors
-from moment_calculus.values.entries import covariance_of_entries, variance_of_common
+from moment_calculus.values.entries import covariance_of_entries, elementwise_covariance_of_entries
 from moment_calculus.values.gaussian import Gaussian
 from moment_calculus.values.layout import features_last, from_features_last, rows_scaled
 from moment_calculus.values.support import overlap
@@ -71,24 +71,24 @@ class Query:
         key = (left.serial, right.serial, self.is_mixed)
         crossed = self.answers.crossed
         if key not in crossed:
-            crossed[key] = _fitted(self._found(left, right), left, right)
+            crossed[key] = _drop_leading_axes(self._covariance(left, right), left, right)
         return crossed[key]
 
-    def _found(self, newer: Gaussian, older: Gaussian) -> Array | None:
+    def _covariance(self, newer: Gaussian, older: Gaussian) -> Array | None:
         if not overlap(newer, older):
             like = newer.mean
             return namespace(like).zeros((1, 1), dtype=like.dtype, device=device(like))
-        known = covariance_of_entries(newer, older)
-        if known is None:
-            known = newer.step.meet(newer, older, self)
-        known = self.by_inputs(newer, older) if known is NotImplemented else known
-        return self._inward(newer, older) if known is None else known
+        covariance = covariance_of_entries(newer, older)
+        if covariance is None:
+            covariance = newer.step.covariance_with(newer, older, self)
+        covariance = self.by_inputs(newer, older) if covariance is NotImplemented else covariance
+        return self._with_move_first(newer, older) if covariance is None else covariance
 
-    def _inward(self, newer: Gaussian, older: Gaussian) -> Array | None:
+    def _with_move_first(self, newer: Gaussian, older: Gaussian) -> Array | None:
         """Return the covariance with a move applied before the step of the moved value, or None."""
-        if (inner := newer.step.inward(newer)) is not None:
+        if (inner := newer.step.move_inputs_first(newer)) is not None:
             return self.cross(inner, older)
-        if (inner := older.step.inward(older)) is not None:
+        if (inner := older.step.move_inputs_first(older)) is not None:
             return self.cross(newer, inner)
         return None
 
@@ -97,8 +97,8 @@ class Query:
         step = value.step
         if not step.inputs:
             return None
-        total: Any = step.beyond(value, other, self)
-        query = self.mixed if step.mixes else self
+        total: Any = step.own_covariance(value, other, self)
+        query = self.mixed if step.assumes_independence else self
         for place, source in enumerate(step.inputs if total is not None else ()):
             if not overlap(source, other):
                 continue
@@ -113,15 +113,15 @@ class Query:
         """Return the covariance of (x − E x)(y − E y), for a product x·y, with another value."""
         quadratic, key = self.answers.quadratic, (product.serial, other.serial)
         if key not in quadratic:
-            known = self.precedes(other, product)
+            is_ancestor = self.precedes(other, product)
             plain = Query(self.answers)
-            quadratic[key] = 0.0 if known else plain._pairs(product, other)
+            quadratic[key] = 0.0 if is_ancestor else plain._pairs(product, other)
         return quadratic[key]
 
     def _pairs(self, left: Gaussian, right: Gaussian) -> Array | float | None:
         step = right.step
         # the factors of a product of functions count as Gaussian: no second order with curved ones
-        bends = step.quadratic and (step.function is None or not _has_curved_factors(left))
+        bends = step.quadratic and (step.function is None or not _has_nonlinear_factors(left))
         total: Any = self._isserlis(left, right) if bends else 0.0
         for place, source in enumerate(step.inputs if total is not None else ()):
             if not overlap(source, left):
@@ -154,15 +154,15 @@ class Query:
         return value.serial in lineages[later.serial]
 
 
-def _has_curved_factors(product: Gaussian) -> bool:
-    return any(part.step.curved for part in ancestors(product) if part is not product)
+def _has_nonlinear_factors(product: Gaussian) -> bool:
+    return any(part.step.nonlinear for part in ancestors(product) if part is not product)
 
 
 def _marginal(value: Gaussian) -> Array:
     return diagonal_matrix(features_last(value.variance, value.axis))
 
 
-def _fitted(cross: Array | None, left: Gaussian, right: Gaussian) -> Array | None:
+def _drop_leading_axes(cross: Array | None, left: Gaussian, right: Gaussian) -> Array | None:
     """Drop leading axes of size one that a reshape on the way removed from the values."""
     ranks = (len(value.shape) - (value.axis is not None) for value in (left, right))
     rank = 2 + max(ranks)
@@ -181,23 +181,23 @@ def elementwise_covariance(left: Gaussian, right: Gaussian) -> Array | float | N
         return 0.0
     if left is right:
         return left.variance
-    elementwise = _of_each(left, right) if left.axis == right.axis else None
+    elementwise = _elementwise(left, right) if left.axis == right.axis else None
     if elementwise is None:
         return None
     exact = left.propagation.full or isinstance(elementwise, float)
-    return elementwise if exact else _within(elementwise, left, right)
+    return elementwise if exact else _clip_to_scales(elementwise, left, right)
 
 
-def _of_each(left: Gaussian, right: Gaussian) -> Array | float | None:
+def _elementwise(left: Gaussian, right: Gaussian) -> Array | float | None:
     """Return the diagonal of the cross-covariance, without the rest of it where possible."""
-    common = variance_of_common(left, right)
+    common = elementwise_covariance_of_entries(left, right)
     if common is not None:
         return common
     query = Query()
     for value, other in ((left, right), (right, left)):
-        known = value.step.each(value, other, query)
-        if known is not None:
-            return known
+        covariance = value.step.elementwise_covariance_with(value, other, query)
+        if covariance is not None:
+            return covariance
     cross = query.cross(left, right)
     if cross is None:
         return None
@@ -207,7 +207,7 @@ def _of_each(left: Gaussian, right: Gaussian) -> Array | float | None:
     return from_features_last(line, left.axis)
 
 
-def _within(covariance: Array, left: Gaussian, right: Gaussian) -> Array:
+def _clip_to_scales(covariance: Array, left: Gaussian, right: Gaussian) -> Array:
     bound = safe_scale(left.variance) * safe_scale(right.variance)
     xp = namespace(bound)
     return xp.maximum(xp.minimum(covariance, bound), -bound)

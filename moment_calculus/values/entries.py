@@ -19,24 +19,24 @@ class Entries(NamedTuple):
     """The entries of a latent site that are the components of a value."""
 
     site: Any  # a latent site with independent components
-    numbers: Callable[[], Array]  # computes the index of every entry, in the shape of the value
+    indices: Callable[[], Array]  # computes the index of every entry, in the shape of the value
 
     @classmethod
     def of(cls, site: Any) -> Entries:
         """Return all entries of a latent site, in order."""
-        return cls(site, lambda: _numbers(site.mean))
+        return cls(site, lambda: _entry_indices(site.mean))
 
     def moved(self, move: Callable[[Array], Array]) -> Entries:
         """Return the entries after ``move``, which only rearranges the elements of an array."""
-        return Entries(self.site, lambda: move(self.numbers()))
+        return Entries(self.site, lambda: move(self.indices()))
 
     def covariance(self, variance: Array) -> Array:
         """Return the covariance along the trailing axis, given the variance of each component."""
-        numbers = self.numbers()
-        return _where_same(numbers[..., :, None], numbers[..., None, :], variance[..., :, None])
+        indices = self.indices()
+        return _where_same(indices[..., :, None], indices[..., None, :], variance[..., :, None])
 
 
-def _numbers(like: Array) -> Array:
+def _entry_indices(like: Array) -> Array:
     xp, count = namespace(like), 1
     for size in like.shape:
         count *= size
@@ -50,9 +50,9 @@ def entries_of(value: Any) -> Entries | None:
 
 def _of_one_site(*values: Any) -> list[Entries] | None:
     """Return the entries of values that are all entries of the same latent site; else None."""
-    found = [entries_of(value) for value in values]
-    sites = {id(part.site) if part else None for part in found}
-    return None if len(sites) > 1 or None in sites else found  # type: ignore[return-value]
+    entries = [entries_of(value) for value in values]
+    sites = {id(part.site) if part else None for part in entries}
+    return None if len(sites) > 1 or None in sites else entries  # type: ignore[return-value]
 
 
 def covariance_of_entries(left: Any, right: Any) -> Array | None:
@@ -61,19 +61,19 @@ def covariance_of_entries(left: Any, right: Any) -> Array | None:
     if parts is None or not _broadcast(left, right):
         return None
     ours, theirs = (
-        features_last(part.numbers(), value.axis)
+        features_last(part.indices(), value.axis)
         for part, value in zip(parts, (left, right), strict=True)
     )
     variance = features_last(left.variance, left.axis)[..., :, None]
     return _where_same(ours[..., :, None], theirs[..., None, :], variance)
 
 
-def variance_of_common(left: Any, right: Any) -> Array | None:
+def elementwise_covariance_of_entries(left: Any, right: Any) -> Array | None:
     """Return the covariance of equal components, if both values are entries of one site."""
     parts = _of_one_site(left, right)
     if parts is None:
         return None
-    return _where_same(parts[0].numbers(), parts[1].numbers(), left.variance)
+    return _where_same(parts[0].indices(), parts[1].indices(), left.variance)
 
 
 def _where_same(ours: Array, theirs: Array, variance: Array) -> Array:
@@ -85,7 +85,7 @@ def _broadcast(left: Any, right: Any) -> bool:
     return broadcasts(*(batch_shape(value.shape, value.axis) for value in (left, right)))
 
 
-def by_older(value: Any, other: Any, query: Any) -> Array | None:
+def covariance_by_older(value: Any, other: Any, query: Any) -> Array | None:
     """Return Cov(value, other) of entries by the inputs of the older value, else NotImplemented."""
     swapped = None if entries_of(value) is None else query.by_inputs(other, value)
     return NotImplemented if swapped is None else transpose(swapped)

@@ -9,10 +9,12 @@ scalars, d = 1. Components without a stored covariance are propagated as indepen
 from __future__ import annotations
 
 import itertools
+import math
 import weakref
 from dataclasses import dataclass
 from typing import Any
 
+from moment_calculus.errors.exceptions import UnsupportedMoments
 from moment_calculus.numerics.arrays import (
     Array,
     device,
@@ -22,8 +24,7 @@ from moment_calculus.numerics.arrays import (
 )
 from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.numerics.special import namespace
-from moment_calculus.refusals.memory import check_memory
-from moment_calculus.values.entries import Entries, by_older
+from moment_calculus.values.entries import Entries, covariance_by_older
 from moment_calculus.values.layout import features_last, from_features_last
 from moment_calculus.values.spread import Spread, Ties
 from moment_calculus.values.step import Step
@@ -37,17 +38,17 @@ class Root(Step):
     """The step of a value that no other value made: a latent site, or the user's own input."""
 
     weight: bool = False
-    made_of: Entries | None = None  # entries of another site that are its components
+    entries_override: Entries | None = None  # entries of another site that are its components
 
     def entries(self, value: Gaussian) -> Entries | None:
         """Return the given entries, or all of its own if they are independent."""
-        if self.made_of is not None:
-            return self.made_of
+        if self.entries_override is not None:
+            return self.entries_override
         return Entries.of(value) if value.independent else None
 
-    def meet(self, value: Gaussian, other: Gaussian, query: Any) -> Array | None:
+    def covariance_with(self, value: Gaussian, other: Gaussian, query: Any) -> Array | None:
         """Return the covariance by the inputs of the other value."""
-        return by_older(value, other, query)
+        return covariance_by_older(value, other, query)
 
 
 class Memo:
@@ -121,7 +122,7 @@ class Gaussian:
         return self.ties == Ties.NONE
 
     @property
-    def apart(self) -> bool:
+    def batch_independent(self) -> bool:
         """Return whether the elements of the batch are independent; features need not be."""
         return self.ties <= Ties.FEATURES
 
@@ -129,7 +130,7 @@ class Gaussian:
     def origin(self) -> Gaussian:
         """Return the value of which this one is a function component by component."""
         value = self
-        while value.step.in_place:
+        while value.step.componentwise:
             value = value.step.inputs[0]
         return value
 
@@ -146,14 +147,14 @@ class Gaussian:
         return self.spread.covariance is not None
 
     @property
-    def enters_jointly(self) -> bool:
+    def uses_covariance(self) -> bool:
         """Return whether sums and maps use the covariance of its components."""
         return self.propagation.full or self.has_covariance
 
     @property
     def covariance(self) -> Array | None:
         """Return the covariance ``batch + [d, d]``, or None if it is not propagated."""
-        return self.spread.computed("covariance", lambda: check_memory(self))
+        return self.spread.compute("covariance", lambda: check_memory(self))
 
     @property
     def variance(self) -> Array:
@@ -169,7 +170,7 @@ class Gaussian:
         if self.has_covariance:
             return self.covariance
         if not self.independent:
-            joint = self.spread.computed("joint", lambda: check_memory(self))
+            joint = self.spread.compute("joint", lambda: check_memory(self))
             if joint is not None:
                 return joint
         check_memory(self)
@@ -182,11 +183,32 @@ class Gaussian:
             return xp.zeros((1, 1), dtype=like.dtype, device=device(like))
         if self.spread.is_pending:
             check_memory(self, rows, columns)
-            known = self.step.between_features(self, rows, columns)
-            if known is not None:
-                return known
+            block = self.step.between_features(self, rows, columns)
+            if block is not None:
+                return block
         return self.joint_covariance()[..., rows, :][..., columns]
 
     def gaussian(self) -> Gaussian:
         """Return the value itself: its moments are known."""
         return self
+
+
+ALL = slice(None)
+
+
+def check_memory(value: Any, rows: slice = ALL, columns: slice = ALL) -> None:
+    """Raise UnsupportedMoments if these rows and columns of a covariance exceed the limit."""
+    if value.axis is None:
+        return
+    size = max(1, value.shape[value.axis])
+    entries = math.prod(len(range(*part.indices(size))) for part in (rows, columns))
+    needed = math.prod(value.shape) // size * entries * value.mean.dtype.itemsize
+    limit = value.propagation.memory_limit
+    if needed > limit:
+        raise UnsupportedMoments(
+            f"the covariance of a value of shape {value.shape} takes {needed} bytes; the limit is "
+            f"{limit:.0f}",
+            sites=value.sites,
+            remedy=("use covariance='diagonal', " if value.propagation.full else "use ")
+            + "smaller batches, or raise the limit: DeterministicELBO(memory_limit=...)",
+        )

@@ -32,19 +32,19 @@ def lag_covariance(value: Gaussian, offset: Sequence[int]) -> Array | None:
     offset = tuple(offset)
     if not any(offset):
         return value.variance
-    known = value.memo.arrays
+    cache = value.memo.arrays
     offset = max(offset, tuple(-o for o in offset))  # the pairs are the same
-    if offset not in known:
-        known[offset] = _lag(value, offset)
-    return known[offset]
+    if offset not in cache:
+        cache[offset] = _lag(value, offset)
+    return cache[offset]
 
 
 def _lag(value: Gaussian, offset: Offset) -> Array | None:
-    if value.independent or (value.apart and not _feature_offset(value, offset)):
+    if value.independent or (value.batch_independent and not _feature_offset(value, offset)):
         return _zeros(value.variance, offset)
-    known = value.step.lag(value, offset)
-    if known is not NotImplemented:
-        return known
+    covariance = value.step.lag(value, offset)
+    if covariance is not NotImplemented:
+        return covariance
     if along_features(value, offset):
         return _of_features(value, offset)
     return _of_sum(value, offset) if value.step.identity else None
@@ -105,7 +105,7 @@ def _of_term(term: Gaussian, value: Gaussian, offset: Offset) -> Array | None:
     if missing < 0 or not (single or term.axis == value.axis):
         return None
     own = zip(term.shape, offset[missing:], value.shape[missing:], strict=True)
-    known = lag_covariance(term, tuple(o if n == m else 0 for n, o, m in own))
-    if known is None:
+    covariance = lag_covariance(term, tuple(o if n == m else 0 for n, o, m in own))
+    if covariance is None:
         return None
-    return namespace(known).broadcast_to(known, remaining(value.shape, offset))
+    return namespace(covariance).broadcast_to(covariance, remaining(value.shape, offset))

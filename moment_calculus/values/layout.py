@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from moment_calculus.errors.exceptions import UnsupportedMoments
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.special import namespace
-from moment_calculus.refusals.errors import UnsupportedMoments
 
 
 def features_last(array: Array, axis: int | None) -> Array:
@@ -62,7 +62,7 @@ def broadcast_shape(*shapes: tuple[int, ...]) -> tuple[int, ...]:
     return result
 
 
-def broadcasts_to(wide: tuple[int, ...], shape: tuple[int, ...]) -> bool:
+def broadcasts_to(shape: tuple[int, ...], wide: tuple[int, ...]) -> bool:
     """Return whether ``shape`` expands to ``wide``; UnsupportedMoments if they do not broadcast."""
     wide = tuple(wide)
     return len(shape) <= len(wide) and broadcast_shape(wide, tuple(shape)) == wide

@@ -34,14 +34,14 @@ class Spread:
         """Return whether a covariance is still to be computed."""
         return callable(self.covariance) or callable(self.joint)
 
-    def computed(self, kind: str, check: Callable[[], Any]) -> Array | None:
+    def compute(self, kind: str, check: Callable[[], Any]) -> Array | None:
         """Return the covariance of this attribute name, or None; ``check`` may raise beforehand."""
-        known = getattr(self, kind)
-        if callable(known):
+        covariance = getattr(self, kind)
+        if callable(covariance):
             check()
-            known = known()
-            setattr(self, kind, known)
-        return known
+            covariance = covariance()
+            setattr(self, kind, covariance)
+        return covariance
 
 
 class Ties(IntEnum):
@@ -53,7 +53,7 @@ class Ties(IntEnum):
     ALL = 2
 
 
-def most(values: Iterable[Any]) -> Ties:
+def strongest_ties(values: Iterable[Any]) -> Ties:
     """Return the ties of independent values side by side."""
     return max((value.ties for value in values), default=Ties.NONE)
 

@@ -24,12 +24,14 @@ class Step:
     Attributes:
         inputs: values from which the value was computed.
         identity: whether the components are those of the inputs, or sums of them.
-        in_place: whether component i depends on component i of the inputs alone, and the inputs
-            are, in the same sense, functions of one value.
-        mixes: whether the features of the inputs were treated as independent (diagonal mode).
+        componentwise: whether component i depends on component i of the inputs alone, and the
+            inputs are, in the same sense, functions of one value.
+        assumes_independence: whether the features of the inputs were treated as independent
+            (diagonal mode).
         affine: the only input x, a scale and a shift (arrays or numbers that are not random), if
             the value is scale · x + shift component by component.
-        curved: whether the value is a nonlinear function or a product, known by its moments alone.
+        nonlinear: whether the value is a nonlinear function or a product, known by its moments
+            alone.
         function: the Gaussian x and the function f, as a pair, if the value is f(x).
         factors: the two factors, if the value is a product of two values.
         quadratic: values x and y and a weight, an array of the value's shape or None for one, if
@@ -37,24 +39,24 @@ class Step:
         weight: whether the value is a latent matrix as a whole, not a batch of latent vectors; its
             product with columns that are not random then has the rows as features.
         data: whether the value is data with noise of their own: input of a map, never its weight.
-        linked: whether the value is linear in latent chains and its components depend on each
-            other in no other way; then sums and maps use its covariance in diagonal mode too.
+        linear_in_chains: whether the value is linear in latent chains and its components depend on
+            each other in no other way; then sums and maps use its covariance in diagonal mode too.
         elementwise: whether every component is computed from single components of the inputs, so
             that :meth:`branches` are known.
     """
 
     inputs: tuple[Any, ...] = ()
     identity: bool = False
-    in_place: bool = False
-    mixes: bool = False
+    componentwise: bool = False
+    assumes_independence: bool = False
     affine: tuple[Any, Any, Any] | None = None
-    curved: bool = False
+    nonlinear: bool = False
     function: tuple[Any, Any] | None = None
     factors: tuple[Any, Any] | None = None
     quadratic: tuple[Any, Any, Array | None] | None = None
     weight: bool = False
     data: bool = False
-    linked: bool = False
+    linear_in_chains: bool = False
     elementwise: bool = False
 
     def follows(self, place: int) -> bool:
@@ -74,7 +76,7 @@ class Step:
         """
         return cross if self.identity else None
 
-    def beyond(self, value: Any, other: Any, query: Any) -> Array | float | None:
+    def own_covariance(self, value: Any, other: Any, query: Any) -> Array | float | None:
         """Part of Cov(value, other) that does not come from the inputs; None if unknown.
 
         Args:
@@ -84,7 +86,7 @@ class Step:
         """
         return 0.0
 
-    def meet(self, value: Any, other: Any, query: Any) -> Array | None:
+    def covariance_with(self, value: Any, other: Any, query: Any) -> Array | None:
         """Cov(value, other), where the step knows more than its inputs; None if it is unknown.
 
         Args:
@@ -97,7 +99,9 @@ class Step:
         """
         return NotImplemented
 
-    def each(self, value: Any, other: Any, query: Any) -> Array | float | None:
+    def elementwise_covariance_with(
+        self, value: Any, other: Any, query: Any
+    ) -> Array | float | None:
         """Covariance of each component with the same component of another value.
 
         Args:
@@ -167,7 +171,7 @@ class Step:
         """
         return None
 
-    def under(self, move: Any, like: Any) -> Any:
+    def pull_move_through(self, move: Any, like: Any) -> Any:
         """The moved value, computed from moved inputs instead; None if that is not possible.
 
         Args:
@@ -176,8 +180,10 @@ class Step:
         """
         return None
 
-    def inward(self, value: Any) -> Any:
-        """The same value, with a move applied to the inputs of the moved step, see :meth:`under`.
+    def move_inputs_first(self, value: Any) -> Any:
+        """The same value, with a move applied to the inputs of the moved step.
+
+        See :meth:`pull_move_through`.
 
         Args:
             value: the value of this step, which is a move.

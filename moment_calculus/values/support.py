@@ -19,7 +19,7 @@ ALL = -1
 NONE: Support = {}
 
 
-def whole(sites: Iterable[str]) -> Support:
+def all_elements(sites: Iterable[str]) -> Support:
     """Return the support of all elements of some sites."""
     return dict.fromkeys(sites, ALL)
 
@@ -40,14 +40,14 @@ def union(values: Iterable[Any]) -> Support:
     parts = [value.support for value in values]
     if not parts or all(part is parts[0] for part in parts):
         return parts[0] if parts else NONE
-    found: dict[str, int] = {}
+    masks: dict[str, int] = {}
     for part in parts:
         for site, mask in part.items():
-            found[site] = found.get(site, 0) | mask
-    return found
+            masks[site] = masks.get(site, 0) | mask
+    return masks
 
 
-def selected(value: Any, key: Any) -> Support | None:
+def support_of_index(value: Any, key: Any) -> Support | None:
     """Return the support that an integer or slice of the leading axis leaves; None if unknown."""
     source = value.origin
     if source.step.inputs or not source.independent or source.shape != value.shape:

@@ -23,15 +23,15 @@ def as_vector(value: Gaussian) -> Gaussian | None:
     Exact where the value is computed from independent components and scalars by sums, products and
     functions of each component. A component used twice is one vector used twice.
     """
-    known = value.memo.values.get("vector")
-    if known is None:
-        known = _made(value)
-        if known is not None:
-            value.memo.values["vector"] = known
-    return known
+    vector = value.memo.values.get("vector")
+    if vector is None:
+        vector = _compute_vector(value)
+        if vector is not None:
+            value.memo.values["vector"] = vector
+    return vector
 
 
-def _made(value: Gaussian) -> Gaussian | None:
+def _compute_vector(value: Gaussian) -> Gaussian | None:
     if value.axis is not None or not value.shape:
         return value if value.axis == -1 else None
     entries = entries_of(value)
@@ -46,13 +46,13 @@ def _made(value: Gaussian) -> Gaussian | None:
 
 
 def _root(value: Gaussian, entries: Entries | None, spread: Spread) -> Gaussian:
-    root, flow = Root(made_of=entries), value.propagation
+    root, flow = Root(entries_override=entries), value.propagation
     return Gaussian(
         value.mean, spread, root, support=value.support, ties=value.ties, propagation=flow
     )
 
 
-def of_parts(combine: Callable[..., Any], *parts: Gaussian) -> Gaussian | None:
+def from_vector_parts(combine: Callable[..., Any], *parts: Gaussian) -> Gaussian | None:
     """Return ``combine`` of batches of scalars as vectors; None if one of them is not known so."""
     vectors = [as_vector(part) for part in parts]
     if any(vector is None for vector in vectors):

@@ -24,7 +24,7 @@ class Uncapturable(Exception):
     """Why a program cannot be captured."""
 
 
-def first_run(loss: Callable[[], Any]) -> dict[str, Any]:
+def run_eagerly(loss: Callable[[], Any]) -> dict[str, Any]:
     """Run a program once with Pyro's validation, and return its parameter sites by name.
 
     This also makes lazy parameters. It raises Uncapturable if the program draws random numbers
@@ -47,20 +47,20 @@ def outside_tensors(
     loss: Callable[[], Any], arguments: Sequence[torch.Tensor]
 ) -> list[torch.Tensor]:
     """Return the tensors that a program reads and neither makes nor gets as arguments."""
-    inspected = _Inspected()
+    value_reads = _ValueReads()
 
     def observed(*_: torch.Tensor) -> Any:
-        with _WithoutNumPy(), inspected:
+        with _WithoutNumPy(), value_reads:
             return loss()
 
     # The program reads these very arguments: other tensors appear as constants of the graph.
-    graph = _traced(observed, arguments)
+    graph = _trace_graph(observed, arguments)
     nodes = [node for node in graph.graph.nodes if node.op == "get_attr" and not _is_literal(node)]
-    found = [*inspected.tensors, *(getattr(graph, str(node.target)) for node in nodes)]
-    return list({id(tensor): tensor for tensor in found}.values())
+    tensors = [*value_reads.tensors, *(getattr(graph, str(node.target)) for node in nodes)]
+    return list({id(tensor): tensor for tensor in tensors}.values())
 
 
-class _Inspected(TorchDispatchMode):
+class _ValueReads(TorchDispatchMode):
     """Notes tensors whose values Python code asks for, because they do not appear in a graph."""
 
     def __init__(self) -> None:
@@ -94,7 +94,7 @@ def _is_literal(node: Node) -> bool:
     return all(user.target is torch.ops.aten.lift_fresh_copy.default for user in node.users)
 
 
-class Joint(NamedTuple):
+class LossAndGradients(NamedTuple):
     """A loss with its gradients as one graph."""
 
     graph: GraphModule  # from the inputs to [loss, *gradients, *constrained values]
@@ -102,14 +102,14 @@ class Joint(NamedTuple):
     constrained: tuple[str, ...]  # names of parameters whose value is not the parameter itself
 
 
-def joint_graph(
+def loss_and_gradients_graph(
     loss: Callable[[], Any], inputs: Sequence[torch.Tensor], differentiable: Sequence[int]
-) -> Joint:
+) -> LossAndGradients:
     """Return the graph of the loss and of its gradients by the ``differentiable`` inputs."""
     used: list[int] = []
     constrained: dict[str, torch.Tensor] = {}
 
-    def joint(*_: torch.Tensor) -> list[torch.Tensor]:
+    def loss_and_gradients(*_: torch.Tensor) -> list[torch.Tensor]:
         with poutine.trace(param_only=True) as parameters:
             total = loss()
         constrained.update(_constrained(parameters.trace.nodes))
@@ -119,11 +119,13 @@ def joint_graph(
         chosen = [inputs[place] for place in differentiable]
         with full_precision():
             gradients = torch.autograd.grad(total, chosen, allow_unused=True)
-        found = [(i, g) for i, g in zip(differentiable, gradients, strict=True) if g is not None]
-        used.extend(place for place, _ in found)
-        return [total.detach(), *(gradient.contiguous() for _, gradient in found), *values]
+        pairs = [(i, g) for i, g in zip(differentiable, gradients, strict=True) if g is not None]
+        used.extend(place for place, _ in pairs)
+        return [total.detach(), *(gradient.contiguous() for _, gradient in pairs), *values]
 
-    return Joint(_traced(joint, inputs), tuple(used), tuple(constrained))
+    return LossAndGradients(
+        _trace_graph(loss_and_gradients, inputs), tuple(used), tuple(constrained)
+    )
 
 
 def _constrained(sites: Mapping[str, Any]) -> dict[str, torch.Tensor]:
@@ -136,7 +138,7 @@ def _constrained(sites: Mapping[str, Any]) -> dict[str, torch.Tensor]:
     }
 
 
-def _traced(function: Callable, inputs: Sequence[torch.Tensor]) -> GraphModule:
+def _trace_graph(function: Callable, inputs: Sequence[torch.Tensor]) -> GraphModule:
     # Without a shared mode the tracer makes one for every tensor, in half of the capture's time.
     shared = tracing(TracingContext(FakeTensorMode(allow_fallback_kernels=True)))
     try:

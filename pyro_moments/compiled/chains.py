@@ -16,7 +16,7 @@ LARGE = 2**15  # elements; smaller arrays stay in the fastest cache, where fusio
 _SLOW = frozenset(("exp", "expm1", "log", "log1p", "tanh", "erf", "lgamma", "digamma"))
 
 
-class ChainsApart(CustomSchedulerPass):
+class UnfusedChains(CustomSchedulerPass):
     """Compiler pass that fuses nothing with a loop in which one slow function follows another."""
 
     def __call__(self, nodes: list[Any]) -> list[Any]:

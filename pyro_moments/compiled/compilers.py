@@ -12,7 +12,7 @@ from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-from pyro_moments.compiled.products import products_of, with_sums
+from pyro_moments.compiled.small_products import products_of, with_sums
 
 Backend = Callable[[GraphModule, Sequence[torch.Tensor]], Callable[..., Any]]
 
@@ -60,14 +60,14 @@ def _options(graph: GraphModule) -> dict[str, Any]:
     """Return options for this compilation, by their names in ``torch._inductor.config``."""
     from torch._inductor import config
 
-    from pyro_moments.compiled.chains import ChainsApart
+    from pyro_moments.compiled.chains import UnfusedChains
 
     # The compiler asks for the processor's vector instructions anyway; a trial takes seconds.
-    known = True if config.cpp.vec_isa_ok is None else config.cpp.vec_isa_ok
+    vec_isa_ok = True if config.cpp.vec_isa_ok is None else config.cpp.vec_isa_ok
     options: dict[str, Any] = {
         "fallback_random": True,
-        "cpp.vec_isa_ok": known,
-        "_pre_fusion_custom_pass": ChainsApart(),
+        "cpp.vec_isa_ok": vec_isa_ok,
+        "_pre_fusion_custom_pass": UnfusedChains(),
         # most patterns fuse a sum with a matrix product, and copy the other term first
         "pattern_matcher": False,
         # a program checks the metadata of all its inputs itself

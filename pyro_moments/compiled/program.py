@@ -12,9 +12,14 @@ from pyro.poutine.runtime import _PYRO_STACK, apply_stack
 from pyro.poutine.trace_messenger import TraceMessenger
 from torch.distributions import constraints, transform_to
 
-from pyro_moments.compiled.capture import Uncapturable, first_run, joint_graph, outside_tensors
+from pyro_moments.compiled.capture import (
+    Uncapturable,
+    loss_and_gradients_graph,
+    outside_tensors,
+    run_eagerly,
+)
 from pyro_moments.compiled.compilers import Backend
-from pyro_moments.compiled.surroundings import Surroundings
+from pyro_moments.compiled.read_state import ReadState
 from pyro_moments.evaluation.precision import full_precision
 
 Loss = Callable[..., Any]
@@ -34,72 +39,74 @@ class Program:
     def __init__(
         self, eager: Loss, model: Any, guide: Any, args: tuple, kwargs: dict, compiler: Backend
     ) -> None:
-        sites = first_run(lambda: eager(model, guide, *args, **kwargs))
-        self.around = Surroundings((model, guide), tuple(sites))
+        sites = run_eagerly(lambda: eager(model, guide, *args, **kwargs))
+        self.read_state = ReadState((model, guide), tuple(sites))
         # The same tensor may be an argument and be read elsewhere: aliases tell the two apart.
         tensors: list[torch.Tensor] = []
         args, kwargs = _aliased((args, kwargs), tensors)
         loss = functools.partial(eager, model, guide, *args, **kwargs)
-        outside = outside_tensors(loss, tensors)
-        examples = [*tensors, *outside]
+        read_tensors = outside_tensors(loss, tensors)
+        examples = [*tensors, *read_tensors]
         versions = [tensor._version for tensor in examples]
-        graph, self.used, self.constrained = joint_graph(loss, examples, _wanted(examples))
+        graph, self.used, self.constrained = loss_and_gradients_graph(
+            loss, examples, _wanted(examples)
+        )
         if versions != [tensor._version for tensor in examples]:
             raise Uncapturable("it changes a tensor in place")
-        changed = self.around.settle()
+        changed = self.read_state.ignore_library_changes()
         if changed is not None:
             raise Uncapturable(f"it changes '{changed}' whenever it runs")
-        self.parameters = [_Announcement(name, site) for name, site in sites.items()]
-        self.outside = self._places(outside)
+        self.parameters = [_ParameterSite(name, site) for name, site in sites.items()]
+        self.outside_locations = self._locations(read_tensors)
         self._keep = model, guide  # keeps their ids, which serve as keys
         self.run = compiler(graph, examples)
-        self.shared = self._shared(examples)
+        self.aliased_results = self._aliased_results(examples)
 
-    def _places(self, outside: Sequence[torch.Tensor]) -> list[tuple[Any, Any, tuple]]:
+    def _locations(self, read_tensors: Sequence[torch.Tensor]) -> list[tuple[Any, Any, tuple]]:
         """Return container, key and metadata of every outside tensor."""
-        announced = {id(parameter.unconstrained) for parameter in self.parameters}
-        places = []
-        for tensor in outside:
-            slot = self.around.place(tensor, pinned=id(tensor) in announced)
-            places.append((*slot, metadata_of(tensor)))
-        return places
+        parameters = {id(parameter.unconstrained) for parameter in self.parameters}
+        locations = []
+        for tensor in read_tensors:
+            slot = self.read_state.location_of(tensor, pinned=id(tensor) in parameters)
+            locations.append((*slot, metadata_of(tensor)))
+        return locations
 
-    def _shared(self, examples: Sequence[torch.Tensor]) -> frozenset[int]:
+    def _aliased_results(self, examples: Sequence[torch.Tensor]) -> frozenset[int]:
         """Return the places of results that share memory with another result or an input."""
         results = self._results([tensor.detach() for tensor in examples])
         memory = {tensor.untyped_storage().data_ptr() for tensor in examples}
-        shared = set()
+        aliased = set()
         for place, result in enumerate(results):
             pointer = result.untyped_storage().data_ptr()
             if pointer in memory:
-                shared.add(place)
+                aliased.add(place)
             memory.add(pointer)
-        return frozenset(shared)
+        return frozenset(aliased)
 
     def inputs(self, arguments: Sequence[torch.Tensor]) -> list[torch.Tensor] | None:
         """Return all tensors that the program takes; None if a change demands another program."""
         inputs = list(arguments)
         try:
-            for container, key, metadata in self.outside:
+            for container, key, metadata in self.outside_locations:
                 tensor = container[key]
                 if metadata_of(tensor) != metadata:
                     return None
                 inputs.append(tensor)
         except (LookupError, ValueError, AttributeError):
             return None
-        return inputs if self.around.unchanged() else None
+        return inputs if self.read_state.unchanged() else None
 
-    def leaves(self, inputs: Sequence[torch.Tensor]) -> bool:
+    def takes_plain_leaves(self, inputs: Sequence[torch.Tensor]) -> bool:
         """Return whether gradients may be written to the inputs without autograd and its hooks."""
         return all(_is_plain_leaf(inputs[place]) for place in self.used)
 
-    def announce(self, values: Sequence[torch.Tensor] = ()) -> None:
+    def show_parameters(self, values: Sequence[torch.Tensor] = ()) -> None:
         """Show the parameters to Pyro's handlers, as the eager program does."""
         if _PYRO_STACK:
             # Constrained values that are not given are computed, for autograd.
-            known = dict(zip(self.constrained, values, strict=False))
+            by_name = dict(zip(self.constrained, values, strict=False))
             for parameter in self.parameters:
-                parameter(known.get(parameter.name))
+                parameter(by_name.get(parameter.name))
 
     @torch.no_grad()
     def _results(self, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
@@ -109,7 +116,7 @@ class Program:
     def __call__(self, inputs: Sequence[torch.Tensor]) -> Results:
         """Return the results, none of which share memory."""
         results = self._results(inputs)
-        for place in self.shared:
+        for place in self.aliased_results:
             results[place] = results[place].clone()
         values = 1 + len(self.used)
         return Results(results[0], results[1:values], results[values:])
@@ -140,7 +147,7 @@ class Differentiable(torch.autograd.Function):
         return None, *results
 
 
-class _Announcement:
+class _ParameterSite:
     """Shows one parameter, with its current value, as a site to the handlers on the stack."""
 
     def __init__(self, name: str, site: Any) -> None:

@@ -8,13 +8,13 @@ from typing import Any
 
 from pyro.infer import MCMC, NUTS
 
-from moment_calculus.criticism.comparison.comparison import Comparison, compared
-from moment_calculus.criticism.comparison.contained import ContainedChains
+from moment_calculus.criticism.comparison.comparison import Comparison, compare
+from moment_calculus.criticism.comparison.inference_data_chains import InferenceDataChains
 from moment_calculus.criticism.comparison.wording import no_chains
-from moment_calculus.criticism.containers.arviz_line import is_inference_data
+from moment_calculus.criticism.containers.arviz_access import is_inference_data
 from moment_calculus.criticism.containers.draws import Draws
+from pyro_moments.criticism.fitted_model import PyroFittedModel
 from pyro_moments.criticism.posteriors import posterior_of
-from pyro_moments.criticism.subject import PyroSubject
 
 
 def compare_with_nuts(
@@ -73,7 +73,7 @@ def compare_with_nuts(
         >>> comparison = compare_with_nuts(model, result, x, y)  # doctest: +SKIP
         >>> print(comparison)  # doctest: +SKIP
     """
-    subject = PyroSubject(model, guide, data, named, objective, test)
+    fitted_model = PyroFittedModel(model, guide, data, named, objective, test)
     if reference is None:
         chains = MCMC(
             NUTS(model, **(kernel or {})),
@@ -82,14 +82,14 @@ def compare_with_nuts(
             num_chains=num_chains,
             disable_progbar=not progress_bar,
         )
-        sampler: Any = Chains(chains, subject, is_finished=False)
+        sampler: Any = Chains(chains, fitted_model, is_finished=False)
     elif is_inference_data(reference):
-        sampler = ContainedChains(reference, subject.latent)
+        sampler = InferenceDataChains(reference, fitted_model.latent)
     elif isinstance(reference, MCMC):
-        sampler = Chains(reference, subject, is_finished=True)
+        sampler = Chains(reference, fitted_model, is_finished=True)
     else:
         raise no_chains(reference, "Pyro")
-    return compared(subject, sampler, subject.seconds)
+    return compare(fitted_model, sampler, fitted_model.seconds)
 
 
 @dataclass(frozen=True)
@@ -97,13 +97,13 @@ class Chains:
     """Chains of a model, finished or not."""
 
     chains: MCMC
-    subject: PyroSubject
+    fitted_model: PyroFittedModel
     is_finished: bool
 
     def run(self) -> Draws:
         """Return the draws of the chains, which run now unless they are finished."""
-        model, _, args, named, _ = self.subject.data
+        model, _, args, named, _ = self.fitted_model.data
         if not self.is_finished:
-            with self.subject.surroundings.sampling():
+            with self.fitted_model.context.sampling():
                 self.chains.run(*args, **named)
         return posterior_of(self.chains, model, args, named).draws(0)

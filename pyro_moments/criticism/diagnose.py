@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from moment_calculus.criticism.diagnosis.diagnosis import diagnosed
+from moment_calculus.criticism.diagnosis.diagnosis import run_checks
 from moment_calculus.criticism.diagnosis.findings import Diagnosis
-from pyro_moments.criticism.subject import PyroSubject
+from pyro_moments.criticism.fitted_model import PyroFittedModel
 
 
 def diagnose(
@@ -56,8 +56,8 @@ def diagnose(
     Example:
         >>> diagnose(model, result, x, y, held_out=(x_test, y_test))  # doctest: +SKIP
     """
-    subject = PyroSubject(model, guide, data, named, objective, held_out)
-    found = diagnosed(subject, num_samples)
+    fitted_model = PyroFittedModel(model, guide, data, named, objective, held_out)
+    result = run_checks(fitted_model, num_samples)
     if verbose:
-        print(found)
-    return found
+        print(result)
+    return result

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from moment_calculus.criticism.containers.arguments import other_arguments
-from moment_calculus.criticism.containers.corrected import proposals, resampled
-from moment_calculus.criticism.containers.groups import Wanted, converted
+from moment_calculus.criticism.containers.arguments import split_arguments
+from moment_calculus.criticism.containers.groups import ConversionOptions, build_inference_data
 from moment_calculus.criticism.containers.leave_one_out import as_inference_data, leave_one_out
+from moment_calculus.criticism.containers.resampling import proposal_count, resample
 from moment_calculus.hosts.predictions.site import checked_count
 from pyro_moments.criticism.posteriors import posterior_of
 from pyro_moments.draws.model import PyroModel
-from pyro_moments.response.surroundings import SEEDS
+from pyro_moments.response.evaluation_context import SEEDS
 
 
 def to_inference_data(
@@ -79,20 +79,20 @@ def to_inference_data(
     """
     source = posterior_of(posterior, model, data, named)
     count = checked_count(num_samples)
-    draws = source.draws(proposals(count) if importance_weights else count)
+    draws = source.draws(proposal_count(count) if importance_weights else count)
     generator = np.random.default_rng(int(torch.randint(SEEDS, ()))) if importance_weights else None
-    surroundings = source.surroundings
-    with surroundings():
-        args, named = surroundings.arguments(data, named)
+    context = source.context
+    with context():
+        args, named = context.arguments(data, named)
         program = PyroModel(model, args, named, draws.first, source.device, batch_size)
         if generator is not None:
-            draws = resampled(draws, program.log_joint, generator, count)
-        predicted = None
+            draws = resample(draws, program.log_joint, generator, count)
+        prediction_model = None
         if predictions is not None:
-            args, named = surroundings.arguments(*other_arguments(predictions))
-            predicted = replace(program, args=args, named=named)
-        wanted = Wanted(num_prior_samples, predicted, dims or {}, coords or {})
-        return converted(program, draws, wanted)
+            args, named = context.arguments(*split_arguments(predictions))
+            prediction_model = replace(program, args=args, named=named)
+        options = ConversionOptions(num_prior_samples, prediction_model, dims or {}, coords or {})
+        return build_inference_data(program, draws, options)
 
 
 def loo(
@@ -145,5 +145,5 @@ def loo(
     Example:
         >>> az.compare({"line": loo(fit_of_line, line, x, y), ...})  # doctest: +SKIP
     """
-    found = as_inference_data(posterior, model, data, options, to_inference_data)
-    return leave_one_out(found, site, scale, importance_weights)
+    result = as_inference_data(posterior, model, data, options, to_inference_data)
+    return leave_one_out(result, site, scale, importance_weights)

@@ -12,23 +12,23 @@ import pyro
 import torch
 
 from moment_calculus.criticism.accuracy.accuracy import MomentAccuracy, accuracy_of, check_draws
-from moment_calculus.criticism.accuracy.layers import Recorded, layers_of, to_numpy
+from moment_calculus.criticism.accuracy.layers import RecordedOperation, layers_of, to_numpy
 from moment_calculus.criticism.accuracy.wording import other_path
+from moment_calculus.errors.exceptions import UnsupportedMoments
+from moment_calculus.errors.user_line import calling_line
 from moment_calculus.numerics.rulebook import Propagation, RuleBook
 from moment_calculus.optimisation.outcome import Fit
-from moment_calculus.refusals.errors import UnsupportedMoments
-from moment_calculus.refusals.places import calling_line
 from moment_calculus.rulebooks import propagation_of
 from pyro_moments.criticism.posteriors import posterior_of
-from pyro_moments.criticism.recorder import Recorder, held, short_name
-from pyro_moments.criticism.replay import Drawn, Dropout, Replay, ReplayMessenger
+from pyro_moments.criticism.recorder import Recorder, short_name, value_of
+from pyro_moments.criticism.replay import Dropout, FollowedDraw, Replay, ReplayMessenger
 from pyro_moments.evaluation.precision import full_precision
 from pyro_moments.evaluation.tensor import MomentTensor
 from pyro_moments.likelihoods.structure import constrained_tensors
-from pyro_moments.particles.noise import AtOnce
-from pyro_moments.prediction.predict import is_deterministic, observing_trace, predicted_in
-from pyro_moments.sites.drawn import SharedSubsamples
-from pyro_moments.sites.draws import watched
+from pyro_moments.particles.noise import VmapRunner
+from pyro_moments.prediction.predict import is_deterministic, moment_trace, sites_to_predict
+from pyro_moments.sites.drawn_traces import SharedSubsamples
+from pyro_moments.sites.random_watch import run_watched
 
 
 @torch.no_grad()
@@ -90,12 +90,12 @@ def moment_accuracy(
     parameters: Any = contextlib.nullcontext()
     if isinstance(guide, Fit):
         posterior = posterior_of(guide, model, data, named)
-        parameters, guide = posterior.surroundings.sampling(), guide.guide
-        data, named = posterior.surroundings.arguments(data, named)
+        parameters, guide = posterior.context.sampling(), guide.guide
+        data, named = posterior.context.arguments(data, named)
     program = _Program(model, guide, data, named, propagation_of(covariance, rules))
     with parameters, pyro.validation_enabled(False), full_precision():
-        found = layers_of(program.recorded(Recorder(caller)))
-        return accuracy_of(found, program.latent, program.draw, num_samples)
+        layers, left_out = layers_of(program.records(Recorder(caller)))
+        return accuracy_of(layers, left_out, program.latent, program.draw, num_samples)
 
 
 class _Program:
@@ -108,27 +108,29 @@ class _Program:
         self.seed = int(torch.randint(2**31, ()))  # of the subsamples, which all runs share
         self.calls: Sequence[Any] = ()
         self.latent = 0  # elements of the latent sites
-        self.at_once: AtOnce | None = AtOnce()
+        self.at_once: VmapRunner | None = VmapRunner()
 
-    def recorded(self, recorder: Recorder) -> list[Recorded]:
+    def records(self, recorder: Recorder) -> list[RecordedOperation]:
         """Run with moments, and return all results, those of sites last."""
 
         def watch(draws: Any, program: Callable, *rest: Any) -> Any:
-            recorder.mark()
+            recorder.start_model()
 
             def run() -> Any:
-                recorder.again()
+                recorder.restart_model()
                 return program()
 
-            return watched(draws, run, *rest)
+            return run_watched(draws, run, *rest)
 
         with recorder.recording(), SharedSubsamples(self.seed):
-            sites, latent = observing_trace(*self.program, watch=watch)
-        drawn = [site["value"] for name, site in sites.items() if name in latent]
-        self.calls, self.latent = recorder.calls, sum(math.prod(value.shape) for value in drawn)
-        return recorder.recorded() + [
-            Recorded(type(site["fn"]).__name__, site.get("line", ""), held(tensor), name)
-            for name, site in predicted_in(sites, latent).items()
+            sites, latent = moment_trace(*self.program, watch=watch)
+        values = [site["value"] for name, site in sites.items() if name in latent]
+        self.calls, self.latent = recorder.calls, sum(math.prod(value.shape) for value in values)
+        return recorder.records() + [
+            RecordedOperation(
+                type(site["fn"]).__name__, site.get("line", ""), value_of(tensor), name
+            )
+            for name, site in sites_to_predict(sites, latent).items()
             for name, tensor in _tensors(name, site, MomentTensor)
         ]
 
@@ -137,11 +139,11 @@ class _Program:
         if self.at_once is not None:
             try:
                 return self.at_once(lambda _: self._once(places), count)
-            except UnsupportedMoments as refusal:
-                if "vmap" not in refusal.cause:
+            except UnsupportedMoments as error:
+                if "vmap" not in error.cause:
                     raise
                 self.at_once = None  # from now on one after the other
-        single = AtOnce()
+        single = VmapRunner()
         runs = [single(lambda _: self._once(places), 1) for _ in range(count)]
         return [np.concatenate([to_numpy(p) for p in parts]) for parts in zip(*runs, strict=True)]
 
@@ -149,14 +151,14 @@ class _Program:
         replay = Replay(self.calls)
         messenger = ReplayMessenger(replay, self.how, self.program[1])
         with SharedSubsamples(self.seed), Dropout(replay):
-            found = observing_trace(*self.program, messenger=messenger, watch=_unwatched)
+            result = moment_trace(*self.program, messenger=messenger, watch=_unwatched)
         if replay.place < len(self.calls):
             missed = self.calls[replay.place]
             raise other_path(short_name(missed.function), "nothing more", missed.line)
         sites = [
             tensor.tensor
-            for name, site in predicted_in(*found).items()
-            for _, tensor in _tensors(name, site, Drawn)
+            for name, site in sites_to_predict(*result).items()
+            for _, tensor in _tensors(name, site, FollowedDraw)
         ]
         results = [*replay.results, *sites]
         return [results[place] for place in places]
@@ -170,5 +172,5 @@ def _tensors(name: str, site: Any, kind: type) -> list[tuple[str, Any]]:
     """Return the random value of a deterministic site, or random parameters of a distribution."""
     if is_deterministic(site):
         return [(name, site["value"])] if isinstance(site["value"], kind) else []
-    found = {f"{name}.{part}": t for part, t, _ in constrained_tensors(site["fn"], kind)}
-    return list(found.items())
+    tensors = {f"{name}.{part}": t for part, t, _ in constrained_tensors(site["fn"], kind)}
+    return list(tensors.items())

@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 
 import torch
 
-from moment_calculus.criticism.accuracy.layers import Recorded
+from moment_calculus.criticism.accuracy.layers import RecordedOperation
 from pyro_moments.evaluation.tensor import OBSERVER, MomentTensor, name_of
 from pyro_moments.evaluation.user_line import user_line
 
 
-class Called(NamedTuple):
+class Call(NamedTuple):
     """One call of a torch function on random tensors."""
 
     function: Callable
@@ -26,14 +26,14 @@ class Recorder:
 
     def __init__(self, caller: str) -> None:
         self.caller = caller  # line that runs the program, which is not part of it
-        self.calls: list[Called] = []
+        self.calls: list[Call] = []
         self._mark = 0
 
-    def mark(self) -> None:
+    def start_model(self) -> None:
         """Mark the beginning of the model."""
         self._mark = len(self.calls)
 
-    def again(self) -> None:
+    def restart_model(self) -> None:
         """Delete the calls of the model, because it runs again."""
         del self.calls[self._mark :]
 
@@ -41,7 +41,7 @@ class Recorder:
         """Record a call."""
         line = user_line()
         line = "" if line.startswith(self.caller) else line
-        self.calls.append(Called(function, line, tuple(map(held, parts(result)))))
+        self.calls.append(Call(function, line, tuple(map(value_of, results_of(result)))))
 
     @contextlib.contextmanager
     def recording(self) -> Iterator[None]:
@@ -52,21 +52,21 @@ class Recorder:
         finally:
             OBSERVER.reset(token)
 
-    def recorded(self) -> list[Recorded]:
+    def records(self) -> list[RecordedOperation]:
         """Return the records, one for each result."""
         return [
-            Recorded(short_name(call.function), call.line, value)
+            RecordedOperation(short_name(call.function), call.line, value)
             for call in self.calls
             for value in call.values
         ]
 
 
-def parts(result: Any) -> tuple[Any, ...]:
+def results_of(result: Any) -> tuple[Any, ...]:
     """Return the results of a call as a tuple."""
     return tuple(result) if isinstance(result, tuple | list) else (result,)
 
 
-def held(tensor: Any) -> Any:
+def value_of(tensor: Any) -> Any:
     """Return the value of a random tensor; None for others."""
     return tensor.value if isinstance(tensor, MomentTensor) else None
 

@@ -15,7 +15,7 @@ from pyro_moments.prediction.predict import is_deterministic, is_factor
 from pyro_moments.prediction.prediction import WRAPPERS
 
 
-def is_function(site: Any) -> bool:
+def is_deterministic_value(site: Any) -> bool:
     """Return whether a site is deterministic, also if a reparameterisation made it so."""
     if is_deterministic(site):
         return True
@@ -25,27 +25,27 @@ def is_function(site: Any) -> bool:
     return site["is_observed"] and is_masked and isinstance(inner, dist.Delta)
 
 
-def is_told(site: Any) -> bool:
+def is_predicted(site: Any) -> bool:
     """Return whether a site is predicted, hence neither deterministic nor a factor."""
-    return not is_function(site) and not is_factor(site["fn"])
+    return not is_deterministic_value(site) and not is_factor(site["fn"])
 
 
 def is_observed(site: Any) -> bool:
     """Return whether a site is observed, and neither deterministic nor a factor."""
-    return site["is_observed"] and is_told(site)
+    return site["is_observed"] and is_predicted(site)
 
 
 def event_dim_of(site: Any) -> int:
     """Return the number of event axes of a site."""
     event = site["fn"].event_dim
     # By default all axes of a deterministic site are event axes to Pyro.
-    return 0 if is_function(site) and event == site["value"].dim() else event
+    return 0 if is_deterministic_value(site) and event == site["value"].dim() else event
 
 
 def whole_value(site: Any) -> torch.Tensor:
     """Return the value of a site, expanded to the shape of its distribution."""
     value, fn = site["value"], site["fn"]
-    if is_function(site):
+    if is_deterministic_value(site):
         return value
     shape = torch.broadcast_shapes(fn.batch_shape, value.shape[: value.dim() - fn.event_dim])
     return value.expand(shape + value.shape[value.dim() - fn.event_dim :])
@@ -66,7 +66,7 @@ def log_prob_of(site: Any, scale: Any = 1.0) -> torch.Tensor:
     return scale_and_mask(site["fn"].log_prob(site["value"]), scale, site["mask"])
 
 
-def hidden(site: Any) -> int:
+def count_masked(site: Any) -> int:
     """Return how many batch elements of a site are masked."""
     fn = site["fn"]
     shown = torch.ones(fn.batch_shape, dtype=torch.bool)

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from moment_calculus.refusals.errors import UnsupportedMoments
+from moment_calculus.errors.exceptions import UnsupportedMoments
 
 _DEVICES = ("cpu", "cuda", "mps", "xpu")
 _NOTHING = nullcontext()
@@ -32,7 +32,7 @@ def _without_autocast() -> Iterator[None]:
         yield
 
 
-def cast_up(argument: Any) -> Any:
+def to_float32(argument: Any) -> Any:
     """Cast certain tensors of reduced precision in an argument to float32.
 
     Under autocast other layers compute them, and they meet moments of full precision.
@@ -40,16 +40,16 @@ def cast_up(argument: Any) -> Any:
     if isinstance(argument, torch.Tensor):
         return argument.float() if argument.dtype in _REDUCED else argument
     if isinstance(argument, tuple | list):
-        return type(argument)(map(cast_up, argument))
+        return type(argument)(map(to_float32, argument))
     if isinstance(argument, dict):
-        return {key: cast_up(item) for key, item in argument.items()}
+        return {key: to_float32(item) for key, item in argument.items()}
     return argument
 
 
 _MIXED = re.compile(r"same dtype|scalar type \w+ but found")
 
 
-def explained(error: RuntimeError, parts: dict[str, Any]) -> UnsupportedMoments | None:
+def mixed_precision_error(error: RuntimeError, parts: dict[str, Any]) -> UnsupportedMoments | None:
     """Return the error that explains torch's error about mixed precision; None for other errors."""
     if not _MIXED.search(str(error)):
         return None

@@ -12,12 +12,12 @@ from typing import Any
 
 import torch
 
+from moment_calculus.errors.exceptions import UnsupportedMoments
 from moment_calculus.operations.elementwise.composite import Composite
-from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.values import Deferred, Gaussian, Value
 from pyro_moments.evaluation import vmap
 from pyro_moments.evaluation.metadata import METADATA
-from pyro_moments.evaluation.precision import cast_up, explained, full_precision
+from pyro_moments.evaluation.precision import full_precision, mixed_precision_error, to_float32
 from pyro_moments.evaluation.user_line import user_line
 from pyro_moments.rules.mean_check import MeanCheck
 from pyro_moments.rules.table import IN_PLACE, RULES, VIEWS
@@ -56,7 +56,7 @@ class MomentTensor(torch.Tensor):
         cls, value: Value | Composite | MeanCheck, storage: Storage | None = None
     ) -> MomentTensor:
         """Make the shell, which has the value's shape, dtype and device, and no storage."""
-        like = _example(value)
+        like = _template_tensor(value)
         shell = torch.Tensor._make_wrapper_subclass(
             cls, value.shape, dtype=like.dtype, device=like.device
         )
@@ -76,10 +76,10 @@ class MomentTensor(torch.Tensor):
         """Apply the moment rule of a function; raise UnsupportedMoments if there is none."""
         if func in METADATA:
             if vmap.maps_now():
-                raise vmap.refusal(_sites(args))
+                raise vmap.vmap_error(_sites(args))
             with torch._C.DisableTorchFunctionSubclass():
                 return func(*args, **(kwargs or {}))
-        result = _call_rule(func, args, kwargs or {})
+        result = _apply_rule(func, args, kwargs or {})
         if (observer := OBSERVER.get()) is not None:
             observer(func, result)
         return result
@@ -104,7 +104,7 @@ class MomentTensor(torch.Tensor):
 
     def __iter__(self):
         """Iterate over the slices of the leading axis."""
-        return iter(_call_rule(torch.Tensor.unbind, (self,), {}))
+        return iter(_apply_rule(torch.Tensor.unbind, (self,), {}))
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
         """Return the shape and the latent sites; the moments are in ``value``."""
@@ -142,7 +142,7 @@ def define_operators(kind: type[torch.Tensor]) -> None:
 define_operators(MomentTensor)
 
 
-def _example(value: Any) -> torch.Tensor:
+def _template_tensor(value: Any) -> torch.Tensor:
     """Return a plain tensor of the value's dtype and device."""
     if isinstance(value, Gaussian):
         return value.mean
@@ -180,17 +180,20 @@ def wrap(result: Any, storage: Storage | None = None) -> Any:
     return result
 
 
-def _call_rule(func: Callable, args: tuple, kwargs: dict) -> Any:
+def _apply_rule(func: Callable, args: tuple, kwargs: dict) -> Any:
     if any(map(_is_empty, args)) or any(map(_is_empty, kwargs.values())):
-        args, kwargs = _certain(args), {name: _certain(part) for name, part in kwargs.items()}
+        args, kwargs = (
+            _without_empty(args),
+            {name: _without_empty(part) for name, part in kwargs.items()},
+        )
         return func(*args, **kwargs)  # applies a rule if other operands are random
     rule = RULES.get(func)
     if rule is None:
         raise _no_rule(func, (*args, *kwargs.values()))
     if torch._C._is_any_autocast_enabled():
-        args, kwargs = cast_up(args), cast_up(kwargs)
+        args, kwargs = to_float32(args), to_float32(kwargs)
         with full_precision():
-            return _call_rule(func, args, kwargs)
+            return _apply_rule(func, args, kwargs)
     try:
         named = {name: unwrap(part) for name, part in kwargs.items()} if kwargs else {}
         result = rule(*map(unwrap, args), **named)
@@ -200,7 +203,7 @@ def _call_rule(func: Callable, args: tuple, kwargs: dict) -> Any:
         sites = _sites((*args, *kwargs.values()))
         raise refusal.located(name_of(func), user_line(), sites) from None
     except RuntimeError as error:
-        if (mixed := explained(error, _operands(args, kwargs))) is None:
+        if (mixed := mixed_precision_error(error, _operands(args, kwargs))) is None:
             raise
         sites = _sites((*args, *kwargs.values()))
         raise mixed.located(name_of(func), user_line(), sites) from error
@@ -220,13 +223,13 @@ def _is_empty(argument: Any) -> bool:
     return (kind is tuple or kind is list) and any(map(_is_empty, argument))
 
 
-def _certain(argument: Any) -> Any:
+def _without_empty(argument: Any) -> Any:
     """Replace random tensors without elements in an argument by plain tensors."""
     if type(argument) is tuple or type(argument) is list:
-        return type(argument)(map(_certain, argument))
+        return type(argument)(map(_without_empty, argument))
     if not _is_empty(argument):
         return argument
-    like = _example(argument.value)
+    like = _template_tensor(argument.value)
     return torch.zeros(argument.value.shape, dtype=like.dtype, device=like.device)
 
 
@@ -268,7 +271,7 @@ def _sites(argument: Any) -> frozenset[str]:
 
 def _no_rule(func: Callable, args: tuple) -> UnsupportedMoments:
     if vmap.is_around():
-        return vmap.refusal(_sites(args))
+        return vmap.vmap_error(_sites(args))
     return UnsupportedMoments(
         "this operation has no moment rule",
         sites=_sites(args),

@@ -13,13 +13,13 @@ from torch._C._functorch import (
     peek_interpreter_stack,
 )
 
-from moment_calculus.refusals.errors import UnsupportedMoments
+from moment_calculus.errors.exceptions import UnsupportedMoments
 from pyro_moments.evaluation.user_line import user_line
 
 _MODULE, _MAPPING = "torch._functorch.vmap", "_flat_vmap"
 
 
-def refuses_draws() -> bool:
+def forbids_randomness() -> bool:
     """Return whether the innermost transform is a ``torch.vmap`` without random numbers."""
     inner = peek_interpreter_stack()
     if inner is None or inner.key() != TransformType.Vmap:
@@ -44,7 +44,7 @@ def _is_of_vmap(frame: FrameType) -> bool:
     return frame.f_globals.get("__name__") == _MODULE
 
 
-def refusal(sites: Iterable[str]) -> UnsupportedMoments:
+def vmap_error(sites: Iterable[str]) -> UnsupportedMoments:
     """Return the error, with its remedy, for values of these latent sites under ``torch.vmap``."""
     return UnsupportedMoments(
         "a function of random values is mapped over an axis, which the moment rules cannot see",

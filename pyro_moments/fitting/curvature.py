@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from pyro_moments.fitting.graphs import Kept, Rows
+from pyro_moments.fitting.graphs import CachedGraph, JacobianProducts
 
 
 class Curvature:
@@ -17,10 +17,10 @@ class Curvature:
     """
 
     def __init__(self, loss: Callable[[], torch.Tensor], leaves: list[torch.Tensor]) -> None:
-        self.leaves, self._rows = leaves, Rows()
-        self._slope = Kept(lambda: slope_of(loss(), leaves), leaves)
+        self.leaves, self._rows = leaves, JacobianProducts()
+        self._slope = CachedGraph(lambda: slope_of(loss(), leaves), leaves)
 
-    def along(self, direction: np.ndarray) -> np.ndarray:
+    def product(self, direction: np.ndarray) -> np.ndarray:
         """Return the product of the Hessian with a direction [n]."""
         return self._rows.times(direction[None], self._slope(), self.leaves)[0]
 

@@ -12,16 +12,16 @@ import torch
 from pyro.optim import PyroOptim
 
 from moment_calculus.objectives.by_draws import warn_if_off
-from moment_calculus.optimisation.batches import arguments_of, first_of
+from moment_calculus.optimisation.batches import batch_arguments, first_arguments
 from moment_calculus.optimisation.options import Options
 from moment_calculus.optimisation.outcome import Fit
 from moment_calculus.optimisation.progress import last_line
 from moment_calculus.optimisation.training import Progress
 from pyro_moments.fitting.by_draws import loss_by_draws
-from pyro_moments.fitting.precision import double_precision, doubled
+from pyro_moments.fitting.precision import double_precision, to_float64
 from pyro_moments.fitting.problem import GlobalRandomState
 from pyro_moments.fitting.streaming import streaming
-from pyro_moments.fitting.task import Task, best_of
+from pyro_moments.fitting.task import FitTask, best_of
 from pyro_moments.objectives.elbo import DeterministicELBO
 
 
@@ -137,22 +137,24 @@ def fit(
     options = Options.among(locals())
     clock = time.perf_counter()
     with double_precision() if float64 else contextlib.nullcontext():
-        convert = doubled if float64 else lambda part: part
+        convert = to_float64 if float64 else lambda part: part
         source = options.source(convert(data), convert(named), _rows, convert, GlobalRandomState())
-        told = model if prior is None else streaming(model, prior, *first_of(source))
-        task = Task(
+        streamed_model = (
+            model if prior is None else streaming(model, prior, *first_arguments(source))
+        )
+        task = FitTask(
             options=options,
             objective=objective or DeterministicELBO(),
             model=model,
-            told=told,
+            streamed_model=streamed_model,
             source=source,
-            held_out=None if held_out is None else convert(arguments_of(held_out)),
+            held_out=None if held_out is None else convert(batch_arguments(held_out)),
             scheduler=scheduler,
-            earlier=None if prior is None else prior.params,
+            prior_params=None if prior is None else prior.params,
             clock=clock,
             float64=float64,
         )
-        result = task.trained(guide)[0] if restarts == 1 else best_of(task, guide, restarts)
+        result = task.train_guide(guide)[0] if restarts == 1 else best_of(task, guide, restarts)
         if by_draws:
             problem = task.problem(result.guide, warms_up=False)
             result.by_draws = loss_by_draws(problem, source, options, result, _rows)

@@ -11,17 +11,17 @@ from pyro import poutine
 from pyro.optim import PyroOptim
 from pyro.optim.lr_scheduler import PyroLRScheduler
 
-from moment_calculus.optimisation.batches import Arguments, Exhausted, Whole, first_of
+from moment_calculus.optimisation.batches import AllData, Arguments, Exhausted, first_arguments
 from moment_calculus.optimisation.outcome import INVALID, Course
 from moment_calculus.optimisation.progress import Bar
-from moment_calculus.optimisation.saddle import beside
+from moment_calculus.optimisation.saddle import step_off_saddle
 from moment_calculus.optimisation.warm_up import WarmUp
-from pyro_moments.fitting.objective import flat_loss
+from pyro_moments.fitting.flat_loss import flat_loss
 from pyro_moments.fitting.parameters import Parameters, unconstrained
 from pyro_moments.fitting.problem import GlobalRandomState, Problem
 
 
-class Steps:
+class TorchOptimiser:
     """An optimiser of torch with its schedule, made when the first parameters appear."""
 
     def __init__(
@@ -31,14 +31,14 @@ class Steps:
         self.make, self.make_scheduler, self.rate = optimiser, scheduler, rate
         self.optimiser: Any = None
         self.scheduler: Any = None
-        self._known: set[int] = set()
+        self._added: set[int] = set()
 
-    def meet(self, leaves: dict[str, torch.Tensor]) -> None:
+    def add_parameters(self, leaves: dict[str, torch.Tensor]) -> None:
         """Add the parameters that are new to the optimiser."""
-        new = [leaf for leaf in leaves.values() if id(leaf) not in self._known]
+        new = [leaf for leaf in leaves.values() if id(leaf) not in self._added]
         if not new:
             return
-        self._known |= {id(leaf) for leaf in new}
+        self._added |= {id(leaf) for leaf in new}
         if self.optimiser is not None:
             self.optimiser.add_param_group({"params": new})
             return
@@ -48,7 +48,7 @@ class Steps:
 
     def take(self, leaves: dict[str, torch.Tensor], step: int) -> None:
         """Take a step after a number of earlier ones, and delete the gradients."""
-        self.meet(leaves)
+        self.add_parameters(leaves)
         if self.rate is not None:
             for group in self.optimiser.param_groups:
                 group["lr"] = self.rate(step)
@@ -70,14 +70,14 @@ class Steps:
             self.scheduler.load_state_dict(state[1])
 
 
-class PyroSteps(Steps):
+class PyroOptimiser(TorchOptimiser):
     """An optimiser of Pyro, possibly with a schedule, which takes a step as well."""
 
     def __init__(self, optimiser: PyroOptim) -> None:
         super().__init__(lambda leaves: optimiser, None, None)
         self.optimiser = optimiser
 
-    def meet(self, leaves: dict[str, torch.Tensor]) -> None:
+    def add_parameters(self, leaves: dict[str, torch.Tensor]) -> None:
         """Do nothing, because the optimiser gets the parameters with every step."""
 
     def take(self, leaves: dict[str, torch.Tensor], step: int) -> None:
@@ -97,11 +97,11 @@ class PyroSteps(Steps):
         self.optimiser.set_state(state)
 
 
-class Gradients:
+class GradientTrainer:
     """Trains a problem by an optimiser."""
 
     def __init__(
-        self, problem: Problem, source: Whole, warm_up: WarmUp | None, steps: Steps
+        self, problem: Problem, source: AllData, warm_up: WarmUp | None, steps: TorchOptimiser
     ) -> None:
         self.problem, self.source, self.warm_up, self.steps = problem, source, warm_up, steps
         self.parameters = Parameters({}, {})
@@ -133,27 +133,27 @@ class Gradients:
         if not leaves:
             raise ValueError("model and guide have no parameters: there is nothing to train")
         if any(self.parameters.leaves.get(name) is not leaf for name, leaf in leaves.items()):
-            self.parameters = Parameters.of(capture)
+            self.parameters = Parameters.from_trace(capture)
         self.steps.take(leaves, step)
         return loss
 
     def step_off(self) -> bool:
         """Leave a saddle point of a deterministic loss of all data; return whether it was one."""
         problem = self.problem
-        if type(self.source) is not Whole or not getattr(
+        if type(self.source) is not AllData or not getattr(
             problem.objective, "in_closed_form", False
         ):
             return False
         data = self.source.arguments(0)
         flat = flat_loss(problem.objective, problem.model, problem.guide, *data)
-        place, (loss, again) = flat.parameters.place(), flat.twice()
-        lower = beside(flat.objective(), place, loss) if loss == again else None
-        flat.parameters.move(place if lower is None else lower[0])
+        vector, (loss, second) = flat.parameters.vector(), flat.two_values()
+        lower = step_off_saddle(flat.objective(), vector, loss) if loss == second else None
+        flat.parameters.set_vector(vector if lower is None else lower[0])
         return lower is not None
 
     def finish(self, course: Course) -> None:
         """Append the last loss if every step uses all data."""
-        if type(self.source) is Whole and self.parameters.are_valid():
+        if type(self.source) is AllData and self.parameters.are_valid():
             course.losses.append(self.problem.loss(self.source.arguments(course.steps)))
 
     def values(self) -> dict[str, Any]:
@@ -176,7 +176,7 @@ class Gradients:
 
     def revert(self, kept: dict[str, torch.Tensor]) -> None:
         """Return to parameters that :meth:`keep` has copied."""
-        self.parameters.set(kept)
+        self.parameters.load(kept)
 
     def state(self) -> Any:
         """Return all that the next steps depend on."""
@@ -189,10 +189,10 @@ class Gradients:
 
     def restore(self, state: Any) -> None:
         """Continue from a state."""
-        first = first_of(self.source)
-        self.parameters = Parameters.met(lambda: self.problem.first_loss(first))
-        self.parameters.set(state["parameters"])
-        self.steps.meet(self.parameters.leaves)
+        first = first_arguments(self.source)
+        self.parameters = Parameters.from_run(lambda: self.problem.first_loss(first))
+        self.parameters.load(state["parameters"])
+        self.steps.add_parameters(self.parameters.leaves)
         self.steps.restore(_tensors(state["optimiser"]))
         self.source.restore(state["source"])
         GlobalRandomState().set(state["random"])

@@ -30,14 +30,14 @@ class Parameters:
     constraints: dict[str, Any]  # by name; parameters without one are real
 
     @classmethod
-    def met(cls, evaluate: Callable[[], Any]) -> Parameters:
+    def from_run(cls, evaluate: Callable[[], Any]) -> Parameters:
         """Return the parameters that an evaluation uses."""
         with poutine.trace(param_only=True) as capture:
             evaluate()
-        return cls.of(capture)
+        return cls.from_trace(capture)
 
     @classmethod
-    def of(cls, capture: Any) -> Parameters:
+    def from_trace(cls, capture: Any) -> Parameters:
         """Return the parameters of a ``poutine.trace(param_only=True)``."""
         leaves = unconstrained(capture)  # before get_state, which drops what this needs
         stored = pyro.get_param_store().get_state()["constraints"]
@@ -72,32 +72,32 @@ class Parameters:
         return {name: leaf.detach().clone() for name, leaf in self.leaves.items()}
 
     @torch.no_grad()
-    def set(self, copies: dict[str, Any]) -> None:
+    def load(self, copies: dict[str, Any]) -> None:
         """Set the parameters to what :meth:`copies` returns, as tensors or arrays."""
         for name, leaf in self.leaves.items():
             leaf.copy_(torch.as_tensor(copies[name]))
 
-    def copies_at(self, place: np.ndarray) -> dict[str, torch.Tensor]:
+    def copies_at_vector(self, vector: np.ndarray) -> dict[str, torch.Tensor]:
         """Move to a place, and return copies of the unconstrained parameters there."""
-        self.move(place)
+        self.set_vector(vector)
         return self.copies()
 
     @torch.no_grad()
-    def become(self, arrays: Mapping[str, np.ndarray]) -> None:
+    def replace_data(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Take values and dtype from arrays of unconstrained parameters by name."""
         for name, leaf in self.leaves.items():
             leaf.data = torch.from_numpy(arrays[name].copy()).to(leaf.device)
 
-    def place(self) -> np.ndarray:
+    def vector(self) -> np.ndarray:
         """Return all parameters as one vector."""
         return np.concatenate([np.zeros(0), *map(as_array, self.leaves.values())])
 
     @torch.no_grad()
-    def move(self, place: np.ndarray) -> None:
-        """Set the parameters to a vector that :meth:`place` returns."""
+    def set_vector(self, vector: np.ndarray) -> None:
+        """Set the parameters to a vector that :meth:`vector` returns."""
         start = 0
         for leaf in self.leaves.values():
-            part = place[start : start + leaf.numel()].reshape(tuple(leaf.shape))
+            part = vector[start : start + leaf.numel()].reshape(tuple(leaf.shape))
             moved = torch.as_tensor(part).to(leaf)
             if not torch.equal(moved, leaf):  # if they are equal, existing graphs stay valid
                 leaf.copy_(moved)

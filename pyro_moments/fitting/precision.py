@@ -24,7 +24,7 @@ def double_precision() -> Iterator[None]:
         torch.set_default_dtype(before)
 
 
-def doubled(data: Any) -> Any:
+def to_float64(data: Any) -> Any:
     """Return floating-point tensors as float64, also inside tuples and dictionaries."""
 
     def of(part: Any) -> Any:
@@ -34,7 +34,7 @@ def doubled(data: Any) -> Any:
     return torch.utils._pytree.tree_map(of, data)
 
 
-def make_doubles(evaluate: Callable[[], Any]) -> list[tuple[torch.Tensor, torch.Tensor]]:
+def convert_parameters(evaluate: Callable[[], Any]) -> list[tuple[torch.Tensor, torch.Tensor]]:
     """Turn the parameters that an evaluation uses into float64; return them with their old data.
 
     Single precision may end an evaluation before it has used all of them, so it is repeated.
@@ -54,18 +54,18 @@ def make_doubles(evaluate: Callable[[], Any]) -> list[tuple[torch.Tensor, torch.
             changed.append((leaf, leaf.data))
             leaf.data = leaf.data.double()
     if failure is not None:
-        give_back(changed)
+        restore_parameters(changed)
         raise failure
     return changed
 
 
-def give_back(changed: list[tuple[torch.Tensor, torch.Tensor]]) -> None:
-    """Restore the old data of parameters that :func:`make_doubles` has changed."""
+def restore_parameters(changed: list[tuple[torch.Tensor, torch.Tensor]]) -> None:
+    """Restore the old data of parameters that :func:`convert_parameters` has changed."""
     for leaf, data in changed:
         leaf.data = data
 
 
-def has_doubles(guide: Any) -> bool:
+def has_float64(guide: Any) -> bool:
     """Return whether a guide, or Pyro's store for one that is no module, has float64 parameters."""
     is_module = isinstance(guide, torch.nn.Module)
     leaves: Any = guide.parameters() if is_module else pyro.get_param_store().values()

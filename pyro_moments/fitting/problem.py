@@ -70,7 +70,7 @@ class Problem:
             return {}
         args, named = data
         self.weighting.batch = batch
-        with undrawn():
+        with random_state_restored():
             return self.objective.site_terms(self.weighted_model, self.guide, *args, **named)
 
     def score(self) -> float:
@@ -78,11 +78,11 @@ class Problem:
         assert self.held_out is not None
         args, named = self.held_out
         propagation = getattr(self.objective, "propagation", None)
-        with undrawn():
+        with random_state_restored():
             return float(log_predictive(propagation, self.model, self.guide, *args, **named))
 
 
-class undrawn:
+class random_state_restored:
     """Leaves the global random state as it was."""
 
     def __enter__(self) -> None:

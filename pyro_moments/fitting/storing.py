@@ -15,17 +15,22 @@ from pyro.infer.autoguide.initialization import InitMessenger
 from pyro.poutine.util import prune_subsample_sites
 
 from guides.pyro.initialization import init_to_network
-from moment_calculus.hosts import stored
-from moment_calculus.hosts.stored import (
+from moment_calculus.hosts import training_files
+from moment_calculus.hosts.training_files import (
     StoredTraining,
     check_parameters,
-    fill_course,
+    fill_course_from_dict,
     signature_of,
 )
 from moment_calculus.optimisation.outcome import Fit
 from pyro_moments.fitting.parameters import Parameters
-from pyro_moments.fitting.precision import double_precision, doubled, has_doubles, make_doubles
-from pyro_moments.fitting.problem import undrawn
+from pyro_moments.fitting.precision import (
+    convert_parameters,
+    double_precision,
+    has_float64,
+    to_float64,
+)
+from pyro_moments.fitting.problem import random_state_restored
 from pyro_moments.sites.binding import bind
 from pyro_moments.sites.posteriors import without_wrappers
 
@@ -52,11 +57,11 @@ def save(
     Example:
         >>> save("network.safetensors", model, guide, x, y)  # doctest: +SKIP
     """
-    double = has_doubles(guide)
-    data, named = (doubled(data), doubled(named)) if double else (data, named)
+    double = has_float64(guide)
+    data, named = (to_float64(data), to_float64(named)) if double else (data, named)
     with double_precision() if double else contextlib.nullcontext():
-        with undrawn(), torch.no_grad():
-            parameters = Parameters.met(lambda: _run(model, guide, data, named))
+        with random_state_restored(), torch.no_grad():
+            parameters = Parameters.from_run(lambda: _run(model, guide, data, named))
         training = stored_training(model, guide, data, named)
     training.write(path, {"parameters": parameters.copies()}, {})
 
@@ -89,23 +94,27 @@ def load(
     Example:
         >>> result = load("network.safetensors", model, DVIGuide(), x)  # doctest: +SKIP
     """
-    tree = stored_training(model, guide, data, named).read(path, whole=False)
+    tree = stored_training(model, guide, data, named).read(path, is_checkpoint=False)
     arrays = tree["parameters"]
     bind(guide, model)
     if hasattr(guide, "restore"):
         guide.restore(arrays)
     double = any(array.dtype == np.float64 for array in arrays.values())
-    data, named = (doubled(data), doubled(named)) if double else (data, named)
+    data, named = (to_float64(data), to_float64(named)) if double else (data, named)
     run = lambda: _run(model, guide, data, named)  # noqa: E731
-    with undrawn(), torch.no_grad(), double_precision() if double else contextlib.nullcontext():
+    with (
+        random_state_restored(),
+        torch.no_grad(),
+        double_precision() if double else contextlib.nullcontext(),
+    ):
         if double:
-            make_doubles(run)
-        parameters = Parameters.met(run)
+            convert_parameters(run)
+        parameters = Parameters.from_run(run)
     check_parameters(path, arrays, parameters.leaves)
-    parameters.become(arrays)
+    parameters.replace_data(arrays)
     fit = Fit(guide=guide, params=parameters.detached(), seconds={})
     if "course" in tree:
-        fill_course(fit, tree["course"])
+        fill_course_from_dict(fit, tree["course"])
     return fit
 
 
@@ -124,7 +133,7 @@ def stored_training(model: Callable, guide: Callable, data: tuple, named: dict) 
 def sampled_sites(model: Callable, data: tuple, named: dict[str, Any]) -> dict[str, Any]:
     """Return the ``sample`` sites of a model, from a run that leaves nothing behind."""
     started = InitMessenger(_start)(model)
-    with undrawn(), torch.no_grad(), poutine.block(), pyro.get_param_store().scope():
+    with random_state_restored(), torch.no_grad(), poutine.block(), pyro.get_param_store().scope():
         trace = poutine.trace(started).get_trace(*data, **named)
     return {
         name: site
@@ -135,9 +144,9 @@ def sampled_sites(model: Callable, data: tuple, named: dict[str, Any]) -> dict[s
 
 def joint_density(model: Callable, data: tuple, named: dict[str, Any], observed: bool) -> str:
     """Return a model's log density at a fixed start, as text that identifies the model."""
-    with undrawn(), torch.no_grad():
+    with random_state_restored(), torch.no_grad():
         torch.manual_seed(0)
-        return stored.joint_density(sampled_sites(model, data, named), observed)
+        return training_files.joint_density(sampled_sites(model, data, named), observed)
 
 
 def _start(site: dict) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 
 from pyro.poutine.messenger import Messenger
 
-from moment_calculus.hosts.mini_batches import streamed_priors
+from moment_calculus.hosts.mini_batches import priors_from_fit
 from moment_calculus.optimisation.outcome import Fit
 from pyro_moments.fitting.storing import sampled_sites
 
@@ -26,5 +26,5 @@ class Streaming(Messenger):
 
 def streaming(model: Callable, prior: Fit, data: tuple, named: dict[str, Any]) -> Callable:
     """Return a model whose prior is the posterior of an earlier fit; local sites keep their own."""
-    priors = streamed_priors(sampled_sites(model, data, named), prior)
+    priors = priors_from_fit(sampled_sites(model, data, named), prior)
     return Streaming(priors)(model)

@@ -9,7 +9,7 @@ import torch
 from pyro.poutine.messenger import Messenger
 from pyro.poutine.util import site_is_subsample
 
-from moment_calculus.hosts.mini_batches import PlateScaling, subsampled
+from moment_calculus.hosts.mini_batches import PlateScaling, enlarge_plate
 
 
 class Weighting(Messenger):
@@ -30,7 +30,7 @@ class Weighting(Messenger):
             if self.kl_weight is not None:
                 msg["scale"] = msg["scale"] * self.kl_weight
         elif self.plates is not None:
-            plate = self.plates.part(msg["name"], msg["scale"], plates, self.batch)
+            plate = self.plates.plate_to_scale(msg["name"], msg["scale"], plates, self.batch)
             if plate is not None:
                 scale_plate(msg, plate, self.plates.rows)
 
@@ -38,5 +38,5 @@ class Weighting(Messenger):
 def scale_plate(msg: Any, plate: str, rows: Any) -> None:
     """Let a plate around a site be a subsample of one with ``rows`` elements."""
     part = methodcaller("_replace", full_size=rows)
-    frames, factor = subsampled(msg["cond_indep_stack"], plate, rows, part)
+    frames, factor = enlarge_plate(msg["cond_indep_stack"], plate, rows, part)
     msg["scale"], msg["cond_indep_stack"] = msg["scale"] * factor, tuple(frames)

@@ -13,7 +13,7 @@ from guides.pyro.empirical_bayes import EmpiricalBayesNormal
 from moment_calculus import likelihoods
 from moment_calculus.hosts.predictions.marginals import Marginal, VectorMarginal
 from moment_calculus.likelihoods.families import FAMILIES, Family
-from moment_calculus.likelihoods.predictive.existence import existing
+from moment_calculus.likelihoods.predictive.existence import infinite_where_undefined
 from pyro_moments.evaluation.tensor import MomentTensor, unwrap
 from pyro_moments.likelihoods import univariate
 from pyro_moments.likelihoods.table import TEMPERED, expected_log_prob, predictive_moments
@@ -43,12 +43,12 @@ def odds(fn: Any) -> dict[str, Any]:
 
 def _serve(family: Family) -> None:
     def rule(fn: Any, value: Any) -> torch.Tensor:
-        serves = family.latent if isinstance(value, MomentTensor) else family.expected
-        found = NotImplemented
-        if serves is not None:
+        supports = family.latent if isinstance(value, MomentTensor) else family.expected
+        result = NotImplemented
+        if supports is not None:
             given = odds(fn) if family.odds else {}
-            found = serves(unwrap(value), *parameters(family, fn), **given)
-        return univariate.expected(fn, value) if found is NotImplemented else found
+            result = supports(unwrap(value), *parameters(family, fn), **given)
+        return univariate.expected(fn, value) if result is NotImplemented else result
 
     expected_log_prob(*kinds_of(family))(rule)
     if family.tempered is not None:
@@ -65,7 +65,9 @@ def _serve(family: Family) -> None:
 
 def _existing(name: str, mean: float, variance: float, fn: Any) -> tuple:
     *moments, log_density = univariate.predictive(fn)
-    return *existing(moments, unwrap(getattr(fn, name)), (mean, variance)), log_density
+    return *infinite_where_undefined(
+        moments, unwrap(getattr(fn, name)), (mean, variance)
+    ), log_density
 
 
 def _tempered(family: Family, fn: Any, value: Any, power: Any) -> torch.Tensor:

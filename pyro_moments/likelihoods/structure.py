@@ -22,24 +22,24 @@ _PLAIN = {torch.Tensor, torch.nn.Parameter, torch.Size, bool, type(None)}
 
 def random_tensors(fn: Any) -> list[MomentTensor]:
     """Return all random tensors inside a distribution, each once."""
-    return list({id(tensor): tensor for tensor in _found(fn)}.values())
+    return list({id(tensor): tensor for tensor in _random_parts(fn)}.values())
 
 
 def has_moments(fn: Any) -> bool:
     """Return whether any parameter of a distribution is random."""
-    return next(_found(fn), None) is not None
+    return next(_random_parts(fn), None) is not None
 
 
-def _found(part: Any) -> Iterator[MomentTensor]:
+def _random_parts(part: Any) -> Iterator[MomentTensor]:
     if isinstance(part, MomentTensor):
         yield part
     elif isinstance(part, tuple | list):
         for item in part:
-            yield from _found(item)
+            yield from _random_parts(item)
     elif isinstance(part, Distribution | Transform):
         for name, attribute in vars(part).items():
             if name != "_inv" and type(attribute) not in _PLAIN:
-                yield from _found(attribute)
+                yield from _random_parts(attribute)
 
 
 def constrained_tensors(
@@ -53,15 +53,15 @@ def constrained_tensors(
             yield name, attribute, fn.arg_constraints[name]
 
 
-def replaced(fn: Any, tensors: Mapping[int, torch.Tensor], shape: torch.Size) -> Any:
+def with_plain_tensors(fn: Any, tensors: Mapping[int, torch.Tensor], shape: torch.Size) -> Any:
     """Return a float64 copy of a distribution with plain tensors for random ones."""
     # The keys of tensors are ids of random ones. The shape is that of the nodes and the batch.
-    return _Copy(tensors, fn.batch_shape, shape).of(fn)
+    return _Copy(tensors, fn.batch_shape, shape).copy_part(fn)
 
 
-def exchanged(part: Any, tensors: Mapping[int, MomentTensor]) -> Any:
+def with_random_tensors(part: Any, tensors: Mapping[int, MomentTensor]) -> Any:
     """Return a copy with other random tensors, by ``id``, and with certain ones detached."""
-    return _Exchange(tensors, torch.Size(), torch.Size()).of(part)
+    return _Exchange(tensors, torch.Size(), torch.Size()).copy_part(part)
 
 
 class _Copy:
@@ -70,13 +70,13 @@ class _Copy:
     ) -> None:
         self.tensors, self.batch, self.shape = tensors, batch, shape
 
-    def of(self, part: Any) -> Any:
+    def copy_part(self, part: Any) -> Any:
         if isinstance(part, MomentTensor):
             return self._random(part)
         if isinstance(part, torch.Tensor):
             return self._certain(part)
         if isinstance(part, tuple | list) and not isinstance(part, torch.Size):
-            return type(part)(map(self.of, part))
+            return type(part)(map(self.copy_part, part))
         if isinstance(part, Distribution):
             return self._distribution(part)
         return self._transform(part) if isinstance(part, Transform) else part
@@ -85,13 +85,13 @@ class _Copy:
         return self.tensors[id(tensor)].expand(self.shape)
 
     def _certain(self, tensor: torch.Tensor) -> torch.Tensor:
-        wide = tensor.expand(self.shape) if tensor.shape == self.batch else tensor
-        return wide.double() if wide.is_floating_point() else wide
+        broadcast = tensor.expand(self.shape) if tensor.shape == self.batch else tensor
+        return broadcast.double() if broadcast.is_floating_point() else broadcast
 
     def _distribution(self, fn: Distribution) -> Distribution:
         new = copy.copy(fn)
         for name, attribute in vars(fn).items():
-            vars(new)[name] = self.of(attribute)
+            vars(new)[name] = self.copy_part(attribute)
         self._shape(new)
         return new
 
@@ -101,11 +101,11 @@ class _Copy:
 
     def _transform(self, transform: Transform) -> Transform:
         """Copy a transform without its inverse, which would keep the random tensors."""
-        if next(_found(transform), None) is None:
+        if next(_random_parts(transform), None) is None:
             return transform
         new = copy.copy(transform)
         for name, attribute in vars(transform).items():
-            vars(new)[name] = None if name == "_inv" else self.of(attribute)
+            vars(new)[name] = None if name == "_inv" else self.copy_part(attribute)
         return new
 
 
@@ -122,7 +122,7 @@ class _Exchange(_Copy):
         """Keep the batch shape."""
 
 
-_ROOT = "_unbroadcasted_scale_tril"  # it may lack the batch axes
+_SCALE_TRIL = "_unbroadcasted_scale_tril"  # it may lack the batch axes
 
 
 def tensors_of(part: Any) -> list[torch.Tensor]:
@@ -136,9 +136,11 @@ def tensors_of(part: Any) -> list[torch.Tensor]:
     return []
 
 
-def of_particles(fn: Any, tensors: list[torch.Tensor], count: int) -> Any:
+def with_particle_axis(fn: Any, tensors: list[torch.Tensor], count: int) -> Any:
     """Return a distribution whose tensors, in the order of ``tensors_of``, are [particles, ...]."""
-    return _Particles(dict(zip(map(id, tensors_of(fn)), tensors, strict=True)), fn, count).of(fn)
+    return _Particles(
+        dict(zip(map(id, tensors_of(fn)), tensors, strict=True)), fn, count
+    ).copy_part(fn)
 
 
 class _Particles(_Copy):
@@ -146,25 +148,25 @@ class _Particles(_Copy):
 
     def __init__(self, tensors: dict[int, torch.Tensor], fn: Any, count: int) -> None:
         super().__init__(tensors, fn.batch_shape, torch.Size([count]) + fn.batch_shape)
-        self.own = len(fn.batch_shape)  # axes of the batch of the distribution that is copied
+        self.batch_axes = len(fn.batch_shape)  # of the distribution that is copied
 
     def _random(self, tensor: torch.Tensor) -> torch.Tensor:
         return self._certain(tensor)
 
     def _certain(self, tensor: torch.Tensor) -> torch.Tensor:
-        return self._placed(tensor, min(self.own, tensor.dim()))
+        return self._replacement(tensor, min(self.batch_axes, tensor.dim()))
 
-    def _placed(self, tensor: torch.Tensor, of_batch: int) -> torch.Tensor:
+    def _replacement(self, tensor: torch.Tensor, of_batch: int) -> torch.Tensor:
         """Return a tensor's replacement; ``of_batch`` of its leading axes are batch axes."""
-        found, missing = self.tensors[id(tensor)], len(self.batch) - of_batch
-        return found.reshape(found.shape[:1] + (1,) * missing + found.shape[1:])
+        replacement, missing = self.tensors[id(tensor)], len(self.batch) - of_batch
+        return replacement.reshape(replacement.shape[:1] + (1,) * missing + replacement.shape[1:])
 
     def _distribution(self, fn: Distribution) -> Distribution:
-        outer, self.own = self.own, len(fn.batch_shape)
+        outer, self.batch_axes = self.batch_axes, len(fn.batch_shape)
         new = super()._distribution(fn)
-        if isinstance(root := vars(fn).get(_ROOT), torch.Tensor):
-            vars(new)[_ROOT] = self._placed(root, root.dim() - 2)
-        self.own = outer
+        if isinstance(root := vars(fn).get(_SCALE_TRIL), torch.Tensor):
+            vars(new)[_SCALE_TRIL] = self._replacement(root, root.dim() - 2)
+        self.batch_axes = outer
         return new
 
     def _shape(self, new: Distribution) -> None:
@@ -175,5 +177,5 @@ class _Particles(_Copy):
     def _transform(self, transform: Transform) -> Transform:
         new = copy.copy(transform)
         for name, attribute in vars(transform).items():
-            vars(new)[name] = None if name == "_inv" else self.of(attribute)
+            vars(new)[name] = None if name == "_inv" else self.copy_part(attribute)
         return new

@@ -11,10 +11,15 @@ from pyro.distributions.torch_distribution import ExpandedDistribution, MaskedDi
 
 from moment_calculus.hosts.wording import no_tempered_log_prob
 from moment_calculus.likelihoods.predictive.dependence import Parameter
-from moment_calculus.likelihoods.predictive.jointly import Observed, jointly
+from moment_calculus.likelihoods.predictive.jointly import ObservedSite, joint_power_mean
 from pyro_moments.evaluation.tensor import MomentTensor, unwrap
 from pyro_moments.likelihoods import univariate
-from pyro_moments.likelihoods.expected import check_support, evaluate, in_one_precision, of_certain
+from pyro_moments.likelihoods.expected import (
+    certain_log_prob,
+    check_support,
+    evaluate,
+    explain_precision,
+)
 from pyro_moments.likelihoods.structure import random_tensors
 from pyro_moments.likelihoods.table import EXPECTED_LOG_PROB, TEMPERED
 
@@ -22,28 +27,28 @@ from pyro_moments.likelihoods.table import EXPECTED_LOG_PROB, TEMPERED
 def tempered(name: str, fn: Any, value: Any, alpha: float) -> torch.Tensor:
     """Return (1/α) log E_q[p(value)ᵅ] of one site, of the distribution's batch shape."""
     site = observed(name, fn, value)
-    return jointly([site], alpha, range(site.events - len(site.shape), 0))
+    return joint_power_mean([site], alpha, range(site.events - len(site.shape), 0))
 
 
 def tempered_jointly(
     sites: Iterable[tuple[Any, ...]], alpha: float, datum: Sequence[int]
 ) -> torch.Tensor:
     """Return (1/α) log E_q[Π pᵅ] of every datum, over all that is observed of it."""
-    return jointly([observed(*site) for site in sites], alpha, datum)
+    return joint_power_mean([observed(*site) for site in sites], alpha, datum)
 
 
 def observed(
     name: str, fn: Any, value: Any, scale: Any = 1.0, plates: tuple[str, ...] = ()
-) -> Observed:
+) -> ObservedSite:
     # The scale multiplies the log density. Elements of the plates, given by name, are no data.
     """Return an observed site as a product of densities of its elements."""
-    if (known := of_certain(fn, value)) is not None:
-        shape = tuple(known.shape)
-        return Observed(name, "", shape, 0, (), scale, lambda: known, lambda power: known)
+    if (log_prob := certain_log_prob(fn, value)) is not None:
+        shape = tuple(log_prob.shape)
+        return ObservedSite(name, "", shape, 0, (), scale, lambda: log_prob, lambda power: log_prob)
     base, shape, events, weights = _unwrapped(fn, scale)
     random = [*random_tensors(base), *([value] if isinstance(value, MomentTensor) else [])]
     own = value.shape[: len(value.shape) - base.event_dim]
-    return Observed(
+    return ObservedSite(
         name,
         type(base).__name__,
         tuple(torch.broadcast_shapes(shape, own)),
@@ -96,6 +101,6 @@ def _of_power(name: str, fn: Any, value: Any, power: Any) -> torch.Tensor:
     rule = None if kind is None else TEMPERED.get(kind)
     if rule is None and fn.event_dim:
         sites = frozenset().union(*(tensor.value.sites for tensor in random_tensors(fn)))
-        raise no_tempered_log_prob(name, fn, TEMPERED, host="Pyro", sites=sites)
-    serves = rule or univariate.tempered
-    return in_one_precision(lambda fn, value: serves(fn, value, power), fn, value)
+        raise no_tempered_log_prob(name, fn, TEMPERED, framework="Pyro", sites=sites)
+    rule_or_quadrature = rule or univariate.tempered
+    return explain_precision(lambda fn, value: rule_or_quadrature(fn, value, power), fn, value)

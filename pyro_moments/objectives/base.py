@@ -17,13 +17,13 @@ from torch.utils import _pytree as pytree
 from moment_calculus.numerics.rulebook import RuleBook, check_draws
 from moment_calculus.objectives.options import check_compiled, check_propagation
 from moment_calculus.rulebooks import propagation_of
-from pyro_moments.compiled.compiled import CompiledLoss
+from pyro_moments.compiled.compiled_loss import CompiledLoss
 from pyro_moments.evaluation.precision import full_precision
-from pyro_moments.objectives.particles import Program, Vectorised
+from pyro_moments.objectives.particles import ParticleRunner, Program
 from pyro_moments.sites.binding import bind
 from pyro_moments.sites.traces import moment_traces
 
-Consume = Callable[[Trace, Trace], Any]
+FromTraces = Callable[[Trace, Trace], Any]
 
 
 def is_finite(term: torch.Tensor) -> bool:
@@ -95,12 +95,12 @@ class Objective(Loss):
         check_compiled(compiled, propagation)
         _check_options(options)
         super().__init__(num_particles=num_particles, **options)
-        self.flow, self.sample_sites = propagation, frozenset(sample_sites)
+        self.propagation_kind, self.sample_sites = propagation, frozenset(sample_sites)
         self.propagation = propagation_of(
             covariance, rules, categorical, memory_limit, categorical_draws
         )
         self.compiled = CompiledLoss(self._eager, self._settings) if compiled else None
-        self.vectorised = Vectorised(propagation == "mean")
+        self.runner = ParticleRunner(propagation == "mean")
 
     def _settings(self) -> tuple:
         return self.propagation, self.sample_sites, self.num_particles
@@ -119,8 +119,8 @@ class Objective(Loss):
             count: number of particles.
         """
         drawn = copy.copy(self)
-        drawn.flow, drawn.num_particles, drawn.compiled = "sampled", count, None
-        drawn.vectorised = Vectorised(False)
+        drawn.propagation_kind, drawn.num_particles, drawn.compiled = "sampled", count, None
+        drawn.runner = ParticleRunner(False)
         return drawn
 
     def particle_terms(self, program: Program) -> tuple[torch.Tensor, ...]:
@@ -134,14 +134,14 @@ class Objective(Loss):
     def draws(self) -> bool:
         """Return whether anything is drawn besides subsamples."""
         by_logits = self.propagation.categorical == "sample"
-        return self.flow == "sampled" or bool(self.sample_sites) or by_logits
+        return self.propagation_kind == "sampled" or bool(self.sample_sites) or by_logits
 
     @property
     def in_closed_form(self) -> bool:
         """Return whether expectations are computed from moments alone."""
-        return self.flow == "analytic" and not self.draws
+        return self.propagation_kind == "analytic" and not self.draws
 
-    def particles(self, program: Program, consume: Consume) -> Any:
+    def particles(self, program: Program, consume: FromTraces) -> Any:
         """Return what ``consume`` makes of the traces of each particle, on a leading axis.
 
         Args:
@@ -149,15 +149,15 @@ class Objective(Loss):
             consume: from the traces of model and guide to a pytree of tensors.
         """
         bind(program.guide, program.model)
-        if self.flow != "analytic":
-            return self.vectorised(program, consume, self.num_particles)
-        found = []
+        if self.propagation_kind != "analytic":
+            return self.runner(program, consume, self.num_particles)
+        results = []
         for traces in self._get_traces(program.model, program.guide, program.args, program.kwargs):
             with full_precision():
-                found.append(consume(*traces))
-        if len(found) == 1:
-            return pytree.tree_map(lambda part: part.unsqueeze(0), *found)
-        return pytree.tree_map(lambda *parts: torch.stack(parts), *found)
+                results.append(consume(*traces))
+        if len(results) == 1:
+            return pytree.tree_map(lambda part: part.unsqueeze(0), *results)
+        return pytree.tree_map(lambda *parts: torch.stack(parts), *results)
 
     def differentiable_loss(self, model: Any, guide: Any, *args: Any, **kwargs: Any) -> Any:
         """Return the loss as a tensor that can be differentiated; arguments as in :class:`Loss`."""

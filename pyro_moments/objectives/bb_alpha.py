@@ -8,16 +8,16 @@ import torch
 from pyro.infer.util import is_validation_enabled
 from pyro.poutine import Trace
 
-from moment_calculus.objectives.data import Data, DataPlates
-from moment_calculus.objectives.options import check_alpha, check_energy, warn_collapse
-from moment_calculus.objectives.powers import energy
+from moment_calculus.objectives.data import DataPlateFinder, DataPlates
+from moment_calculus.objectives.options import check_alpha, check_energy, warn_one_particle
+from moment_calculus.objectives.powers import bb_alpha_energy
 from pyro_moments.likelihoods import tempered_jointly
 from pyro_moments.objectives.base import Objective, is_finite
-from pyro_moments.objectives.densities import AtDraws, log_ratio
+from pyro_moments.objectives.densities import PyroDrawRunner, log_ratio
 from pyro_moments.objectives.elbo import latent_sum
 from pyro_moments.objectives.particles import Program
-from pyro_moments.sites.directly import validate_posteriors
-from pyro_moments.sites.drawn import data_log_prob
+from pyro_moments.sites.direct_trace import validate_posteriors
+from pyro_moments.sites.drawn_traces import data_log_prob
 from pyro_moments.sites.observed import is_observation, plates_of
 
 
@@ -86,16 +86,16 @@ class BBAlphaELBO(Objective):
         alpha = check_alpha(alpha, type(self).__name__)
         check_energy(energy, options.get("propagation", "analytic"), options)
         super().__init__(num_particles=num_particles, **options)
-        warn_collapse(alpha, num_particles, self.flow, energy)
-        self.alpha, self.data, self.energy = alpha, Data(datum), energy
+        warn_one_particle(alpha, num_particles, self.propagation_kind, energy)
+        self.alpha, self.data, self.energy = alpha, DataPlateFinder(datum), energy
         if not self.draws:
             self.num_particles = 1  # all particles would be the same
         if energy == "cavity":
-            self.vectorised = AtDraws()
+            self.runner = PyroDrawRunner()
 
     def _eager(self, model: Any, guide: Any, *args: Any, **kwargs: Any) -> Any:
         data, latent, scale = self.particle_terms(Program(model, guide, args, kwargs))
-        value = energy(data, latent, scale, self.alpha)
+        value = bb_alpha_energy(data, latent, scale, self.alpha)
         if is_validation_enabled() and not is_finite(value):
             validate_posteriors(guide)
         return value
@@ -115,7 +115,11 @@ class BBAlphaELBO(Objective):
     def _terms(self, model: Trace, guide: Trace) -> tuple[torch.Tensor, ...]:
         """Return the terms of each datum and of the latent sites, and the data per datum."""
         plates, sites = self._plates(model), _observed(model)
-        data = self._analytic(sites, plates) if self.flow == "analytic" else _drawn(sites, plates)
+        data = (
+            self._analytic(sites, plates)
+            if self.propagation_kind == "analytic"
+            else _drawn(sites, plates)
+        )
         return data, latent_sum(model, guide), torch.as_tensor(plates.scale)
 
     def _cavity(self, model: Trace, guide: Trace) -> tuple[torch.Tensor, ...]:
@@ -126,9 +130,9 @@ class BBAlphaELBO(Objective):
 
     def _analytic(self, sites: dict[str, Any], plates: DataPlates) -> torch.Tensor:
         """Return the energy of each datum in closed form."""
-        inner = lambda site: plates.without(plates_of(site))  # noqa: E731
+        inner = lambda site: plates.other_plate_names(plates_of(site))  # noqa: E731
         parts = [
-            (name, _masked(site), site["value"], plates.exponent(site["scale"]), inner(site))
+            (name, _masked(site), site["value"], plates.relative_scale(site["scale"]), inner(site))
             for name, site in sites.items()
         ]
         return tempered_jointly(parts, self.alpha, plates.dims)
@@ -144,5 +148,5 @@ def _masked(site: Any) -> Any:
 
 def _drawn(sites: dict[str, Any], plates: DataPlates) -> torch.Tensor:
     """Return the log-density of each datum."""
-    parts = [plates.each(data_log_prob(site), site["scale"]) for site in sites.values()]
+    parts = [plates.per_datum(data_log_prob(site), site["scale"]) for site in sites.values()]
     return sum(parts[1:], start=parts[0])

@@ -12,10 +12,10 @@ from pyro.infer.util import is_validation_enabled, torch_item
 from pyro.poutine import Trace
 from torch.utils import _pytree as pytree
 
-from pyro_moments.diagnosis import explain_infinite_loss
+from pyro_moments.failure_causes import explain_infinite_loss
 from pyro_moments.objectives.base import Objective, is_finite
-from pyro_moments.objectives.particles import Consume, Program
-from pyro_moments.sites.directly import validate_posteriors
+from pyro_moments.objectives.particles import FromTraces, Program
+from pyro_moments.sites.direct_trace import validate_posteriors
 from pyro_moments.sites.divergence import Divergence, summed
 from pyro_moments.sites.latent import auxiliary_term, divergence_of, latent_term
 from pyro_moments.sites.observed import is_latent, is_observation, observed_term
@@ -86,7 +86,7 @@ class DeterministicELBO(Objective):
     def _eager(self, model: Any, guide: Any, *args: Any, **kwargs: Any) -> Any:
         return -self._mean(elbo, Program(model, guide, args, kwargs))
 
-    def _mean(self, consume: Consume, program: Program) -> Any:
+    def _mean(self, consume: FromTraces, program: Program) -> Any:
         """Return the mean over particles of what ``consume`` makes of their traces."""
 
         def consume_last(model_trace: Trace, guide_trace: Trace) -> Any:
@@ -94,8 +94,8 @@ class DeterministicELBO(Objective):
             return consume(model_trace, guide_trace)
 
         last: list[Trace] = []
-        found = self.particles(program, consume_last)
-        means = pytree.tree_map(_mean_of_particles, found)
+        results = self.particles(program, consume_last)
+        means = pytree.tree_map(_mean_of_particles, results)
         if is_validation_enabled() and not all(map(is_finite, pytree.tree_leaves(means))):
             validate_posteriors(program.guide)
             explain_infinite_loss(last[-1].nodes, program.model, program.args, program.kwargs)
@@ -103,8 +103,8 @@ class DeterministicELBO(Objective):
 
     def particle_terms(self, program: Program) -> tuple[torch.Tensor, ...]:
         """Return the ELBO of every particle, as arguments of ``energy``."""
-        found = self.particles(program, elbo)
-        return found, torch.zeros_like(found), torch.ones_like(found)
+        results = self.particles(program, elbo)
+        return results, torch.zeros_like(results), torch.ones_like(results)
 
     def site_terms(self, model: Any, guide: Any, *args: Any, **kwargs: Any) -> dict[str, float]:
         """Return the terms of the ELBO by site; arguments as in :meth:`differentiable_loss`."""
@@ -157,18 +157,18 @@ def latent_sum(model_trace: Trace, guide_trace: Trace) -> torch.Tensor:
 
     The divergences of small sites are computed together, because their number costs the time.
     """
-    found = {
+    divergences = {
         name: divergence_of(name, site, guide_trace)
         for name, site in model_trace.nodes.items()
         if is_latent(site)
     }
-    together: dict[Any, dict[str, Divergence]] = {}
-    for name, part in found.items():
-        if part is not None and part.kind is not None:
-            together.setdefault(part.kind, {})[name] = part
-    done = [name for parts in together.values() for name in parts]
+    by_key: dict[Any, dict[str, Divergence]] = {}
+    for name, part in divergences.items():
+        if part is not None and part.batch_key is not None:
+            by_key.setdefault(part.batch_key, {})[name] = part
+    done = [name for parts in by_key.values() for name in parts]
     alone = latent_terms(model_trace, guide_trace, without=done)
-    return total([*alone.values(), *(-summed([*p.values()]) for p in together.values())])
+    return total([*alone.values(), *(-summed([*p.values()]) for p in by_key.values())])
 
 
 def total(terms: Sequence[torch.Tensor]) -> torch.Tensor:

@@ -14,13 +14,12 @@ from torch.utils import _pytree as pytree
 
 from moment_calculus.objectives.data import DataPlates
 from pyro_moments.evaluation.precision import full_precision
-from pyro_moments.particles.noise import AtOnce
-from pyro_moments.particles.particle import Particle
-from pyro_moments.particles.site import Together
-from pyro_moments.sites.drawn import drawn_traces
-from pyro_moments.sites.traces import make_parameters
+from pyro_moments.particles.noise import VmapRunner
+from pyro_moments.particles.site import Particle, SharedDrawNeeded
+from pyro_moments.sites.drawn_traces import drawn_traces
+from pyro_moments.sites.traces import initialise_parameters
 
-Consume = Callable[[Trace, Trace], Any]
+FromTraces = Callable[[Trace, Trace], Any]
 
 
 class Program(NamedTuple):
@@ -39,11 +38,13 @@ class Program(NamedTuple):
         return drawn_traces(particle, *self[:4], seed=seed, data=self.data)
 
 
-class Validated:
+class ValidateOnce:
     """Validates programs once for each structure: model, guide and shapes of the arguments."""
 
     def __init__(self) -> None:
-        self.met: dict[Any, Any] = {}  # programs by structure, kept alive for their ids
+        self.validated_programs: dict[
+            Any, Any
+        ] = {}  # programs by structure, kept alive for their ids
 
     def __reduce__(self) -> tuple:
         return type(self), ()  # a copy starts anew, because its programs have other ids
@@ -51,9 +52,9 @@ class Validated:
     def __call__(self, program: Program) -> tuple:
         """Return the structure of a program; validate it at the first call."""
         structure = _structure(program)
-        if structure not in self.met:
+        if structure not in self.validated_programs:
             self.validate(program)
-            self.met[structure] = program[:2]
+            self.validated_programs[structure] = program[:2]
         return structure
 
     def validate(self, program: Program) -> None:
@@ -61,7 +62,7 @@ class Validated:
         guide, (args, kwargs) = program.guide, program[2:4]
         unwrapped = poutine.unwrap(guide)
         if isinstance(unwrapped, poutine.messenger.Messenger):  # it runs the model itself
-            make_parameters(unwrapped, args, kwargs)
+            initialise_parameters(unwrapped, args, kwargs)
             return
         with torch.no_grad(), poutine.block():
             guide_trace = poutine.trace(guide).get_trace(*args, **kwargs)
@@ -72,7 +73,7 @@ class Validated:
                 model_trace.compute_log_prob()
 
 
-class Vectorised:
+class ParticleRunner:
     """Runs programs with draws of their latent sites.
 
     A run finds out which sites have to be drawn once for all rows, and whether particles fill
@@ -81,39 +82,39 @@ class Vectorised:
 
     def __init__(self, is_mean: bool) -> None:
         # With is_mean, the means of the sites replace their draws.
-        self.is_mean, self.validated = is_mean, Validated()
-        self.together: dict[Any, frozenset[str]] = {}
-        self.at_once: dict[Any, AtOnce] = {}
+        self.is_mean, self.validate = is_mean, ValidateOnce()
+        self.shared_draws: dict[Any, frozenset[str]] = {}
+        self.vmap_runner: dict[Any, VmapRunner] = {}
 
     def __getstate__(self) -> dict:
         """Return the state without what was remembered, because copied programs have other ids."""
-        return self.__dict__ | {"together": {}, "at_once": {}}
+        return self.__dict__ | {"shared_draws": {}, "vmap_runner": {}}
 
-    def __call__(self, program: Program, consume: Consume, count: int) -> Any:
+    def __call__(self, program: Program, consume: FromTraces, count: int) -> Any:
         """Return what ``consume`` makes of the traces of each particle, on a leading axis."""
-        structure = self.validated(program)
-        at_once = self.at_once.setdefault(structure, AtOnce())
+        structure = self.validate(program)
+        vmap_runner = self.vmap_runner.setdefault(structure, VmapRunner())
         while True:
-            together = self.together.setdefault(structure, frozenset())
+            shared_draws = self.shared_draws.setdefault(structure, frozenset())
             try:
-                return self._run(program, consume, count, together, at_once)
-            except Together as found:
-                self.together[structure] = together | found.sites
+                return self._run(program, consume, count, shared_draws, vmap_runner)
+            except SharedDrawNeeded as error:
+                self.shared_draws[structure] = shared_draws | error.sites
 
     def _run(
         self,
         program: Program,
-        consume: Consume,
+        consume: FromTraces,
         count: int,
-        together: frozenset[str],
-        at_once: AtOnce,
+        shared_draws: frozenset[str],
+        vmap_runner: VmapRunner,
     ) -> Any:
         if count == 1:
             with full_precision():
                 seed = int(torch.randint(2**31, ())) if self.is_mean else None
-                found = consume(*program.run(Particle(together, self.is_mean), seed))
-            return pytree.tree_map(lambda part: part[None], found)
-        return at_once(lambda seed: consume(*program.run(Particle(together), seed)), count)
+                result = consume(*program.run(Particle(shared_draws, self.is_mean), seed))
+            return pytree.tree_map(lambda part: part[None], result)
+        return vmap_runner(lambda seed: consume(*program.run(Particle(shared_draws), seed)), count)
 
 
 def _structure(program: Program) -> tuple:

@@ -8,11 +8,11 @@ import torch
 from pyro.poutine import Trace
 
 from moment_calculus.numerics.rulebook import check_draws
-from moment_calculus.objectives.data import common_plates, refuse_subsamples
-from moment_calculus.objectives.options import check_drawn, check_order, warn_single
+from moment_calculus.objectives.data import check_subsamples, common_plates
+from moment_calculus.objectives.options import check_order, check_sampled, warn_one_particle_renyi
 from moment_calculus.objectives.powers import log_mean_power
 from pyro_moments.objectives.base import Loss
-from pyro_moments.objectives.densities import AtDraws, log_ratio
+from pyro_moments.objectives.densities import PyroDrawRunner, log_ratio
 from pyro_moments.objectives.particles import Program
 from pyro_moments.sites.binding import bind
 from pyro_moments.sites.observed import is_sample, plates_of
@@ -60,16 +60,16 @@ class RenyiELBO(Loss):
         **options: Any,
     ) -> None:
         alpha = check_order(alpha)
-        check_drawn(propagation, type(self).__name__)
+        check_sampled(propagation, type(self).__name__)
         check_draws((), num_particles)
-        warn_single(alpha, num_particles)
+        warn_one_particle_renyi(alpha, num_particles)
         super().__init__(num_particles=num_particles, **options)
-        self.alpha, self.vectorised = alpha, AtDraws()
+        self.alpha, self.runner = alpha, PyroDrawRunner()
 
     def _eager(self, model: Any, guide: Any, *args: Any, **kwargs: Any) -> Any:
         bind(guide, model)
         program = Program(model, guide, args, kwargs)
-        ratios, scale = self.vectorised(program, _ratio, self.num_particles)
+        ratios, scale = self.runner(program, _ratio, self.num_particles)
         return -log_mean_power(ratios, 1 - self.alpha).sum() * scale[0]
 
 
@@ -78,5 +78,5 @@ def _ratio(model: Trace, guide: Trace) -> tuple[torch.Tensor, torch.Tensor]:
     sites = [site for trace in (model, guide) for site in trace.nodes.values() if is_sample(site)]
     around = {str(site["name"]): plates_of(site) for site in sites}
     plates = common_plates(around)
-    refuse_subsamples(around, plates)
+    check_subsamples(around, plates)
     return log_ratio(model, guide, plates), torch.as_tensor(plates.scale)

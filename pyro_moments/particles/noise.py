@@ -11,8 +11,8 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
-from moment_calculus.refusals.errors import UnsupportedMoments
-from moment_calculus.refusals.places import raising_line
+from moment_calculus.errors.exceptions import UnsupportedMoments
+from moment_calculus.errors.user_line import raising_line
 from pyro_moments.evaluation.precision import full_precision
 
 
@@ -26,7 +26,7 @@ class OutOfPlace(TorchFunctionMode):
         self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None
     ) -> Any:
         """Call the function, or its replacement that draws out of place."""
-        return _LIKE.get(func, func)(*args, **(kwargs or {}))
+        return _OUT_OF_PLACE.get(func, func)(*args, **(kwargs or {}))
 
 
 def _normal(like: torch.Tensor, mean: float = 0.0, std: float = 1.0) -> torch.Tensor:
@@ -45,7 +45,7 @@ def _cauchy(like: torch.Tensor, median: float = 0.0, sigma: float = 1.0) -> torc
     return median + sigma * torch.tan(math.pi * (_uniform(like) - 0.5))
 
 
-_LIKE: dict[Callable, Callable] = {
+_OUT_OF_PLACE: dict[Callable, Callable] = {
     torch.Tensor.normal_: _normal,
     torch.Tensor.uniform_: _uniform,
     torch.Tensor.exponential_: _exponential,
@@ -53,7 +53,7 @@ _LIKE: dict[Callable, Callable] = {
 }
 
 
-class ArraysApart(OutOfPlace):
+class OwnArrays(OutOfPlace):
     """Gives every particle arrays of its own, which it may fill in place with its draws."""
 
     def __init__(self, zero: torch.Tensor) -> None:
@@ -64,11 +64,11 @@ class ArraysApart(OutOfPlace):
         self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None
     ) -> Any:
         """Call the function; a new array becomes one array for each particle."""
-        found = super().__torch_function__(func, types, args, kwargs)
-        return found + self.zero.to(found) if func in _MAKES else found
+        result = super().__torch_function__(func, types, args, kwargs)
+        return result + self.zero.to(result) if func in _CONSTRUCTORS else result
 
 
-_MAKES = {
+_CONSTRUCTORS = {
     *(torch.zeros, torch.ones, torch.empty, torch.full),
     *(torch.zeros_like, torch.ones_like, torch.empty_like, torch.full_like),
     *(torch.Tensor.new_zeros, torch.Tensor.new_ones, torch.Tensor.new_empty),
@@ -76,11 +76,11 @@ _MAKES = {
 }
 
 
-class AtOnce:
+class VmapRunner:
     """Runs particles at once by vmap; remembers whether each needs arrays of its own."""
 
     def __init__(self) -> None:
-        self.apart = False
+        self.needs_own_arrays = False
 
     def __call__(self, particle: Callable[[int], Any], count: int) -> Any:
         """Return the pytree of what the particles return, [count, ...]; one runs without vmap."""
@@ -101,18 +101,18 @@ class AtOnce:
                 raise _not_vectorised(error, count) from error
 
     def _mapped(self, once: Callable[[OutOfPlace], Any], count: int) -> Any:
-        if self.apart:
-            return _mapped(lambda zero: once(ArraysApart(zero)), count)
+        if self.needs_own_arrays:
+            return _mapped(lambda zero: once(OwnArrays(zero)), count)
         try:
             return _mapped(lambda _: once(OutOfPlace()), count)
         except RuntimeError as error:
-            refused = error
+            first_error = error
         try:  # only now, because vmap cannot run code that branches on per-particle values
-            found = _mapped(lambda zero: once(ArraysApart(zero)), count)
+            result = _mapped(lambda zero: once(OwnArrays(zero)), count)
         except RuntimeError:
-            raise refused from None
-        self.apart = True
-        return found
+            raise first_error from None
+        self.needs_own_arrays = True
+        return result
 
 
 def _mapped(particle: Callable[[torch.Tensor], Any], count: int) -> Any:
@@ -121,8 +121,8 @@ def _mapped(particle: Callable[[torch.Tensor], Any], count: int) -> Any:
 
 def _not_vectorised(error: RuntimeError, count: int) -> UnsupportedMoments:
     """Return the error that explains why torch.vmap cannot run a model."""
-    said = str(error).partition("\n")[0].removeprefix("vmap: ").split(". ")
-    reason = ". ".join(part for part in said if "file" not in part).rstrip(".")
+    sentences = str(error).partition("\n")[0].removeprefix("vmap: ").split(". ")
+    reason = ". ".join(part for part in sentences if "file" not in part).rstrip(".")
     return UnsupportedMoments(
         f"the {count} particles are run at once, by torch.vmap, which cannot run this line of the "
         f"model: {reason}",

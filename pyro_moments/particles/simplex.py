@@ -17,7 +17,7 @@ from moment_calculus.hosts.wrappers import unwrapped
 _WRAPPERS = (torch.distributions.Independent, ExpandedDistribution, MaskedDistribution)
 
 
-def drawn_by_gammas(fn: Any) -> torch.Tensor | None:
+def draw_by_gammas(fn: Any) -> torch.Tensor | None:
     """Return a reparameterised draw, or None if fn is not made of a Beta or Dirichlet."""
     inner, shape = unwrapped(fn, _WRAPPERS)[0], fn.batch_shape + fn.event_shape
     if isinstance(inner, Dirichlet):
@@ -29,7 +29,7 @@ def drawn_by_gammas(fn: Any) -> torch.Tensor | None:
         return None
     if shape != inner.batch_shape + inner.event_shape:
         inner = inner.expand(shape[: len(shape) - len(inner.event_shape)])
-    value = drawn_by_gammas(inner.base_dist)
+    value = draw_by_gammas(inner.base_dist)
     for transform in inner.transforms if value is not None else ():
         value = transform(value)
     return value

@@ -9,22 +9,21 @@ import torch
 from pyro import poutine
 from pyro.poutine.messenger import Messenger
 
-from moment_calculus.hosts.moments import moments_over
-from pyro_moments.likelihoods.structure import of_particles, tensors_of
-from pyro_moments.particles.noise import AtOnce
-from pyro_moments.particles.particle import Particle
-from pyro_moments.particles.site import Together
-from pyro_moments.particles.undrawn import drawn, plain
+from moment_calculus.hosts.moments import moments_of_draws
+from pyro_moments.likelihoods.structure import tensors_of, with_particle_axis
+from pyro_moments.particles.noise import VmapRunner
+from pyro_moments.particles.site import Particle, SharedDrawNeeded
+from pyro_moments.particles.undrawn import draw_all, without_rows
 from pyro_moments.prediction.sampled import SampledPrediction
-from pyro_moments.sites.drawn import drawn_traces
+from pyro_moments.sites.drawn_traces import drawn_traces
 from pyro_moments.sites.observed import is_sample
 
 
-def predicted_by_particles(
+def predict_by_particles(
     program: tuple[Callable, Callable, tuple, dict],
     is_mean: bool,  # whether the means of the latent sites replace draws
     count: int,
-    observing: Messenger,  # leaves sites without observations undrawn
+    undrawn: Messenger,  # leaves sites without observations undrawn
     # From the model's sites and the names of latent ones to the sites that are predicted.
     wanted: Callable[[dict[str, Any], frozenset[str]], dict[str, Any]],
 ) -> dict[str, Any]:
@@ -35,8 +34,8 @@ def predicted_by_particles(
         program[1](*program[2], **program[3])  # the guide makes its parameters outside vmap
 
     def particle(seed: int) -> dict[str, list[torch.Tensor]]:
-        one = Particle(together, is_mean, by_rows=False)
-        model, guide = drawn_traces(one, *program, seed=seed, around=observing)
+        particle_settings = Particle(shared_draws, is_mean, by_rows=False)
+        model, guide = drawn_traces(particle_settings, *program, seed=seed, model_handler=undrawn)
         samples = {n: site for n, site in model.nodes.items() if site["type"] == "sample"}
         sites = wanted(samples, frozenset(guide.stochastic_nodes))
         kinds.update({n: site["fn"] if is_sample(site) else None for n, site in sites.items()})
@@ -45,20 +44,20 @@ def predicted_by_particles(
             for name, site in sites.items()
         }
 
-    together: frozenset[str] = frozenset()
+    shared_draws: frozenset[str] = frozenset()
     while True:
         try:
-            found = AtOnce()(particle, count)
+            parameters = VmapRunner()(particle, count)
             break
-        except Together as mixed:
-            together |= mixed.sites
+        except SharedDrawNeeded as error:
+            shared_draws |= error.sites
     return {
-        name: moments_over(parts[0], full=False)
+        name: moments_of_draws(parts[0], full=False)
         if kinds[name] is None
-        else SampledPrediction(name, of_particles(kinds[name], parts, count))
-        for name, parts in found.items()
+        else SampledPrediction(name, with_particle_axis(kinds[name], parts, count))
+        for name, parts in parameters.items()
     }
 
 
 def _plain(part: Any) -> torch.Tensor:
-    return plain(drawn(part))
+    return without_rows(draw_all(part))

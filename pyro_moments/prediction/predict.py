@@ -12,27 +12,27 @@ from pyro import poutine
 from pyro.poutine.messenger import Messenger
 from pyro.poutine.util import prune_subsample_sites, site_is_subsample
 
-from moment_calculus.hosts.moments import Moments, as_moments
+from moment_calculus.errors.exceptions import UnsupportedMoments
+from moment_calculus.hosts.moments import Moments, moments_of_value
 from moment_calculus.hosts.wording import nothing_observed
 from moment_calculus.hosts.wrappers import unwrapped
-from moment_calculus.likelihoods.classes import LAWS
+from moment_calculus.likelihoods.classes import PREDICTIVE_RULES
 from moment_calculus.numerics.rulebook import Propagation, RuleBook, check_choice
 from moment_calculus.objectives.options import check_particles
-from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.rulebooks import propagation_of
-from pyro_moments.diagnosis import diagnosed
 from pyro_moments.evaluation.precision import full_precision
 from pyro_moments.evaluation.tensor import unwrap
-from pyro_moments.prediction.particles import predicted_by_particles
+from pyro_moments.failure_causes import diagnose_errors
+from pyro_moments.prediction.particles import predict_by_particles
 from pyro_moments.prediction.prediction import WRAPPERS, Prediction
 from pyro_moments.prediction.sampled import SampledPrediction
 from pyro_moments.sites.binding import bind
-from pyro_moments.sites.draws import watched
 from pyro_moments.sites.messenger import MomentMessenger
-from pyro_moments.sites.observed import refuse_masks_of_other_rows
+from pyro_moments.sites.observed import check_masked_rows
+from pyro_moments.sites.random_watch import run_watched
 
 
-class Observables(Messenger):
+class LeaveUndrawn(Messenger):
     """Leaves sites without observations undrawn; their value is a placeholder of NaNs."""
 
     def __init__(self, latent: frozenset[str]) -> None:
@@ -86,16 +86,16 @@ def predict(
     Source: Wu et al. 2019, eq. 9; classes by points, see ``categorical``.
     """
     check_particles(propagation, num_particles)
-    check_choice("categorical", categorical, LAWS)
-    how = propagation_of(covariance, rules, categorical)
+    check_choice("categorical", categorical, PREDICTIVE_RULES)
+    settings = propagation_of(covariance, rules, categorical)
     if propagation != "analytic":
         bind(guide, model)
         program, is_mean = (model, guide, args, kwargs), propagation == "mean"
-        observables = Observables(frozenset())
-        return predicted_by_particles(program, is_mean, num_particles, observables, predicted_in)
-    sites = _predicted_sites(model, guide, args, kwargs, how)
+        observables = LeaveUndrawn(frozenset())
+        return predict_by_particles(program, is_mean, num_particles, observables, sites_to_predict)
+    sites = _predicted_sites(model, guide, args, kwargs, settings)
     with full_precision():
-        return {name: predicted_at(name, site) for name, site in sites.items()}
+        return {name: prediction_at(name, site) for name, site in sites.items()}
 
 
 @torch.no_grad()
@@ -110,7 +110,10 @@ def log_predictive(
     if not observed:
         raise nothing_observed()
     with full_precision():
-        parts = [_located(name, site).log_prob(site["value"]) for name, site in observed.items()]
+        parts = [
+            _prediction_with_location(name, site).log_prob(site["value"])
+            for name, site in observed.items()
+        ]
         return torch.stack([part.sum() for part in parts]).sum()
 
 
@@ -122,17 +125,17 @@ def _predicted_sites(
     propagation: Propagation,
 ) -> dict[str, Any]:
     """Return the sites of the model that are neither latent nor factors."""
-    return predicted_in(*observing_trace(model, guide, args, kwargs, propagation))
+    return sites_to_predict(*moment_trace(model, guide, args, kwargs, propagation))
 
 
-def observing_trace(
+def moment_trace(
     model: Callable,
     guide: Callable,
     args: tuple,
     kwargs: dict[str, Any],
     propagation: Propagation,
     messenger: MomentMessenger | None = None,  # gives latent sites their values; default: moments
-    watch: Callable[..., Any] = watched,  # runs the model
+    watch: Callable[..., Any] = run_watched,  # runs the model
 ) -> tuple[dict[str, Any], frozenset[str]]:
     """Return a model's sites, with moments for latent ones, and the names of the latent ones.
 
@@ -140,20 +143,20 @@ def observing_trace(
     """
     bind(guide, model)
     messenger = messenger or MomentMessenger(propagation, guide=guide)
-    with diagnosed(model, args, kwargs), messenger:
+    with diagnose_errors(model, args, kwargs), messenger:
         guide_trace = poutine.trace(guide).get_trace(*args, **kwargs)
         latent = frozenset(guide_trace.stochastic_nodes)
-        with Observables(latent):
+        with LeaveUndrawn(latent):
             replayed = poutine.replay(model, trace=guide_trace)
             program = partial(poutine.trace(replayed).get_trace, *args, **kwargs)
             trace = watch(messenger.draws, program, propagation, model)
     nodes = prune_subsample_sites(trace).nodes.items()
     sites = {name: site for name, site in nodes if site["type"] == "sample"}
-    refuse_masks_of_other_rows(sites, latent)
+    check_masked_rows(sites, latent)
     return sites, latent
 
 
-def predicted_in(sites: dict[str, Any], latent: frozenset[str]) -> dict[str, Any]:
+def sites_to_predict(sites: dict[str, Any], latent: frozenset[str]) -> dict[str, Any]:
     """Return the sites of a trace that are neither latent nor factors."""
     return {
         name: site
@@ -176,15 +179,15 @@ def is_factor(fn: Any) -> bool:
     return isinstance(unwrapped(fn, WRAPPERS)[0], dist.Unit)
 
 
-def predicted_at(name: str, site: Any) -> Prediction | Moments:
+def prediction_at(name: str, site: Any) -> Prediction | Moments:
     """Return the prediction of a site, or the moments of a deterministic one."""
     if is_deterministic(site):
-        return as_moments(unwrap(site["value"]))
-    return _located(name, site)
+        return moments_of_value(unwrap(site["value"]))
+    return _prediction_with_location(name, site)
 
 
-def _located(name: str, site: Any) -> Prediction:
+def _prediction_with_location(name: str, site: Any) -> Prediction:
     try:
         return Prediction(name, site["fn"])
-    except UnsupportedMoments as refusal:
-        raise refusal.at_site(name, site.get("line", "")) from None
+    except UnsupportedMoments as error:
+        raise error.at_site(name, site.get("line", "")) from None

@@ -6,11 +6,11 @@ from typing import Any
 
 import torch
 
-from moment_calculus.hosts.predictions.sampled import SampledSite
+from moment_calculus.hosts.predictions.mixtures import SampledSite
 from moment_calculus.hosts.predictions.site import checked_count
 from moment_calculus.hosts.predictions.wording import not_of_particles
 from pyro_moments.likelihoods.structure import has_moments
-from pyro_moments.prediction.prediction import Prediction, plainly
+from pyro_moments.prediction.prediction import Prediction, without_gradients
 
 
 class SampledPrediction(SampledSite):
@@ -35,7 +35,7 @@ class SampledPrediction(SampledSite):
     def __init__(self, name: str, fn: Any) -> None:
         if not fn.batch_shape or has_moments(fn):
             raise not_of_particles(name, type(fn).__name__, fn.batch_shape)
-        with plainly():
+        with without_gradients():
             super().__init__(Prediction(name, fn))
 
     def sample(self, n: int) -> torch.Tensor:
@@ -54,6 +54,6 @@ class SampledPrediction(SampledSite):
             ValueError: if ``n`` is not a positive number.
         """
         count, particles = checked_count(n), self.distribution.batch_shape[0]
-        with plainly():
+        with without_gradients():
             drawn = self.distribution.sample((-(-count // particles),)).flatten(0, 1)
             return drawn[torch.randperm(len(drawn), device=drawn.device)[:count]]

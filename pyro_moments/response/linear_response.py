@@ -16,17 +16,17 @@ from moment_calculus.optimisation.batches import Arguments
 from moment_calculus.response.optimum import TOLERANCE
 from moment_calculus.response.response import Response
 from moment_calculus.response.wording import check_dictionary
-from pyro_moments.fitting.objective import flat_loss, uncompiled
+from pyro_moments.fitting.flat_loss import flat_loss, uncompiled
 from pyro_moments.fitting.precision import (
+    convert_parameters,
     double_precision,
-    doubled,
-    give_back,
-    has_doubles,
-    make_doubles,
+    has_float64,
+    restore_parameters,
+    to_float64,
 )
-from pyro_moments.fitting.problem import undrawn
+from pyro_moments.fitting.problem import random_state_restored
 from pyro_moments.objectives.elbo import DeterministicELBO
-from pyro_moments.response.held import Held, unconstrained_copies
+from pyro_moments.response.fixed_parameters import FixedParameters, unconstrained_copies
 from pyro_moments.response.problem import PyroProblem
 
 
@@ -106,12 +106,12 @@ def problem_of(
     if params is not None:
         check_dictionary(params)
     given = [torch.as_tensor(value) for value in (params or {}).values()]
-    double = float64 or has_doubles(guide) or any(part.dtype is torch.float64 for part in given)
+    double = float64 or has_float64(guide) or any(part.dtype is torch.float64 for part in given)
     data, named = arguments
     if double:
-        data, named = doubled(data), doubled(named)
+        data, named = to_float64(data), to_float64(named)
     elbo = uncompiled(objective or DeterministicELBO())
-    with undrawn(), double_precision() if double else contextlib.nullcontext():
+    with random_state_restored(), double_precision() if double else contextlib.nullcontext():
         return _problem(elbo, model, guide, (data, named), params, double)
 
 
@@ -126,16 +126,16 @@ def _problem(
     """Return the problem at parameters; the precision of the parameters stays as it was."""
     data, named = arguments
     first = lambda: elbo.differentiable_loss(model, guide, *data, **named)  # noqa: E731
-    changed = make_doubles(first) if double else []
+    changed = convert_parameters(first) if double else []
     try:
         loss = flat_loss(elbo, model, guide, data, named)
         copies = unconstrained_copies(loss.parameters, params)
     finally:
-        give_back(changed)
+        restore_parameters(changed)
     if not copies:
         raise ValueError("model and guide have no parameters: there is nothing that could respond")
-    held = Held(loss.parameters, copies, (model, guide))
-    return PyroProblem(elbo, model, guide, data, named, loss, held)
+    fixed_parameters = FixedParameters(loss.parameters, copies, (model, guide))
+    return PyroProblem(elbo, model, guide, data, named, loss, fixed_parameters)
 
 
 def _check_runs_alone(guide: Callable) -> None:

@@ -35,9 +35,9 @@ def prior_parameters(
     with poutine.block():
         trace: Any = poutine.trace(conditioned).get_trace(*data, **named)
     return {
-        (name, part): tuple(written(tensor).shape)
+        (name, part): tuple(unbroadcast(tensor).shape)
         for name in latent
-        for part, tensor in _movable(trace.nodes[name]["fn"]).items()
+        for part, tensor in _shiftable(trace.nodes[name]["fn"]).items()
         if not _depends(tensor, [*values.values()])
     }
 
@@ -49,17 +49,19 @@ def _depends(tensor: torch.Tensor, values: list[torch.Tensor]) -> bool:
     return any(slope is not None for slope in slopes)
 
 
-def shifted(fn: Any, numbers: Mapping[str, torch.Tensor]) -> Any:
+def shift_prior(fn: Any, numbers: Mapping[str, torch.Tensor]) -> Any:
     """Return a prior with numbers added to its parameters; masks and expansions stay."""
     if isinstance(fn, WRAPPERS):
         new = copy.copy(fn)
-        new.base_dist = shifted(fn.base_dist, numbers)
+        new.base_dist = shift_prior(fn.base_dist, numbers)
         return new
-    moved = {name: part + numbers.get(name, 0) for name, part in _given(fn).items()}
-    return type(fn)(**{**_others(fn), **moved}, validate_args=False)
+    shifted_parameters = {
+        name: part + numbers.get(name, 0) for name, part in _given_arguments(fn).items()
+    }
+    return type(fn)(**{**_other_arguments(fn), **shifted_parameters}, validate_args=False)
 
 
-def written(tensor: torch.Tensor) -> torch.Tensor:
+def unbroadcast(tensor: torch.Tensor) -> torch.Tensor:
     """Return a parameter as it was before torch broadcast it, which gives axes a stride of zero."""
     for axis, stride in enumerate(tensor.stride()):
         if stride == 0 and tensor.shape[axis] > 1:
@@ -69,7 +71,7 @@ def written(tensor: torch.Tensor) -> torch.Tensor:
     return tensor
 
 
-def _movable(fn: Any) -> dict[str, torch.Tensor]:
+def _shiftable(fn: Any) -> dict[str, torch.Tensor]:
     """Return the certain, continuous parameters with which a prior can be made anew."""
     while isinstance(fn, WRAPPERS):
         fn = fn.base_dist
@@ -77,7 +79,7 @@ def _movable(fn: Any) -> dict[str, torch.Tensor]:
         return {}
     return {
         name: part
-        for name, part in _given(fn).items()
+        for name, part in _given_arguments(fn).items()
         if isinstance(part, torch.Tensor)
         and not isinstance(part, MomentTensor)
         and part.is_floating_point()
@@ -89,22 +91,22 @@ def _is_discrete(constraint: Any) -> bool:
     return not constraints.is_dependent(constraint) and constraint.is_discrete
 
 
-def _given(base: Any) -> dict[str, Any]:
+def _given_arguments(base: Any) -> dict[str, Any]:
     """Return what a distribution was made from, by name."""
-    kept = [*vars(base)]
+    attributes = [*vars(base)]
     names = [
         name
         for name in base.arg_constraints
-        if name in kept or isinstance(inspect.getattr_static(base, name, None), property)
+        if name in attributes or isinstance(inspect.getattr_static(base, name, None), property)
     ]
-    first = [_first(name, kept) for name in names]
-    return {name: getattr(base, name) for name, used in zip(names, first, strict=True) if used}
+    was_given = [_was_given(name, attributes) for name in names]
+    return {name: getattr(base, name) for name, used in zip(names, was_given, strict=True) if used}
 
 
-def _first(name: str, kept: list[str]) -> bool:
+def _was_given(name: str, attributes: list[str]) -> bool:
     """Return whether a parameter was given, and not derived from another one later."""
-    others = next((group for group in _ALTERNATIVES if name in group), {name}) & {*kept}
-    return name == min(others, key=kept.index, default=name)
+    others = next((group for group in _ALTERNATIVES if name in group), {name}) & {*attributes}
+    return name == min(others, key=attributes.index, default=name)
 
 
 def _arguments(base: Any) -> dict[str, inspect.Parameter]:
@@ -114,16 +116,16 @@ def _arguments(base: Any) -> dict[str, inspect.Parameter]:
     return arguments
 
 
-def _others(base: Any) -> dict[str, Any]:
+def _other_arguments(base: Any) -> dict[str, Any]:
     """Return the arguments of a distribution that are no parameters, such as a dimension."""
     names = _arguments(base).keys() - base.arg_constraints.keys()
     return {name: vars(base)[name] for name in names if name in vars(base)}
 
 
 def _can_be_made(base: Any) -> bool:
-    known = _given(base).keys() | _others(base).keys()
+    names = _given_arguments(base).keys() | _other_arguments(base).keys()
     return "validate_args" in inspect.signature(type(base).__init__).parameters and all(
-        name in known or argument.default is not inspect.Parameter.empty
+        name in names or argument.default is not inspect.Parameter.empty
         for name, argument in _arguments(base).items()
         if argument.kind not in (argument.VAR_POSITIONAL, argument.VAR_KEYWORD)
     )

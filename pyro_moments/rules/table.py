@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
+from moment_calculus.errors.exceptions import OR_DRAW, UnsupportedMoments
 from moment_calculus.operations.elementwise.composite import Composite
-from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments
 from pyro_moments.rules.mean_check import MeanCheck
 
 RULES: dict[Callable, Callable] = {}
@@ -63,30 +63,30 @@ def _checked(rule: Callable, takes: tuple[type, ...]) -> Callable:
 
     @functools.wraps(rule)
     def checked(*args: Any, **kwargs: Any) -> Any:
-        args = tuple([_matched(argument, takes) for argument in args])
+        args = tuple([_operand(argument, takes) for argument in args])
         if kwargs:
-            kwargs = {renamed(name): _matched(part, takes) for name, part in kwargs.items()}
+            kwargs = {renamed(name): _operand(part, takes) for name, part in kwargs.items()}
         try:
             return rule(*args, **kwargs)
         except TypeError as error:
             if isinstance(error, UnsupportedMoments):
                 raise
-            raise _rejected(signature, args, kwargs, error) from error
+            raise _argument_error(signature, args, kwargs, error) from error
 
     return checked
 
 
-def _matched(operand: Any, takes: tuple[type, ...]) -> Any:
+def _operand(operand: Any, takes: tuple[type, ...]) -> Any:
     """Return an operand as the rule takes it; outcomes of comparisons raise UnsupportedMoments."""
     kind = type(operand)
     if kind is tuple or kind is list:
-        return kind([_matched(part, takes) for part in operand])
+        return kind([_operand(part, takes) for part in operand])
     if isinstance(operand, _OUTCOMES) and not isinstance(operand, takes):
         return operand.gaussian()
     return operand
 
 
-def _rejected(signature: inspect.Signature, args: tuple, kwargs: dict, error: TypeError):
+def _argument_error(signature: inspect.Signature, args: tuple, kwargs: dict, error: TypeError):
     """Return the error for arguments that the rule does not take, or the original error."""
     try:
         signature.bind(*args, **kwargs)

@@ -28,7 +28,7 @@ class Divergence(NamedTuple):
         return divergences.gaussian_kl(mean, variance, prior_mean, prior_variance)
 
     @property
-    def kind(self) -> Any:
+    def batch_key(self) -> Any:
         """Return what small divergences that are computed together share; None for others."""
         # A compiler fuses a traced program better without the copies that ``summed`` makes.
         if self.mean.numel() > SMALL or _get_current_dispatch_mode() is not None:

@@ -10,15 +10,15 @@ from pyro.distributions.util import scale_and_mask, sum_rightmost
 from pyro.poutine import Trace
 
 from guides.pyro.tridiagonal_normal import TridiagonalNormal
+from moment_calculus.errors.exceptions import UnsupportedMoments
 from moment_calculus.hosts.wording import not_in_guide
-from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.values import Gaussian
 from pyro_moments.evaluation.tensor import MomentTensor, unwrap
 from pyro_moments.likelihoods import evaluate
 from pyro_moments.likelihoods.structure import has_moments
 from pyro_moments.sites.divergence import Divergence
 from pyro_moments.sites.latent_vector import LatentVector
-from pyro_moments.sites.masked import dropped_weight, masked_parts
+from pyro_moments.sites.masked import dropout_posterior, dropout_terms
 from pyro_moments.sites.posteriors import entropy, half_log_determinant, without_wrappers
 from pyro_moments.sites.transformed import gaussian_base
 
@@ -32,7 +32,7 @@ def scaled_sum(log_prob: torch.Tensor, site: Any) -> torch.Tensor:
 def latent_term(name: str, site: Any, guide_trace: Trace) -> torch.Tensor:
     """Return s_model E_q[log p] + s_guide H of a latent site; −KL where the scales are equal."""
     guide_site = _guide_site(name, guide_trace)
-    if (dropped := dropped_weight(guide_site["fn"])) is not None:
+    if (dropped := dropout_posterior(guide_site["fn"])) is not None:
         return _masked_term(name, site, guide_site, dropped)
     try:
         return _term(name, site, guide_site)
@@ -46,7 +46,7 @@ def latent_term(name: str, site: Any, guide_trace: Trace) -> torch.Tensor:
 def divergence_of(name: str, site: Any, guide_trace: Trace) -> Divergence | None:
     """Return a latent site's divergence (minus its term), if it has no scale or mask; else None."""
     guide_site: Any = guide_trace.nodes.get(name)
-    if guide_site is None or dropped_weight(guide_site["fn"]) is not None:
+    if guide_site is None or dropout_posterior(guide_site["fn"]) is not None:
         return None
     sites = site, guide_site
     plain = all(s["mask"] is None and _is_one(s["scale"]) for s in sites)
@@ -60,8 +60,8 @@ def _term(name: str, site: Any, guide_site: Any) -> torch.Tensor:
         return -scaled_sum(divergence, site)
     try:
         log_prior = evaluate(name, site["fn"], site["value"])
-    except UnsupportedMoments as refusal:
-        raise refusal.at_site(name, site.get("line", "")) from None
+    except UnsupportedMoments as error:
+        raise error.at_site(name, site.get("line", "")) from None
     site_entropy = _entropy(site["value"], guide_site)
     if same:
         return scaled_sum(log_prior + site_entropy, site)
@@ -71,9 +71,9 @@ def _term(name: str, site: Any, guide_site: Any) -> torch.Tensor:
 def _masked_term(name: str, site: Any, guide_site: Any, dropped: Any) -> torch.Tensor:
     """Return minus the divergence of a site with dropout masks, up to a constant."""
     try:
-        log_prior, mask_entropy = masked_parts(name, site, dropped)
-    except UnsupportedMoments as refusal:
-        raise refusal.at_site(name, site.get("line", "")) from None
+        log_prior, mask_entropy = dropout_terms(name, site, dropped)
+    except UnsupportedMoments as error:
+        raise error.at_site(name, site.get("line", "")) from None
     term = scaled_sum(log_prior, site)
     return term if mask_entropy is None else term + scaled_sum(mask_entropy, guide_site)
 

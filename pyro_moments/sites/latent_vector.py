@@ -10,10 +10,10 @@ from pyro import poutine
 from pyro.infer.autoguide import AutoContinuous
 
 from guides.families import mean_field
+from moment_calculus.errors.exceptions import OR_DRAW, UnsupportedMoments
 from moment_calculus.hosts.wording import MEAN_FIELD_GUIDES
 from moment_calculus.numerics.rulebook import Propagation
-from moment_calculus.operations.elementwise.arithmetic import leaf
-from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments
+from moment_calculus.operations.elementwise.arithmetic import site_value
 from pyro_moments.evaluation.tensor import MomentTensor
 from pyro_moments.sites.transformed import gaussian_base
 
@@ -26,7 +26,7 @@ class Part(NamedTuple):
     shape: torch.Size  # on the unconstrained space
     event_dim: int  # number of trailing axes that make up one draw
 
-    def of(self, vector: torch.Tensor) -> torch.Tensor:
+    def components(self, vector: torch.Tensor) -> torch.Tensor:
         """Return the share of this site in a vector, in its shape."""
         return vector[..., self.start : self.start + self.shape.numel()].reshape(self.shape)
 
@@ -66,20 +66,22 @@ class LatentVector:
         self,
         fn: Any,
         parts: tuple[Part, ...],
-        value: Callable[[Part, torch.Tensor, torch.Tensor], torch.Tensor],  # from loc, scale
+        make_value: Callable[[Part, torch.Tensor, torch.Tensor], torch.Tensor],  # from loc, scale
     ) -> None:
         normal: Any = gaussian_base(fn)[0]
         self.shape = fn.batch_shape + fn.event_shape
-        whole = [p.expand(self.shape) for p in (normal.loc, normal.scale)]
-        self._values = {part.start: value(part, *map(part.of, whole)) for part in parts}
+        vectors = [p.expand(self.shape) for p in (normal.loc, normal.scale)]
+        self._values = {
+            part.start: make_value(part, *map(part.components, vectors)) for part in parts
+        }
 
     def size(self, dim: int) -> int:
         """Return the size of one dimension."""
         return self.shape[dim]
 
-    def __getitem__(self, key: Any) -> _Unshaped:
+    def __getitem__(self, key: Any) -> _PartWithShape:
         """Return the part that begins where a slice of the trailing axis does."""
-        return _Unshaped(self._values[key[-1].start])
+        return _PartWithShape(self._values[key[-1].start])
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: tuple = (), kwargs: Any = None) -> Any:
@@ -99,12 +101,12 @@ def moments_or_draw(
         if part.name in sampled:
             return mean_field.sample(loc, scale, torch.randn_like(loc))
         moments = mean_field.moments(loc, scale)
-        return MomentTensor(leaf(part.name, *moments, propagation, event_dim=part.event_dim))
+        return MomentTensor(site_value(part.name, *moments, propagation, event_dim=part.event_dim))
 
     return value
 
 
-class _Unshaped(NamedTuple):
+class _PartWithShape(NamedTuple):
     """A part whose shape the guide is about to ask for; the part has it already."""
 
     value: torch.Tensor

@@ -10,12 +10,11 @@ from pyro.infer.autoguide import AutoStructured
 from pyro.poutine.messenger import Messenger
 from pyro.poutine.util import site_is_subsample
 
+from moment_calculus.errors.exceptions import UnsupportedMoments
+from moment_calculus.errors.user_line import calling_line
 from moment_calculus.hosts.wording import MEAN_FIELD_GUIDES, not_reparameterised
 from moment_calculus.numerics.rulebook import Propagation
-from moment_calculus.refusals.errors import UnsupportedMoments
-from moment_calculus.refusals.places import calling_line
 from pyro_moments.evaluation.tensor import MomentTensor
-from pyro_moments.sites.draws import Draws
 from pyro_moments.sites.latent_vector import (
     LatentVector,
     Part,
@@ -23,8 +22,9 @@ from pyro_moments.sites.latent_vector import (
     moments_or_draw,
     parts_of,
 )
-from pyro_moments.sites.masked import renewed
+from pyro_moments.sites.masked import without_uses
 from pyro_moments.sites.posteriors import posterior_value, without_wrappers
+from pyro_moments.sites.random_watch import GeneratorWatch
 from pyro_moments.sites.transformed import gaussian_base
 
 _AUXILIARY_SUFFIXES = ("_unconstrained", "_aux")  # AutoNormal's, AutoStructured's
@@ -42,16 +42,16 @@ class MomentMessenger(Messenger):
     ) -> None:
         super().__init__()
         self.propagation, self.sample_sites = propagation, frozenset(sample_sites)
-        self.guide, self.draws = guide, Draws()
+        self.guide, self.draws = guide, GeneratorWatch()
 
     def _pyro_sample(self, msg: Any) -> None:
         msg["line"] = calling_line()  # for errors of its likelihood, which come later
         if msg["is_observed"] or msg["done"] or msg["value"] is not None:
-            msg["value"] = renewed(msg["value"])
+            msg["value"] = without_uses(msg["value"])
             return
         if site_is_subsample(msg):
             fn = msg["fn"]
-            return None if fn.subsample_size == fn.size else self.draws.before(msg)
+            return None if fn.subsample_size == fn.size else self.draws.site_begins(msg)
         return self.give(msg)
 
     def give(self, msg: Any) -> None:
@@ -63,8 +63,8 @@ class MomentMessenger(Messenger):
         parts = parts_of(self.guide, name) if auxiliary else ()
         if self._is_drawn(msg["name"], name, parts):
             if not fn.has_rsample:
-                raise not_reparameterised(name, without_wrappers(fn), host="Pyro")
-            return self.draws.before(msg)
+                raise not_reparameterised(name, without_wrappers(fn), framework="Pyro")
+            return self.draws.site_begins(msg)
         if auxiliary:
             _check_structure(self.guide, name)
         msg["value"] = self._vector(name, fn, parts) if parts else self._tensor(name, fn)
@@ -72,10 +72,10 @@ class MomentMessenger(Messenger):
 
     def _pyro_post_sample(self, msg: Any) -> None:
         if msg is self.draws.site:
-            self.draws.after()
+            self.draws.site_ends()
 
     def _pyro_post_param(self, msg: Any) -> None:
-        self.draws.after()  # its initial value may be drawn anew in every run
+        self.draws.site_ends()  # its initial value may be drawn anew in every run
 
     def _is_drawn(self, own: str, name: str, parts: tuple[Part, ...]) -> bool:
         if not self.sample_sites:

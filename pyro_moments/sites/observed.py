@@ -12,13 +12,13 @@ from pyro.distributions.torch_distribution import MaskedDistribution
 from pyro.infer.util import is_validation_enabled
 from pyro.util import check_site_shape
 
+from moment_calculus.errors.exceptions import UnsupportedMoments
 from moment_calculus.hosts.wrappers import unwrapped
 from moment_calculus.objectives.data import Plate
-from moment_calculus.objectives.masked_rows import Observed, refuse_other_rows
-from moment_calculus.operations.dropout.masked import MaskedWeight
-from moment_calculus.refusals.errors import UnsupportedMoments
-from pyro_moments.diagnosis import refuse_infinite_data
+from moment_calculus.objectives.masked_rows import ObservedPlates, check_rows_are_data
+from moment_calculus.operations.dropout.masked_weight import MaskedWeight
 from pyro_moments.evaluation.tensor import MomentTensor
+from pyro_moments.failure_causes import refuse_infinite_data
 from pyro_moments.likelihoods import evaluate
 from pyro_moments.particles.site import MaskedSite
 from pyro_moments.particles.undrawn import Undrawn
@@ -35,8 +35,8 @@ def observed_term(name: str, site: Any) -> torch.Tensor:
         refuse_infinite_data(name, site)  # the loss would be finite, its gradients not
     try:
         log_prob = evaluate(name, site["fn"], site["value"])
-    except UnsupportedMoments as refusal:
-        raise refusal.at_site(name, site.get("line", "")) from None
+    except UnsupportedMoments as error:
+        raise error.at_site(name, site.get("line", "")) from None
     if is_validation_enabled():
         check_site_shape({**site, "log_prob": log_prob}, math.inf)  # type: ignore[arg-type]
     return scaled_sum(log_prob, site)
@@ -57,7 +57,7 @@ def is_sample(site: Any) -> bool:
     return site["type"] == "sample" and not (site["infer"] or {}).get("_deterministic")
 
 
-def refuse_masks_of_other_rows(sites: Mapping[str, Any], latent: Collection[str]) -> None:
+def check_masked_rows(sites: Mapping[str, Any], latent: Collection[str]) -> None:
     """Raise UnsupportedMoments for masks of rows that are no data."""
     samples = {name: site for name, site in sites.items() if site["type"] == "sample"}
     values = {name: site["value"] for name, site in samples.items() if name in latent}
@@ -67,11 +67,11 @@ def refuse_masks_of_other_rows(sites: Mapping[str, Any], latent: Collection[str]
     if not weights:
         return
     data = {
-        name: Observed(plates_of(site), tuple(site["value"].shape))
+        name: ObservedPlates(plates_of(site), tuple(site["value"].shape))
         for name, site in samples.items()
         if name not in latent and is_sample(site) and not _is_factor(site["fn"])
     }
-    refuse_other_rows(weights, data)
+    check_rows_are_data(weights, data)
 
 
 def _masked(value: Any) -> MaskedWeight | MaskedSite | None:

@@ -24,7 +24,7 @@ from moment_calculus.operations.elementwise.arithmetic import apply, scale_shift
 from moment_calculus.values import Gaussian, Value
 
 NORMALS = (torch.distributions.Normal, dist.Normal)
-_RECOGNISED = {
+_ACTIVATIONS = {
     ExpTransform: "exp",
     SigmoidTransform: "sigmoid",
     SoftplusTransform: "softplus",
@@ -42,7 +42,7 @@ def gaussian_base(fn: Any, kinds: tuple[type, ...] = NORMALS) -> tuple[Any, list
     transforms: list[Transform] = []
     while type(fn) not in kinds:
         if isinstance(fn, torch.distributions.TransformedDistribution):
-            transforms = [p for t in fn.transforms for p in _parts(t)] + transforms
+            transforms = [p for t in fn.transforms for p in _flattened(t)] + transforms
         elif not isinstance(fn, WRAPPERS):
             return None, []
         fn = fn.base_dist
@@ -53,11 +53,11 @@ def _is_elementwise(transform: Transform) -> bool:
     return transform.bijective and transform.domain.event_dim == transform.codomain.event_dim == 0
 
 
-def _parts(transform: Transform) -> list[Transform]:
+def _flattened(transform: Transform) -> list[Transform]:
     while isinstance(transform, IndependentTransform):
         transform = transform.base_transform
     if isinstance(transform, ComposeTransform):
-        return [part for inner in transform.parts for part in _parts(inner)]
+        return [part for inner in transform.parts for part in _flattened(inner)]
     return [] if _is_identity(transform) else [transform]
 
 
@@ -67,12 +67,12 @@ def _is_identity(transform: Transform) -> bool:
     return parts is not None and not any(map(torch.is_tensor, parts)) and parts == (0, 1)
 
 
-def mixes(transform: Transform) -> bool:
+def mixes_elements(transform: Transform) -> bool:
     """Return whether a transform takes several elements to one, as to a simplex."""
-    return any(p.domain.event_dim or p.codomain.event_dim for p in _parts(transform))
+    return any(p.domain.event_dim or p.codomain.event_dim for p in _flattened(transform))
 
 
-def transformed(base: Gaussian, transforms: Sequence[Transform]) -> Value:
+def image_of(base: Gaussian, transforms: Sequence[Transform]) -> Value:
     """Return the image of a Gaussian under elementwise transforms, the first to apply first."""
     value: Value = base
     for transform in transforms:
@@ -85,7 +85,7 @@ def transformed(base: Gaussian, transforms: Sequence[Transform]) -> Value:
 
 
 def _function(transform: Transform) -> Activation:
-    name = _RECOGNISED.get(type(transform))
+    name = _ACTIVATIONS.get(type(transform))
     # The bound method has a hash; transforms that compare by value have none.
     return Integrated(transform.__call__) if name is None else activation(name)
 

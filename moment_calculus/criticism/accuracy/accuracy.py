@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from moment_calculus.criticism.accuracy import presentation
-from moment_calculus.criticism.accuracy.draws import GROUPS, Draw, Totals, drawn_totals
+from moment_calculus.criticism.accuracy.draws import GROUPS, Draw, LayerSums, accumulate
 from moment_calculus.criticism.accuracy.layers import Layer
-from moment_calculus.criticism.accuracy.measures import Measures, measured
+from moment_calculus.criticism.accuracy.measures import ErrorMeasures, error_measures
 from moment_calculus.criticism.accuracy.wording import no_layers, no_such_row, too_few_draws
 
 
@@ -24,7 +24,7 @@ class AccuracyRow:
     site: str  # the site, or "site.parameter" of its distribution; otherwise empty
     operation: str  # name in the framework
     line: str  # the user's file and line, or empty
-    measures: Measures
+    measures: ErrorMeasures
     # Bound on the error of any correlation by the truncation of its series, in standard deviations
     # of both features; None if there is none.
     certificate: float | None
@@ -55,7 +55,7 @@ class AccuracyRow:
 
     def __repr__(self) -> str:
         """Return the row in words."""
-        return f"<{presentation.place(self)}: {presentation.error(self)}>"
+        return f"<{presentation.row_label(self)}: {presentation.error(self)}>"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -75,10 +75,10 @@ class MomentAccuracy:
 
     def __getitem__(self, label: str) -> AccuracyRow:
         """Return the last row with a label such as ``"obs.loc"``; raise KeyError without one."""
-        found = [row for row in self.rows if label in (row.site, row.operation)]
-        if not found:
+        matches = [row for row in self.rows if label in (row.site, row.operation)]
+        if not matches:
             raise no_such_row(label, [row.label for row in self.rows])
-        return found[-1]
+        return matches[-1]
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -123,7 +123,7 @@ class MomentAccuracy:
         Raises:
             ImportError: if Matplotlib is not installed.
         """
-        return presentation.plotted(self.rows, axes)
+        return presentation.plot(self.rows, axes)
 
     def __repr__(self) -> str:
         """Return the result in words."""
@@ -141,49 +141,48 @@ def check_draws(num_samples: int) -> None:
 
 
 def accuracy_of(
-    # The layers in the order of the program, sites last, and a text for each other random value.
-    found: tuple[Sequence[Layer], Sequence[str]],
+    layers: Sequence[Layer],  # in the order of the program, sites last
+    left_out: Sequence[str],  # a text for each other random value
     latent: int,  # number of elements of the latent sites, which each draw needs as well
     draw: Any,  # from a number of draws and the places of layers to arrays [draws, ...]
     num_samples: int,
 ) -> MomentAccuracy:
     """Compare the layers of a program with draws through it; raise ValueError if there are none."""
-    layers, left_out = found
-    known = [layer.in_numpy() for layer in layers]
-    finite = [layer for layer in known if layer.is_finite]
+    numpy_layers = [layer.in_numpy() for layer in layers]
+    finite = [layer for layer in numpy_layers if layer.is_finite]
     if not finite:
         raise no_layers()
-    places = [layer.place for layer in finite]
-    some: Draw = lambda count: draw(count, places)  # noqa: E731
-    totals = drawn_totals(finite, latent, some, num_samples)
-    rest = [_infinite(layer, "moments") for layer in known if not layer.is_finite]
-    rest += [_infinite(part.layer, "draws") for part in totals if not part.is_finite]
-    good = enumerate((part for part in totals if part.is_finite), 1)
+    indices = [layer.index for layer in finite]
+    draw_finite: Draw = lambda count: draw(count, indices)  # noqa: E731
+    sums = accumulate(finite, latent, draw_finite, num_samples)
+    infinite = [_infinite(layer, "moments") for layer in numpy_layers if not layer.is_finite]
+    infinite += [_infinite(part.layer, "draws") for part in sums if not part.is_finite]
+    good = enumerate((part for part in sums if part.is_finite), 1)
     rows = tuple(_row(number, part.layer, part) for number, part in good)
-    return MomentAccuracy(rows, num_samples, (*left_out, *rest))
+    return MomentAccuracy(rows, num_samples, (*left_out, *infinite))
 
 
 def _infinite(layer: Layer, what: str) -> str:
     return f"{layer.label} at {layer.line or '?'}: infinite {what}"
 
 
-def _row(number: int, layer: Layer, totals: Totals) -> AccuracyRow:
-    deviations = [deviation for _, deviation in totals.without()]
+def _row(number: int, layer: Layer, sums: LayerSums) -> AccuracyRow:
+    deviations = [deviation for _, deviation in sums.leave_one_group_out()]
     of_deviation = np.std(deviations, axis=0) * math.sqrt(len(deviations) - 1)
-    errors = totals.deviation / math.sqrt(totals.count), of_deviation
+    errors = sums.deviation / math.sqrt(sums.count), of_deviation
     return AccuracyRow(
         number,
         layer.site,
         layer.operation,
         layer.line,
-        measured(layer, totals, errors),
+        error_measures(layer, sums, errors),
         layer.certificate,
         layer.reason,
         layer.mean,
         layer.deviation,
         layer.covariance,
-        totals.mean,
-        totals.deviation,
-        totals.covariance,
+        sums.mean,
+        sums.deviation,
+        sums.covariance,
         errors,
     )

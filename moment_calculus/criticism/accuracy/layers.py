@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 
 from moment_calculus.criticism.accuracy.reasons import certificate_of, reason_of
+from moment_calculus.errors.exceptions import UnsupportedMoments
 from moment_calculus.numerics.special import namespace
 from moment_calculus.operations.dropout.bits import Bits, Uniform
-from moment_calculus.operations.dropout.masked import MaskedWeight
-from moment_calculus.operations.normalised.composites import OfClasses
+from moment_calculus.operations.dropout.masked_weight import MaskedWeight
+from moment_calculus.operations.normalised.composites import FunctionOfLogits
 from moment_calculus.operations.normalised.normalisation import Normalised
 from moment_calculus.operations.shapes.moves import Moved
-from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.values import Deferred, Gaussian
 
 LARGEST = 2**22  # largest number of covariance entries of one layer that are compared
@@ -25,7 +25,7 @@ _MASKS = MaskedWeight | Uniform | Bits  # dropout masks that are not applied yet
 
 
 @dataclass(frozen=True)
-class Recorded:
+class RecordedOperation:
     """The result of one operation of a program."""
 
     operation: str  # name in the framework
@@ -41,7 +41,7 @@ class Layer:
     operation: str  # name in the framework
     line: str  # the user's file and line
     site: str  # empty if the value is no site
-    place: int  # index of the operation among all recorded ones
+    index: int  # index of the operation among all recorded ones
     shape: tuple[int, ...]
     axis: int | None  # the feature axis, negative; None for a batch of scalars
     reason: str  # why the moments may differ from those of draws; empty if unknown
@@ -61,9 +61,9 @@ class Layer:
         return 1 if self.axis is None else self.shape[self.axis]
 
     @property
-    def compared(self) -> int:
+    def compared_count(self) -> int:
         """Return the number of batch elements whose covariances are compared."""
-        return compared(self.shape, self.axis)
+        return compared_count(self.shape, self.axis)
 
     @property
     def mean(self) -> np.ndarray:
@@ -98,65 +98,65 @@ class Layer:
     def features(self, array: np.ndarray) -> np.ndarray:
         """Return draws [draws, ...] as features [draws, batch, d] of compared batch elements."""
         last = np.moveaxis(array, self.axis, -1)  # type: ignore[arg-type]
-        return last.reshape(len(array), -1, last.shape[-1])[:, : self.compared]
+        return last.reshape(len(array), -1, last.shape[-1])[:, : self.compared_count]
 
 
-def compared(shape: tuple[int, ...], axis: int | None) -> int:
+def compared_count(shape: tuple[int, ...], axis: int | None) -> int:
     """Return the number of batch elements whose covariances are compared; zero for scalars."""
     size, total = 1 if axis is None else shape[axis], int(np.prod(shape))
     return min(total // size, LARGEST // size**2) if size > 1 else 0
 
 
-def layers_of(recorded: Sequence[Recorded]) -> tuple[list[Layer], list[str]]:
+def layers_of(recorded: Sequence[RecordedOperation]) -> tuple[list[Layer], list[str]]:
     """Return the layers among the recorded results, and a text for each without moments."""
     for item in recorded:
         if item.site and hasattr(item.value, "gaussian"):
-            _matched(item)  # computes the moments of all inputs, which is_matched then reports
+            _matched(item)  # computes the moments of all inputs, which has_moments then reports
     # By serial number: a value that appears again, as a site, names the layer that it already is.
-    found: dict[int, Layer] = {}
+    layers: dict[int, Layer] = {}
     left_out: list[str] = []
-    for place, item in [pair for pair in enumerate(recorded) if _has_moments(pair[1])]:
+    for index, item in [pair for pair in enumerate(recorded) if _has_moments(pair[1])]:
         try:
             value = item.value.gaussian()
             if not isinstance(value, Gaussian):
                 continue
-            if (known := found.get(value.serial)) is not None:
-                found[value.serial] = dataclasses.replace(known, site=known.site or item.site)
+            if (layer := layers.get(value.serial)) is not None:
+                layers[value.serial] = dataclasses.replace(layer, site=layer.site or item.site)
             elif item.site or not _only_moves(value):
-                found[value.serial] = _layer(item, place, value)
-        except UnsupportedMoments as refusal:
-            left_out.append(f"{item.operation} at {item.line or '?'}: {refusal.cause}")
-    return list(found.values()), left_out
+                layers[value.serial] = _layer(item, index, value)
+        except UnsupportedMoments as error:
+            left_out.append(f"{item.operation} at {item.line or '?'}: {error.cause}")
+    return list(layers.values()), left_out
 
 
-def _matched(item: Recorded) -> None:
+def _matched(item: RecordedOperation) -> None:
     with contextlib.suppress(UnsupportedMoments):  # layers_of reports it when it comes to this item
         item.value.gaussian()
 
 
-def _has_moments(item: Recorded) -> bool:
+def _has_moments(item: RecordedOperation) -> bool:
     """Return whether moments were computed for a recorded result."""
     if isinstance(item.value, Deferred):  # parts of a recognised composite stay without moments
-        return bool(item.site) or item.value.is_matched
+        return bool(item.site) or item.value.has_moments
     return hasattr(item.value, "gaussian") and not isinstance(item.value, _MASKS)
 
 
 def _only_moves(value: Gaussian) -> bool:
     """Return whether a value is a latent site, or only rearranges elements of another value."""
     step = value.step
-    return not step.inputs or (isinstance(step, Moved) and not step.computes)
+    return not step.inputs or (isinstance(step, Moved) and not step.combines_elements)
 
 
-def _layer(item: Recorded, place: int, value: Gaussian) -> Layer:
+def _layer(item: RecordedOperation, index: int, value: Gaussian) -> Layer:
     reason, variance = reason_of(value), value.variance
     arrays = (value.mean, variance, _first_covariances(value), _certificate(value))
     names = _operation(item, value), item.line, item.site
-    return Layer(*names, place, value.shape, value.axis, reason, arrays)
+    return Layer(*names, index, value.shape, value.axis, reason, arrays)
 
 
-def _operation(item: Recorded, value: Gaussian) -> str:
+def _operation(item: RecordedOperation, value: Gaussian) -> str:
     """Return the operation's name; of a recognised composite its own, not its last step's."""
-    if isinstance(item.value, OfClasses):
+    if isinstance(item.value, FunctionOfLogits):
         return item.value.name
     last = item.operation in ("mul", "div") and isinstance(value.step, Normalised)
     return "normalisation" if last else item.operation
@@ -164,7 +164,7 @@ def _operation(item: Recorded, value: Gaussian) -> str:
 
 def _first_covariances(value: Gaussian) -> Any:
     """Return covariances of the compared batch elements; None if not propagated."""
-    count = compared(value.shape, value.axis)
+    count = compared_count(value.shape, value.axis)
     if not count or (covariance := value.covariance) is None:
         return None
     size = covariance.shape[-1]

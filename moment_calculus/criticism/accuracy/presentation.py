@@ -14,7 +14,7 @@ from moment_calculus.criticism.tables import aligned
 LARGE = 0.1  # error from which the text says "breaks" instead of "departs"
 
 
-def place(row: Any) -> str:
+def row_label(row: Any) -> str:
     """Return number, label and line of a row as text."""
     line = short(row.line)
     return f"row {row.number} ({row.label}{f', {line}' if line else ''})"
@@ -44,11 +44,11 @@ def sentence(rows: Sequence[Any], first: Any, worst: Any, count: int) -> str:
     if first is None:
         return f"accurate to Monte Carlo error in all {len(rows)} rows ({count} draws)"
     before = [row for row in rows if row.number < first.number]
-    start = f"accurate to Monte Carlo error up to {place(before[-1])}; " if before else ""
+    start = f"accurate to Monte Carlo error up to {row_label(before[-1])}; " if before else ""
     verb = "breaks at" if first.measures.departure > LARGE else "departs from the draws at"
-    parts = [f"{start}{verb} {place(first)}: {error(first)}{_because(rows, first)}"]
+    parts = [f"{start}{verb} {row_label(first)}: {error(first)}{_because(rows, first)}"]
     if worst is not first and worst.measures.departure > first.measures.departure:
-        parts.append(f"farthest off at {place(worst)}: {error(worst)}{_because(rows, worst)}")
+        parts.append(f"farthest off at {row_label(worst)}: {error(worst)}{_because(rows, worst)}")
     return "; ".join(parts)
 
 
@@ -56,8 +56,8 @@ def _because(rows: Sequence[Any], row: Any) -> str:
     """Return the reason of a row, or of the last row before it that has one, in brackets."""
     if row.reason:
         return f" ({row.reason})"
-    known = [other for other in rows if other.number < row.number and other.reason]
-    return f" (from row {known[-1].number}: {known[-1].reason})" if known else ""
+    earlier = [other for other in rows if other.number < row.number and other.reason]
+    return f" (from row {earlier[-1].number}: {earlier[-1].reason})" if earlier else ""
 
 
 def _columns(row: Any) -> dict[str, Any]:
@@ -121,7 +121,7 @@ def _cells(row: Any) -> tuple[str, ...]:
     )
 
 
-def plotted(rows: Sequence[Any], axes: Any = None) -> Any:
+def plot(rows: Sequence[Any], axes: Any = None) -> Any:
     """Plot ε_μ and ε_σ along the program on two axes of Matplotlib; None for new ones."""
     if axes is None:
         from matplotlib import pyplot
@@ -131,8 +131,8 @@ def plotted(rows: Sequence[Any], axes: Any = None) -> Any:
     upper, lower = np.ravel(axes)
     numbers = np.array([row.number for row in rows])
     for axis, name in ((upper, "mean_error"), (lower, "deviation_ratio")):
-        found = np.array([getattr(row.measures, name) for row in rows])
-        axis.errorbar(found[:, 0], numbers, xerr=3 * found[:, 1], fmt="o-", capsize=3)
+        estimates = np.array([getattr(row.measures, name) for row in rows])
+        axis.errorbar(estimates[:, 0], numbers, xerr=3 * estimates[:, 1], fmt="o-", capsize=3)
     upper.axvline(rows[0].measures.noise, color="grey", linestyle=":")
     lower.axvline(1.0, color="grey", linestyle=":")
     lower.set_xscale("log")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from moment_calculus.functions.algebra import moved
+from moment_calculus.functions.combinators import with_arrays_moved
 from moment_calculus.functions.pairs.mehler import mehler_certificate
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.rulebook import EXACT
@@ -12,12 +12,12 @@ from moment_calculus.numerics.special import constants, namespace
 from moment_calculus.operations.dropout.noise import Noise
 from moment_calculus.operations.linear.maps import LinearMap
 from moment_calculus.operations.linear.reductions import SumOverFeatures
-from moment_calculus.operations.normalised.logits import OfLogits
+from moment_calculus.operations.normalised.logits import LogitsStep
 from moment_calculus.operations.normalised.normalisation import Normalised
 from moment_calculus.operations.shapes.moves import Moved
 from moment_calculus.values import Gaussian
 from moment_calculus.values.ancestry import ancestors
-from moment_calculus.values.applied import ruled
+from moment_calculus.values.applied import with_rule_book
 from moment_calculus.values.layout import features_last
 
 MATCHED = "its input is matched by a Gaussian, which it is not"
@@ -30,10 +30,14 @@ def reason_of(value: Gaussian) -> str:
     """Return why moments may differ from those of draws; empty if no approximation is known."""
     if _is_replaced(value):
         return BOOK.format(name=value.propagation.rulebook.name)
-    if isinstance(value.step, OfLogits | Normalised):
+    if isinstance(value.step, LogitsStep | Normalised):
         return APPROXIMATE
     sources = value.step.inputs
-    if not value.propagation.full and value.step.mixes and not all(x.independent for x in sources):
+    if (
+        not value.propagation.full
+        and value.step.assumes_independence
+        and not all(x.independent for x in sources)
+    ):
         return DROPPED
     if isinstance(value.step, LinearMap) or _keeps_gaussian(value):
         return ""  # exact: mean and covariance need only those of the inputs
@@ -46,7 +50,7 @@ def _is_replaced(value: Gaussian) -> bool:
     if book is EXACT:
         return False
     if step.function is not None:
-        return ruled(*step.function) is not step.function[1]
+        return with_rule_book(*step.function) is not step.function[1]
     several = len(step.inputs) > 1
     return several and bool({"product", "linear"} & book.operations.keys())
 
@@ -78,8 +82,10 @@ def certificate_of(value: Gaussian) -> Array | None:
     if not base.has_covariance:
         return None
     if base.axis != -1:
-        activation = moved(activation, lambda part: features_last(part, base.axis), base.shape)
-    function, mean = ruled(base, activation), features_last(base.mean, base.axis)
+        activation = with_arrays_moved(
+            activation, lambda part: features_last(part, base.axis), base.shape
+        )
+    function, mean = with_rule_book(base, activation), features_last(base.mean, base.axis)
     variance = features_last(base.variance, base.axis)
     if function.pair_covariance(mean, variance, base.covariance) is not NotImplemented:
         return None
@@ -93,5 +99,7 @@ def _largest_pair(bound: Array, variance: Array) -> Array:
     xp = namespace(bound)
     deviation = variance**0.5
     units = deviation[..., :, None] * deviation[..., None, :]
-    apart = constants(1 - np.eye(bound.shape[-1]), bound) * bound
-    return xp.max(xp.where(units > 0, apart / xp.where(units > 0, units, 1.0 + 0.0 * units), 0.0))
+    off_diagonal = constants(1 - np.eye(bound.shape[-1]), bound) * bound
+    return xp.max(
+        xp.where(units > 0, off_diagonal / xp.where(units > 0, units, 1.0 + 0.0 * units), 0.0)
+    )

@@ -13,8 +13,8 @@ from moment_calculus.criticism.calibration.observations import (
     check_known,
     checked_values,
     first,
-    hosted,
-    plain,
+    to_framework,
+    to_numpy,
 )
 from moment_calculus.hosts.predictions import PredictedSite, checked_count
 from moment_calculus.hosts.predictions.discrete import BinaryMarginal
@@ -208,14 +208,14 @@ class ClassCalibration:
     def verdict(self) -> str:
         """Return in words whether the likeliest classes are right as often as predicted."""
         difference, error, p_value = self.excess
-        found = (
+        sentence = (
             f"The likeliest classes have the probability {self.confidence.mean():.3f} on average, "
             f"and are right {100 * self.accuracy:.3g} ± {100 * error:.2g} % of the time"
         )
         if p_value >= SIGNIFICANT:
-            return f"{found}: as often as they should, within chance (p = {p_value:.2g})."
+            return f"{sentence}: as often as they should, within chance (p = {p_value:.2g})."
         kind = "overconfident" if difference < 0 else "underconfident"
-        return f"{found}: the prediction is {kind} (p = {p_value:.2g})."
+        return f"{sentence}: the prediction is {kind} (p = {p_value:.2g})."
 
     def __repr__(self) -> str:
         """Return name of the site and number of observations."""
@@ -257,7 +257,7 @@ def _reliability(probability: np.ndarray, hit: np.ndarray, bins: int) -> Reliabi
 
 def class_calibration(prediction: PredictedSite, y: Any) -> ClassCalibration:
     """Compare predicted probabilities of classes with observed class indices ``y``."""
-    probs, binary = plain(prediction.probs), isinstance(prediction.marginal, BinaryMarginal)
+    probs, binary = to_numpy(prediction.probs), isinstance(prediction.marginal, BinaryMarginal)
     probs = np.asarray(np.stack([1 - probs, probs], -1) if binary else probs, np.float64)
     values = checked_values(prediction, y, probs.shape[:-1])
     wrong = (values != np.floor(values)) | (values < 0) | (values >= probs.shape[-1])
@@ -267,7 +267,7 @@ def class_calibration(prediction: PredictedSite, y: Any) -> ClassCalibration:
             f"{first(wrong)}: {values[wrong][0]:g}; classes are indices 0 to {probs.shape[-1] - 1}"
         )
     check_known(prediction, probs.sum(-1))
-    given = hosted(values if binary else values.astype(np.int64), prediction.mean)
-    log_score = float(plain(prediction.log_prob(given)).astype(np.float64).mean())
+    given = to_framework(values if binary else values.astype(np.int64), prediction.mean)
+    log_score = float(to_numpy(prediction.log_prob(given)).astype(np.float64).mean())
     flat = probs.reshape(-1, probs.shape[-1])
     return ClassCalibration(prediction, flat, values.astype(np.int64).ravel(), log_score)

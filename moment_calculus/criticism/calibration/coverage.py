@@ -37,13 +37,13 @@ class Coverage:
             100 * float(part[last]) for part in (self.mass, self.expected, self.observed)
         )
         error, p_value = 100 * float(self.standard_error[last]), float(self.p_value[last])
-        found = f"{mass:.4g} % intervals hold {observed:.3g} ± {error:.2g} % of the observations"
+        sentence = f"{mass:.4g} % intervals hold {observed:.3g} ± {error:.2g} % of the observations"
         if abs(expected - mass) > 0.05:
-            found += f", and {expected:.3g} % of the predictive probability"
+            sentence += f", and {expected:.3g} % of the predictive probability"
         if p_value >= SIGNIFICANT:
-            return f"{found}: as many as they should, within chance (p = {p_value:.2g})"
+            return f"{sentence}: as many as they should, within chance (p = {p_value:.2g})"
         wrong = "narrow" if observed < expected else "wide"
-        return f"{found}: the predictive distribution is too {wrong} (p = {p_value:.2g})"
+        return f"{sentence}: the predictive distribution is too {wrong} (p = {p_value:.2g})"
 
 
 def coverage_of(
@@ -69,7 +69,7 @@ def coverage_of(
 
 def checked_masses(masses: float | Sequence[float]) -> list[float]:
     """Return interval masses as a list; raise ValueError if one is not between 0 and 1."""
-    found = np.atleast_1d(np.asarray(masses, np.float64))
-    if found.ndim > 1 or not found.size or not ((found > 0) & (found < 1)).all():
+    result = np.atleast_1d(np.asarray(masses, np.float64))
+    if result.ndim > 1 or not result.size or not ((result > 0) & (result < 1)).all():
         raise ValueError(f"masses of intervals are numbers between 0 and 1, not {masses!r}")
-    return [float(mass) for mass in found]
+    return [float(mass) for mass in result]

@@ -30,7 +30,7 @@ def checked_prediction(prediction: Any) -> PredictedSite:
 
 def checked_values(prediction: PredictedSite, y: Any, shape: tuple[int, ...]) -> np.ndarray:
     """Return observations in double precision; raise ValueError if the shape is wrong or on NaN."""
-    values, site = np.asarray(plain(y), np.float64), f"site {prediction.name!r}"
+    values, site = np.asarray(to_numpy(y), np.float64), f"site {prediction.name!r}"
     if values.shape != shape:
         raise ValueError(
             f"{site}: the observations have the shape {values.shape}, their predictions {shape}; "
@@ -50,7 +50,7 @@ def checked_values(prediction: PredictedSite, y: Any, shape: tuple[int, ...]) ->
 def check_support(prediction: PredictedSite, values: np.ndarray, *, whole: bool) -> None:
     """Raise ValueError for observations outside the support of their prediction."""
     marginal = prediction.marginal
-    ends = (np.asarray(plain(bound), np.float64) for bound in marginal.bounds)
+    ends = (np.asarray(to_numpy(bound), np.float64) for bound in marginal.bounds)
     low, high = (np.broadcast_to(end, values.shape) for end in ends)
     outside = (values < low) | (values > high)
     if whole:
@@ -82,12 +82,12 @@ def first(where: np.ndarray) -> str:
     return f"the first at index {index[0] if len(index) == 1 else tuple(index)}" if index else "it"
 
 
-def plain(array: Any) -> np.ndarray:
+def to_numpy(array: Any) -> np.ndarray:
     """Return an array of any framework and device as NumPy array."""
     return np.asarray(array.detach().cpu() if hasattr(array, "detach") else array)
 
 
-def hosted(values: np.ndarray, like: Array) -> Array:
+def to_framework(values: np.ndarray, like: Array) -> Array:
     """Return a NumPy array in framework, device and floating precision of another array."""
     dtype = like.dtype if np.issubdtype(values.dtype, np.floating) else None
     return namespace(like).asarray(values, dtype=dtype, device=device(like))

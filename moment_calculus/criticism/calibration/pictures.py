@@ -9,8 +9,8 @@ import numpy as np
 from moment_calculus.hosts.predictions import checked_count
 
 if TYPE_CHECKING:
+    from moment_calculus.criticism.calibration.calibration import Calibration
     from moment_calculus.criticism.calibration.classes import ClassCalibration
-    from moment_calculus.criticism.calibration.outcomes import Calibration
 
 OBSERVED, EXPECTED = "#0072B2", "#8C8C8C"  # distinct with every kind of colour vision
 BAND = 0.95  # probability of the bands of right predictions
@@ -25,7 +25,7 @@ def plot_pit(calibration: Calibration, axes: Any = None, *, bins: int | None = N
     """
     from scipy.stats import binom
 
-    axes, count = drawn_on(axes), calibration.observed.size
+    axes, count = axes_or_new(axes), calibration.observed.size
     bins = checked_count(int(np.clip(count // 20, 5, 20)) if bins is None else bins, "bins")
     edges = np.linspace(0, 1, bins + 1)
     low, high = (end / count * bins for end in binom.interval(BAND, count, 1 / bins))
@@ -41,7 +41,7 @@ def plot_pit(calibration: Calibration, axes: Any = None, *, bins: int | None = N
         ylabel="relative frequency",
         title=_title(calibration),
     )
-    return _finished(axes, loc="upper center", ncols=3)
+    return _style(axes, loc="upper center", ncols=3)
 
 
 def _pit_heights(calibration: Calibration, edges: np.ndarray) -> np.ndarray:
@@ -58,7 +58,7 @@ def plot_coverage(calibration: Calibration, axes: Any = None) -> Any:
     """Plot shares of observations inside central intervals against predicted probabilities."""
     from scipy.stats import binom
 
-    axes, count = drawn_on(axes), calibration.observed.size
+    axes, count = axes_or_new(axes), calibration.observed.size
     found, grid = calibration.coverage(MASSES.tolist()), np.linspace(0, 1, 101)
     _band(axes, grid, *(end / count for end in binom.interval(BAND, count, grid)))
     axes.plot([0, 1], [0, 1], color=EXPECTED, linewidth=1.2, label="as predicted")
@@ -75,7 +75,7 @@ def plot_coverage(calibration: Calibration, axes: Any = None) -> Any:
         ylabel="observations inside",
         title=_title(calibration),
     )
-    return _finished(axes, loc="center right", bbox_to_anchor=(1.0, 0.26))
+    return _style(axes, loc="center right", bbox_to_anchor=(1.0, 0.26))
 
 
 def plot_reliability(
@@ -86,7 +86,7 @@ def plot_reliability(
     The bars around the diagonal are two standard errors of right probabilities.
     Source: Guo et al. 2017, figure 1; Bröcker and Smith 2007 for the bars.
     """
-    axes, found = drawn_on(axes), calibration.reliability(bins, of=of)
+    axes, found = axes_or_new(axes), calibration.reliability(bins, of=of)
     full = found.count > 0
     sure, right = found.confidence[full], found.accuracy[full]
     axes.plot([0, 1], [0, 1], color=EXPECTED, linewidth=1.2, label="as predicted")
@@ -102,7 +102,7 @@ def plot_reliability(
         ylabel="accuracy" if of is None else f"frequency of class {of}",
     )
     _counts(axes, found.edges, found.count, _title(calibration))
-    return _finished(axes, loc="upper left")
+    return _style(axes, loc="upper left")
 
 
 def _counts(axes: Any, edges: np.ndarray, count: np.ndarray, title: str) -> None:
@@ -124,13 +124,13 @@ def _title(calibration: Calibration | ClassCalibration) -> str:
     return calibration.prediction.name
 
 
-def _finished(axes: Any, **legend: Any) -> Any:
+def _style(axes: Any, **legend: Any) -> Any:
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, **legend)
     return axes
 
 
-def drawn_on(axes: Any) -> Any:
+def axes_or_new(axes: Any) -> Any:
     """Return the axes, or new ones for None; raise ImportError without matplotlib."""
     if axes is not None:
         return axes

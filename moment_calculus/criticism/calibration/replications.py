@@ -56,9 +56,9 @@ def predictive_p_values(
         for site, pair in _pairs(replicated, observed, group).items()
         for name, statistic in statistics.items()
     }
-    found = DataFrame.from_dict(rows, orient="index")
-    found.index = found.index.set_names(["site", "statistic"])
-    return found
+    table = DataFrame.from_dict(rows, orient="index")
+    table.index = table.index.set_names(["site", "statistic"])
+    return table
 
 
 def _group(inference_data: Any, name: str) -> Any:
@@ -74,10 +74,10 @@ def _pairs(replicated: Any, observed: Any, group: str) -> dict[str, tuple[np.nda
     """Return replications [chain, draw, ...] and observations [...] of every observed site."""
     absent = ", ".join(str(name) for name in observed if name not in replicated)
     if absent or not observed.data_vars:
-        known = ", ".join(map(str, replicated)) or "nothing"
+        present = ", ".join(map(str, replicated)) or "nothing"
         raise ValueError(
-            f"no replications of {absent or 'anything observed'} in {group!r}, which has {known}; "
-            "draw all observed sites, or leave the others out of observed_data"
+            f"no replications of {absent or 'anything observed'} in {group!r}, which has "
+            f"{present}: draw all observed sites, or leave the others out of observed_data"
         )
     return {str(name): _pair(str(name), replicated[name], observed[name]) for name in observed}
 
@@ -133,10 +133,10 @@ def _standard_error(above: np.ndarray) -> float:
 
 
 def _number(where: str, statistic: Statistic, data: np.ndarray) -> float:
-    found = np.asarray(statistic(data))
-    if found.size != 1 or not np.isfinite(found).all():
+    table = np.asarray(statistic(data))
+    if table.size != 1 or not np.isfinite(table).all():
         raise ValueError(
-            f"{where}: a test statistic is one finite number for each data set, not {found!r} of "
+            f"{where}: a test statistic is one finite number for each data set, not {table!r} of "
             f"an array of the shape {data.shape}; reduce over all its axes"
         )
-    return float(found.reshape(()))
+    return float(table.reshape(()))

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from moment_calculus.criticism.containers.arviz_line import arviz
+from moment_calculus.criticism.containers.arviz_access import arviz
 from moment_calculus.criticism.containers.draws import Arrays
 
-GOOD = 1.01  # largest R-hat of chains that have mixed
-FEW = 400.0  # effective draws that quantiles and variances need
+MAX_RHAT = 1.01  # largest R-hat of chains that have mixed
+MIN_EFFECTIVE = 400.0  # effective draws that quantiles and variances need
 
 
 @dataclass(frozen=True)
@@ -31,59 +31,59 @@ class Chains:
         Source: Vehtari et al. 2021, Rank-normalization, folding, and localization.
         """
         first = next(iter(values.values()))
-        found = _dataset(values)
+        data_set = _dataset(values)
         diverging = statistics.get("diverging")
         return cls(
             (first.shape[0], first.shape[1]),
             None if diverging is None else int(np.sum(diverging)),
             _extreme(arviz().rhat(_dataset(_halved(values))), np.nanmax),
-            _extreme(arviz().ess(found), np.nanmin),
+            _extreme(arviz().ess(data_set), np.nanmin),
         )
 
     @property
     def warnings(self) -> list[str]:
         """Return reasons why the chains may be a bad reference, in words."""
-        found = []
+        messages = []
         if self.divergences:
-            found.append(
+            messages.append(
                 f"{self.divergences} transitions diverged: the reference is biased where the "
                 "posterior is narrow; raise the target acceptance, or reparameterise"
             )
-        if self.rhat > GOOD:
-            found.append(
+        if self.rhat > MAX_RHAT:
+            messages.append(
                 f"R-hat is up to {self.rhat:.3f}: the chains have not mixed; where a posterior has "
                 "several modes, as of a network, only what is predicted can be compared"
             )
-        if self.effective < FEW:
-            found.append(
+        if self.effective < MIN_EFFECTIVE:
+            messages.append(
                 f"only {self.effective:.0f} effective draws: take more before small differences "
                 "are believed"
             )
-        return found
+        return messages
 
 
 def mean_errors(values: np.ndarray) -> np.ndarray:
     """Return standard errors of means over [chains, draws, ...]; infinite if not estimable."""
-    found = arviz().mcse(_dataset({"value": values}), method="mean")["value"].values
+    errors = arviz().mcse(_dataset({"value": values}), method="mean")["value"].values
     constant = values.std((0, 1)) == 0
-    return np.where(constant, 0.0, np.where(np.isnan(found), np.inf, found))
+    return np.where(constant, 0.0, np.where(np.isnan(errors), np.inf, errors))
 
 
 def _halved(values: Arrays) -> dict[str, np.ndarray]:
     """Return a single chain as its two halves, several chains unchanged."""
-    found = {}
+    halves = {}
     for name, value in values.items():
         half = value.shape[1] // 2
         parts = [value[:, :half], value[:, half : 2 * half]]
-        found[name] = np.concatenate(parts) if len(value) == 1 else value
-    return found
+        halves[name] = np.concatenate(parts) if len(value) == 1 else value
+    return halves
 
 
 def _dataset(values: Mapping[str, np.ndarray]) -> Any:
     return arviz().dict_to_dataset({name: np.asarray(part) for name, part in values.items()})
 
 
-def _extreme(found: Any, most: Any) -> float:
-    parts = [found[name].values.ravel() for name in found.data_vars]
+def _extreme(diagnostics: Any, most: Any) -> float:
+    parts = [diagnostics[name].values.ravel() for name in diagnostics.data_vars]
     values = np.concatenate(parts)
     return float(most(values)) if np.isfinite(values).any() else float("nan")

@@ -10,15 +10,15 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from moment_calculus.criticism.comparison.chains import Chains
-from moment_calculus.criticism.comparison.leaving_out import LooComparison, compared_loo
+from moment_calculus.criticism.comparison.fitted_model import LINEAR_RESPONSE, REFUSALS, FittedModel
+from moment_calculus.criticism.comparison.loo import LooComparison, compare_loo
 from moment_calculus.criticism.comparison.pictures import plot_comparison
 from moment_calculus.criticism.comparison.predictions import (
     PredictiveComparison,
-    compared_predictions,
+    compare_predictions,
 )
 from moment_calculus.criticism.comparison.report import frame, report
-from moment_calculus.criticism.comparison.sites import SiteComparison, compared_sites
-from moment_calculus.criticism.comparison.subject import REFUSALS, RESPONSE, Subject
+from moment_calculus.criticism.comparison.sites import SiteComparison, compare_sites
 from moment_calculus.criticism.containers.draws import Draws
 from moment_calculus.criticism.containers.leave_one_out import leave_one_out
 
@@ -84,50 +84,56 @@ class Sampler(Protocol):
         """Return the draws; run the chains first unless they are finished."""
 
 
-def compared(subject: Subject, sampler: Sampler, seconds: Mapping[str, float | None]) -> Comparison:
+def compare(
+    fitted_model: FittedModel, sampler: Sampler, seconds: Mapping[str, float | None]
+) -> Comparison:
     """Compare a guide and its linear response with chains; ``seconds`` holds times so far."""
     clock = dict(seconds)
-    subject.check_density()
+    fitted_model.check_density()
     with _timed(clock, CHAINS):
         chains = sampler.run()
     if sampler.is_finished:
         clock[CHAINS] = None
-    with _timed(clock, RESPONSE):
-        if isinstance(subject.response, str):
-            subject.notes.append(f"no linear response: {subject.response}")
-    if RESPONSE not in subject.sources:
-        del clock[RESPONSE]
-    sources = subject.sources
-    places = {source: subject.coordinates(source) for source in sources}
-    scales = {source: found.scale for source, found in places.items()}
-    drawn = {**{source: subject.draws(source) for source in sources}, CHAINS: chains}
-    containers = {source: subject.container(draws) for source, draws in drawn.items()}
-    unconstrained = subject.unconstrained(chains.values)
+    with _timed(clock, LINEAR_RESPONSE):
+        if isinstance(fitted_model.response, str):
+            fitted_model.notes.append(f"no linear response: {fitted_model.response}")
+    if LINEAR_RESPONSE not in fitted_model.sources:
+        del clock[LINEAR_RESPONSE]
+    sources = fitted_model.sources
+    places = {source: fitted_model.coordinates(source) for source in sources}
+    scales = {source: coordinates.scale for source, coordinates in places.items()}
+    draws_by_source = {**{source: fitted_model.draws(source) for source in sources}, CHAINS: chains}
+    containers = {
+        source: fitted_model.container(draws) for source, draws in draws_by_source.items()
+    }
+    unconstrained = fitted_model.unconstrained(chains.values)
     return Comparison(
         Chains.of(chains.values, chains.statistics),
-        compared_sites(unconstrained, places[subject.source], scales),
-        _predictive(subject, chains),
-        _leave_one_out(containers, sources, subject.notes),
+        compare_sites(unconstrained, places[fitted_model.source], scales),
+        _predictive(fitted_model, chains),
+        _leave_one_out(containers, sources, fitted_model.notes),
         clock,
-        tuple(subject.notes),
+        tuple(fitted_model.notes),
         containers,
         sampler.chains,
     )
 
 
-def _predictive(subject: Subject, chains: Draws) -> tuple[PredictiveComparison, ...]:
+def _predictive(fitted_model: FittedModel, chains: Draws) -> tuple[PredictiveComparison, ...]:
     try:
-        predicted = {source: subject.predicted(source) for source in subject.sources}
-    except REFUSALS as refusal:
-        subject.notes.append(f"no predictions: {refusal}")
+        predictions = {
+            source: fitted_model.prediction_draws(source) for source in fitted_model.sources
+        }
+    except REFUSALS as error:
+        fitted_model.notes.append(f"no predictions: {error}")
         return ()
-    return compared_predictions(subject.mixtures(chains), predicted)
+    return compare_predictions(fitted_model.mixtures(chains), predictions)
 
 
 def _leave_one_out(
     containers: Mapping[str, Any], sources: Sequence[str], notes: list[str]
 ) -> tuple[LooComparison, ...]:
-    chains, found = containers[CHAINS], list[LooComparison]()
+    chains, comparisons = containers[CHAINS], list[LooComparison]()
     for site in chains.log_likelihood.data_vars if hasattr(chains, "log_likelihood") else ():
         others = {}
         with warnings.catch_warnings():
@@ -136,10 +142,10 @@ def _leave_one_out(
             for source in sources:
                 try:
                     others[source] = leave_one_out(containers[source], site)
-                except ValueError as refusal:
-                    notes.append(f"no leave-one-out of {source}: {refusal}")
-        found += compared_loo(str(site), reference, others)
-    return tuple(found)
+                except ValueError as error:
+                    notes.append(f"no leave-one-out of {source}: {error}")
+        comparisons += compare_loo(str(site), reference, others)
+    return tuple(comparisons)
 
 
 @contextmanager

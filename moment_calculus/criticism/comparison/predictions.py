@@ -32,7 +32,7 @@ class Mixture:
 
 
 @dataclass(frozen=True)
-class Predicted:
+class PredictionDraws:
     """The prediction of one site by an approximation."""
 
     mean: np.ndarray  # of observations; probabilities for classes
@@ -55,18 +55,20 @@ class PredictiveComparison:
     noise: float  # distance between draws of the same distribution; zero for classes
 
 
-def compared_predictions(
-    chains: Mapping[str, Mixture], others: Mapping[str, Mapping[str, Predicted]]
+def compare_predictions(
+    chains: Mapping[str, Mixture], others: Mapping[str, Mapping[str, PredictionDraws]]
 ) -> tuple[PredictiveComparison, ...]:
     """Compare each observed site by each approximation; chains by site."""
     return tuple(
-        _compared(site, source, mixture, by_site[site])
+        _compare_source(site, source, mixture, by_site[site])
         for site, mixture in chains.items()
         for source, by_site in others.items()
     )
 
 
-def _compared(site: str, source: str, chains: Mixture, other: Predicted) -> PredictiveComparison:
+def _compare_source(
+    site: str, source: str, chains: Mixture, other: PredictionDraws
+) -> PredictiveComparison:
     scale = np.sqrt(chains.variance)
     safe = np.where(scale > 0, scale, np.nan)
     distance, noise = _distances(chains, other, safe)
@@ -81,15 +83,17 @@ def _compared(site: str, source: str, chains: Mixture, other: Predicted) -> Pred
     )
 
 
-def _distances(chains: Mixture, other: Predicted, scale: np.ndarray) -> tuple[np.ndarray, float]:
+def _distances(
+    chains: Mixture, other: PredictionDraws, scale: np.ndarray
+) -> tuple[np.ndarray, float]:
     if chains.draws is None or other.draws is None:
         return 0.5 * np.abs(other.mean - chains.mean).sum(-1), 0.0
     ours, theirs = (_columns(part.draws) for part in (other, chains))
     half = len(theirs) // 2
     units = _columns(scale[None])[0]
     first, second = theirs[:half], theirs[half:]
-    found, noise = _each_distance(ours[:half], first), _each_distance(second, first)
-    return found / units, float(np.nanmean(noise / units))
+    distance, noise = _each_distance(ours[:half], first), _each_distance(second, first)
+    return distance / units, float(np.nanmean(noise / units))
 
 
 def _each_distance(ours: np.ndarray, theirs: np.ndarray) -> np.ndarray:

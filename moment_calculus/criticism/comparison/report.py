@@ -11,7 +11,7 @@ from moment_calculus.criticism.tables import aligned
 
 if TYPE_CHECKING:
     from moment_calculus.criticism.comparison.comparison import Comparison
-    from moment_calculus.criticism.comparison.leaving_out import LooComparison
+    from moment_calculus.criticism.comparison.loo import LooComparison
     from moment_calculus.criticism.comparison.predictions import PredictiveComparison
     from moment_calculus.criticism.comparison.sites import SiteComparison
 
@@ -30,8 +30,8 @@ def report(comparison: Comparison) -> str:
 
 def _heading(comparison: Comparison) -> str:
     chains, (count, draws) = comparison.chains, comparison.chains.shape
-    known = chains.divergences is not None
-    diverged = f", {chains.divergences} divergences" if known else ""
+    has_count = chains.divergences is not None
+    diverged = f", {chains.divergences} divergences" if has_count else ""
     times = ", ".join(
         f"{what} {'not known' if spent is None else f'{spent:.1f} s'}"
         for what, spent in comparison.seconds.items()
@@ -61,41 +61,41 @@ def _sites(sites: Sequence[SiteComparison]) -> list[str]:
     return ["", "latent sites, on the unconstrained space", *aligned([head, *rows])]
 
 
-def _predictive(found: Sequence[PredictiveComparison]) -> list[str]:
-    if not found:
+def _predictive(comparisons: Sequence[PredictiveComparison]) -> list[str]:
+    if not comparisons:
         return []
     head = ["predictions", "by", "Δ mean / sd: mean", "largest", "± MC", "variance / NUTS'"]
     head += ["distance (noise)"]
     rows = [
         [
-            part.site,
-            part.source,
-            f"{np.nanmean(np.abs(part.difference)):.3f}",
-            f"{np.nanmax(np.abs(part.difference)):.3f}",
-            f"{part.error:.3f}",
-            _spread(part.variance_ratio),
-            f"{np.nanmean(part.distance):.3f} ({part.noise:.3f})",
+            comparison.site,
+            comparison.source,
+            f"{np.nanmean(np.abs(comparison.difference)):.3f}",
+            f"{np.nanmax(np.abs(comparison.difference)):.3f}",
+            f"{comparison.error:.3f}",
+            _spread(comparison.variance_ratio),
+            f"{np.nanmean(comparison.distance):.3f} ({comparison.noise:.3f})",
         ]
-        for part in found
+        for comparison in comparisons
     ]
     return ["", *aligned([head, *rows])]
 
 
-def _loo(found: Sequence[LooComparison]) -> list[str]:
-    if not found:
+def _loo(comparisons: Sequence[LooComparison]) -> list[str]:
+    if not comparisons:
         return []
     head = ["leave one out", "by", "elpd", "NUTS'", "difference ± se", "k̂", "k̂ bad, of data"]
     rows = [
         [
-            part.site,
-            part.source,
-            f"{part.elpd:.2f}",
-            f"{part.chains:.2f}",
-            f"{part.difference:+.2f} ± {part.error:.2f}",
-            f"{part.joint_shape:.2f}",
-            f"{part.bad}",
+            comparison.site,
+            comparison.source,
+            f"{comparison.elpd:.2f}",
+            f"{comparison.chains:.2f}",
+            f"{comparison.difference:+.2f} ± {comparison.error:.2f}",
+            f"{comparison.joint_shape:.2f}",
+            f"{comparison.bad}",
         ]
-        for part in found
+        for comparison in comparisons
     ]
     return ["", *aligned([head, *rows])]
 

@@ -43,17 +43,17 @@ class SiteComparison:
         return int(np.abs(self.difference).argmax())
 
 
-def compared_sites(
+def compare_sites(
     chains: Arrays,  # unconstrained draws by site, [chains, draws, ...]
     means: Coordinates,
     scales: Mapping[str, Arrays],
 ) -> tuple[SiteComparison, ...]:
     """Compare each latent site; scales are by approximation, then by site."""
-    found = []
+    comparisons = []
     for name, values in chains.items():
         scale = values.std((0, 1), ddof=1)
         safe = np.where(scale > 0, scale, np.nan)
         difference = (means.loc[name] - values.mean((0, 1))) / safe
         ratios = {kind: by_site[name] / safe for kind, by_site in scales.items()}
-        found.append(SiteComparison(name, difference, mean_errors(values) / safe, ratios))
-    return tuple(found)
+        comparisons.append(SiteComparison(name, difference, mean_errors(values) / safe, ratios))
+    return tuple(comparisons)

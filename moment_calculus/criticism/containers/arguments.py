@@ -18,10 +18,10 @@ def constant_data(
 ) -> dict[str, np.ndarray]:
     """Return the arrays among a model's arguments by name, without empty ones and observations."""
     values = [np.asarray(value) for value in observed]
-    found = {name: as_array(value) for name, value in _by_name(model, args, named).items()}
+    arrays = {name: as_array(value) for name, value in _by_name(model, args, named).items()}
     return {
         name: array
-        for name, array in found.items()
+        for name, array in arrays.items()
         if array is not None and array.size and not any(_is_same(array, value) for value in values)
     }
 
@@ -32,13 +32,13 @@ def as_array(value: Any) -> np.ndarray | None:
     if not (isinstance(value, kinds) or hasattr(value, "__array__")):
         return None
     try:
-        found = np.asarray(value)
+        array = np.asarray(value)
     except (TypeError, ValueError, RuntimeError):  # ragged lists, random keys of JAX
         return None
-    return found if found.dtype.kind in "biuf" else None
+    return array if array.dtype.kind in "biuf" else None
 
 
-def other_arguments(given: tuple | Mapping[str, Any]) -> tuple[tuple, dict[str, Any]]:
+def split_arguments(given: tuple | Mapping[str, Any]) -> tuple[tuple, dict[str, Any]]:
     """Split the option ``predictions`` into the model's positional and keyword arguments."""
     if isinstance(given, Mapping):
         return (), dict(given)
@@ -56,16 +56,16 @@ def _by_name(model: Callable, args: tuple, named: Mapping[str, Any]) -> dict[str
         bound = inspect.signature(called).bind(*args, **named)
     except (TypeError, ValueError):  # no signature, or it does not fit the arguments
         return {**{f"argument_{at}": arg for at, arg in enumerate(args)}, **named}
-    found: dict[str, Any] = {}
+    arguments: dict[str, Any] = {}
     for name, value in bound.arguments.items():
         kind = bound.signature.parameters[name].kind
         if kind is inspect.Parameter.VAR_POSITIONAL:
-            found |= {f"{name}_{at}": part for at, part in enumerate(value)}
+            arguments |= {f"{name}_{at}": part for at, part in enumerate(value)}
         elif kind is inspect.Parameter.VAR_KEYWORD:
-            found |= value
+            arguments |= value
         else:
-            found[name] = value
-    return found
+            arguments[name] = value
+    return arguments
 
 
 def _is_same(one: np.ndarray, other: np.ndarray) -> bool:

@@ -11,26 +11,26 @@ Arrays = Mapping[str, np.ndarray]  # by site
 
 
 @dataclass(frozen=True)
-class Posterior:
+class FromPosterior:
     """Mark draws that come from the posterior itself, such as those of MCMC."""
 
 
 @dataclass(frozen=True)
-class Resampled(Posterior):
+class FromResampling(FromPosterior):
     """Mark draws of an approximation that were resampled by importance weights."""
 
     weights: str  # k̂ and the effective share of the draws, as text
 
 
 @dataclass(frozen=True)
-class Approximation:
+class FromApproximation:
     """Mark draws of an approximation whose density is known."""
 
     log_density: np.ndarray  # log q of every draw on the sites' supports, [chains, draws]
 
 
 @dataclass(frozen=True)
-class WithoutDensity:
+class NoDensity:
     """Mark draws of an approximation whose density does not exist or is not known."""
 
     reason: str  # why, as text for the user
@@ -43,7 +43,7 @@ class Draws:
     source: str  # class name of the guide, "LinearResponse", or name of the MCMC kernel
     values: Arrays  # by site, on its support, [chains, draws, ...]
     # what is known of the distribution of the draws
-    law: Posterior | Approximation | WithoutDensity
+    origin: FromPosterior | FromApproximation | NoDensity
     # of the sampler, by ArviZ's names, [chains, draws]
     statistics: Arrays = field(default_factory=dict)
 
@@ -71,10 +71,10 @@ class Draws:
             return self
         values = {name: value[:, ::step] for name, value in self.values.items()}
         statistics = {name: value[:, ::step] for name, value in self.statistics.items()}
-        law = self.law
-        if isinstance(law, Approximation):
-            law = Approximation(law.log_density[:, ::step])
-        return Draws(self.source, values, law, statistics)
+        origin = self.origin
+        if isinstance(origin, FromApproximation):
+            origin = FromApproximation(origin.log_density[:, ::step])
+        return Draws(self.source, values, origin, statistics)
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,7 @@ class Diagnosis:
         findings: in the order of the checks.
     """
 
-    subject: str
+    fitted_model: str
     findings: tuple[Finding, ...]
 
     @property
@@ -76,7 +76,7 @@ class Diagnosis:
         )
         words = [_paragraph(finding) for finding in self.findings if _is_told(finding)]
         verdict = "Nothing speaks against it." if not words else ""
-        return "\n".join([self.subject, "", *rows, "", *(words or [verdict])])
+        return "\n".join([self.fitted_model, "", *rows, "", *(words or [verdict])])
 
 
 def _is_told(finding: Finding) -> bool:

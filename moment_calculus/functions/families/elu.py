@@ -11,9 +11,9 @@ from moment_calculus.functions.base import Array, normal_hermite
 from moment_calculus.functions.families.relu import LeakyReLU
 from moment_calculus.functions.series.elu_narrow import narrow_statistics
 from moment_calculus.functions.series.half_line import mills
-from moment_calculus.functions.universal import Smooth, in_double
+from moment_calculus.functions.smooth import Smooth, in_double
 from moment_calculus.numerics.choices import where_cheap
-from moment_calculus.numerics.normal.bivariate import cdf, pdf, tail_moment_values
+from moment_calculus.numerics.normal.bivariate import cdf, pdf, raw_tail_moments
 from moment_calculus.numerics.special import (
     TINY_VARIANCE,
     elementwise,
@@ -43,7 +43,7 @@ def _parts(mean: Array, variance: Array) -> tuple[Array, ...]:
     scale = safe_scale(variance)
     threshold = mean / scale
     reach = cdf(threshold)
-    _, first, second = tail_moment_values(xp.abs(threshold))
+    _, first, second = raw_tail_moments(xp.abs(threshold))
     above = threshold > 0
     rectified = scale * first + xp.where(above, mean, xp.zeros_like(mean))
     square = xp.where(above, mean * mean + variance * (1 - second), variance * second)
@@ -52,7 +52,7 @@ def _parts(mean: Array, variance: Array) -> tuple[Array, ...]:
 
 
 @functools.lru_cache(maxsize=256)
-def _moments_of(alpha: float) -> Callable[..., Any]:
+def _differentiable_moments(alpha: float) -> Callable[..., Any]:
     """Return the function of mean and variance to both moments, with explicit derivatives."""
 
     @in_double
@@ -80,7 +80,7 @@ def _moments_of(alpha: float) -> Callable[..., Any]:
         crossed = alpha * (1 - alpha) * density + alpha * alpha * steep - raised * bend
         return gain, bend / 2, by_mean, reach + alpha * alpha * steep + crossed
 
-    def together(mean: Array, variance: Array) -> tuple[Array, ...]:
+    def values_and_partials(mean: Array, variance: Array) -> tuple[Array, ...]:
         wide = (*values(mean, variance), *slopes(mean, variance))
         if has_double(mean):
             return wide
@@ -90,11 +90,13 @@ def _moments_of(alpha: float) -> Callable[..., Any]:
         return tuple(xp.where(narrow, a, b) for a, b in zip(thin, wide, strict=True))
 
     def moments(mean: Array, variance: Array) -> Any:
-        return (values if has_double(mean) else together)(mean, variance)[:2]
+        return (values if has_double(mean) else values_and_partials)(mean, variance)[:2]
 
     def partials(mean: Array, variance: Array) -> Any:
-        found = slopes(mean, variance) if has_double(mean) else together(mean, variance)[2:]
-        return found[:2], found[2:]
+        partial_derivatives = (
+            slopes(mean, variance) if has_double(mean) else values_and_partials(mean, variance)[2:]
+        )
+        return partial_derivatives[:2], partial_derivatives[2:]
 
     return elementwise(moments, partials)
 
@@ -130,7 +132,7 @@ class ELU(Smooth):
 
     def moments(self, mean: Array, variance: Array) -> tuple[Array, Array]:
         """Return the exact mean and variance in closed form."""
-        return _moments_of(self.alpha)(mean, variance)
+        return _differentiable_moments(self.alpha)(mean, variance)
 
     def slope_coefficients(self, mean: Array, variance: Array, count: int) -> list[Array]:
         """Return E[f′ He_k(z)] / √k!, k < count, by recursion, or by quadrature if v is large."""
@@ -154,12 +156,12 @@ class ELU(Smooth):
         threshold = mean / scale
         edges = normal_hermite(-threshold, pdf(threshold), count - 1)
         reach, fall = cdf(threshold), _falling(mean, scale, 1)
-        found = [reach + self.alpha * fall]
+        coefficients = [reach + self.alpha * fall]
         for k in range(1, count):
             step = edges[k - 1] / k**0.5
             fall = scale * fall / k**0.5 - step
-            found.append(step + self.alpha * fall)
-        return tuple(found)
+            coefficients.append(step + self.alpha * fall)
+        return tuple(coefficients)
 
     def gain(self, mean: Array, variance: Array) -> Array:
         """Return the expected derivative Φ(a) + α E[eˣ; x < 0] with a = μ/σ."""

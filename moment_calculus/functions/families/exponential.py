@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from moment_calculus.functions.base import Activation, Array, inverse_at
-from moment_calculus.numerics.choices import nowhere
+from moment_calculus.numerics.choices import known_all_false
 from moment_calculus.numerics.special import namespace, safe_scale, stop_gradient
 
 
@@ -15,22 +15,26 @@ def capped_exp(x: Array, share: float = 1.0) -> Array:
     """Return eˣ, capped at about 1/3000 of the largest finite number, with zero gradient there."""
     xp = namespace(x)
     limit = share * (math.log(xp.finfo(x.dtype).max) - 8.0)  # logarithm of the cap
-    held = x > limit
-    if nowhere(held):
+    capped = x > limit
+    if known_all_false(capped):
         return xp.exp(x)
     # where instead of clip: JAX's gradient of clip would multiply an infinity by zero
-    return xp.exp(xp.where(held, limit + xp.zeros_like(x), x))
+    return xp.exp(xp.where(capped, limit + xp.zeros_like(x), x))
 
 
-def infinite_where_held(mean: Array) -> Array:
+def infinite_where_capped(mean: Array) -> Array:
     """Replace expected exponentials that :func:`capped_exp` capped by ±infinity."""
     xp = namespace(mean)
     limit = 0.99 * math.exp(math.log(xp.finfo(mean.dtype).max) - 8.0)
-    held = xp.abs(mean) > limit
-    return mean if nowhere(held) else xp.where(held, xp.sign(stop_gradient(mean)) * math.inf, mean)
+    capped = xp.abs(mean) > limit
+    return (
+        mean
+        if known_all_false(capped)
+        else xp.where(capped, xp.sign(stop_gradient(mean)) * math.inf, mean)
+    )
 
 
-def _growth(x: Array) -> tuple[Array, Any]:
+def _split_expm1(x: Array) -> tuple[Array, Any]:
     """Split expm1(x) into e^p · g with p = max(x, 0) and |g| ≤ 1; return p and g."""
     xp = namespace(x)
     zero = xp.zeros_like(x)
@@ -45,7 +49,7 @@ class Exp(Activation):
     name = "exp"
     bounds = (0.0, math.inf)
     open_ended = True
-    fast = True
+    superlinear = True
 
     def __call__(self, x: Array) -> Array:
         """Evaluate the plain function."""
@@ -57,7 +61,7 @@ class Exp(Activation):
 
     def moments(self, mean: Array, variance: Array) -> tuple[Array, Array]:
         """Return the exact mean and variance, e^{μ+v/2} and e^{2μ+v}(e^v − 1)."""
-        up, growth = _growth(variance)
+        up, growth = _split_expm1(variance)
         spread = capped_exp(2 * mean + variance + up) * growth
         return capped_exp(mean + variance / 2), spread
 
@@ -77,7 +81,7 @@ class Exp(Activation):
     def pair_covariance(self, mean: Array, variance: Array, covariance: Array) -> Array:
         """Return the exact covariance of every pair, m_i m_j (e^{C_ij} − 1)."""
         exponent = mean + variance / 2
-        up, growth = _growth(covariance)
+        up, growth = _split_expm1(covariance)
         return capped_exp(exponent[..., :, None] + exponent[..., None, :] + up) * growth
 
 

@@ -10,7 +10,7 @@ from moment_calculus.functions.families.smooth_rectifier import SmoothRectifier
 from moment_calculus.functions.pairs.gated import GATE
 from moment_calculus.functions.series.gelu_moments import gelu_moments
 from moment_calculus.functions.series.normal_gates import gated_moments
-from moment_calculus.functions.universal import Smooth
+from moment_calculus.functions.smooth import Smooth
 from moment_calculus.numerics.normal.bivariate import cdf, pdf
 from moment_calculus.numerics.special import expit, has_double, namespace
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from moment_calculus.functions.base import Activation, Array, inverse_at
 from moment_calculus.functions.pairs.mixture import LOGISTIC
-from moment_calculus.functions.series.half_line import half_line_expectations, leading
+from moment_calculus.functions.series.half_line import half_line_expectations, on_leading_axis
 from moment_calculus.numerics.special import (
     TINY_VARIANCE,
     constants,
@@ -53,7 +53,7 @@ def _gauss_hermite() -> tuple[np.ndarray, np.ndarray]:
 def _narrow(mean: Array, scale: Array) -> tuple[Array, ...]:
     """Return :func:`_statistics` for σ < ½ and μ ≤ 0."""
     xp = namespace(mean)
-    points, weights = (leading(values, mean) for values in _gauss_hermite())
+    points, weights = (on_leading_axis(values, mean) for values in _gauss_hermite())
 
     def expected(up: Array, down: Array) -> Array:  # of functions at the nodes z and −z
         return xp.sum(weights * (up + down), axis=0)
@@ -118,7 +118,9 @@ def _moment_slopes(mean: Array, variance: Array) -> Any:
     return tuple(slopes[:2]), tuple(slopes[2:])
 
 
-logistic_moments = elementwise(_moments, _moment_slopes, together=_statistics, piece=PIECE)
+logistic_moments = elementwise(
+    _moments, _moment_slopes, values_and_partials=_statistics, piece=PIECE
+)
 
 
 # ---------------------------------------------------------------------------------------------
@@ -132,7 +134,7 @@ def _excess(mean: Array, variance: Array) -> Array:
     wide = xp.sum(constants(LOGISTIC.weights, mean) * erf(threshold * math.sqrt(0.5)), axis=-1) / 2
     narrow = variance < NARROW
     # for σ < ½ the terms of a pair of nodes are added in closed form, cf. _narrow
-    points, weights = (leading(values, mean) for values in _gauss_hermite())
+    points, weights = (on_leading_axis(values, mean) for values in _gauss_hermite())
     thin = xp.where(narrow & (variance > TINY_VARIANCE), variance, xp.zeros_like(variance))
     growth = xp.expm1(xp.where(thin > 0, thin, thin + TINY_VARIANCE) ** 0.5 * points)
     product = expit(mean) * expit(-mean) * growth * growth
@@ -150,7 +152,7 @@ def _centred_moments(mean: Array, variance: Array) -> tuple[Array, Array]:
 
 # E[S] − ½ and Var[S]
 centred_moments = elementwise(
-    _centred_moments, _moment_slopes, together=_centred_statistics, piece=PIECE
+    _centred_moments, _moment_slopes, values_and_partials=_centred_statistics, piece=PIECE
 )
 
 

@@ -10,8 +10,8 @@ from moment_calculus.functions.families.smooth_rectifier import SmoothRectifier
 from moment_calculus.functions.pairs.gated import LOGISTIC_GATE
 from moment_calculus.functions.pairs.mixture import LOGISTIC
 from moment_calculus.functions.series.softplus_mean import expected_softplus
-from moment_calculus.functions.universal import Smooth
-from moment_calculus.numerics.normal.bivariate import is_single
+from moment_calculus.functions.smooth import Smooth
+from moment_calculus.numerics.normal.bivariate import is_single_precision
 from moment_calculus.numerics.special import expit, namespace, safe_scale
 
 
@@ -114,7 +114,7 @@ class Softplus(SmoothRectifier):
 
     def hermite(self, mean: Array, variance: Array, order: int) -> list[Array]:
         """Return the Hermite coefficients; in single precision by a mixture of normal functions."""
-        if not is_single(mean):
+        if not is_single_precision(mean):
             return super().hermite(mean, variance, order)
         gates = LOGISTIC.coefficients(mean, variance, order - 1)
         scale = safe_scale(variance)
@@ -137,7 +137,7 @@ class SiLU(SmoothRectifier):
 
     def hermite(self, mean: Array, variance: Array, order: int) -> list[Array]:
         """Return the Hermite coefficients; in single precision by a mixture of normal functions."""
-        compute = LOGISTIC_GATE.hermite if is_single(mean) else super().hermite
+        compute = LOGISTIC_GATE.hermite if is_single_precision(mean) else super().hermite
         return compute(mean, variance, order)
 
     def derivative(self, x: Array) -> Array:

@@ -16,11 +16,11 @@ import numpy as np
 from moment_calculus.functions.base import (
     Activation,
     Array,
-    in_units,
+    clipped_correlation,
     normal_hermite,
     over_pairs,
 )
-from moment_calculus.functions.universal import in_double
+from moment_calculus.functions.smooth import in_double
 from moment_calculus.numerics.normal.bivariate import pdf, rectifier_covariance, tail_moments
 from moment_calculus.numerics.special import constants, namespace, safe_scale
 
@@ -179,15 +179,17 @@ class PiecewiseLinear(Activation):
 
     def _hermite(self, mean: Array, variance: Array, order: int) -> list[Array]:
         scale = safe_scale(variance)
-        found = [scale * self._gain(mean, variance)[0], *([0 * mean] * (order - 1))]
+        coefficients = [scale * self._gain(mean, variance)[0], *([0 * mean] * (order - 1))]
         for knot, bend, jump in self._corners:
             threshold = (mean - knot) / scale
             terms = normal_hermite(threshold, pdf(threshold), order)
             for n in range(2, order + 1):
                 bent = bend * scale * terms[n - 2] / math.sqrt(n * (n - 1))
                 sign = (-1) ** n
-                found[n - 1] = found[n - 1] + sign * (bent - jump * terms[n - 1] / math.sqrt(n))
-        return found
+                coefficients[n - 1] = coefficients[n - 1] + sign * (
+                    bent - jump * terms[n - 1] / math.sqrt(n)
+                )
+        return coefficients
 
     def pair_covariance(self, mean: Array, variance: Array, covariance: Array) -> Array:
         """Exact covariance of every pair, for a continuous f."""
@@ -200,7 +202,7 @@ class PiecewiseLinear(Activation):
 
     def _pair(self, x: tuple[Array, Array], y: tuple[Array, Array], covariance: Array) -> Array:
         xp = namespace(covariance)
-        rho = in_units(covariance, 1 / safe_scale(x[1]) * (1 / safe_scale(y[1])))
+        rho = clipped_correlation(covariance, 1 / safe_scale(x[1]) * (1 / safe_scale(y[1])))
         line_x, line_y = self._line(x[0])[1], self._line(y[0])[1]
         total = covariance * (line_x * self._gain(*y)[0] + line_y * self._gain(*x)[0])
         total = total - covariance * line_x * line_y

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from moment_calculus.functions.base import Activation, Array
-from moment_calculus.functions.universal import in_double
+from moment_calculus.functions.smooth import in_double
 from moment_calculus.numerics.special import namespace, safe_scale
 
 
@@ -20,7 +20,7 @@ class Power(Activation):
 
     exponent: int = 2  # n
     name = "power"
-    fast = True
+    superlinear = True
 
     @property
     def bounds(self) -> tuple[float, float]:  # type: ignore[override]
@@ -64,8 +64,8 @@ class Power(Activation):
         xp = namespace(mean)
         scale = safe_scale(variance)
         terms = self._coefficients(mean, variance)[1 : order + 1]
-        found = [scale**k * term for k, term in enumerate(terms, start=1)]
-        return found + [xp.zeros_like(mean)] * (order - len(found))
+        coefficients = [scale**k * term for k, term in enumerate(terms, start=1)]
+        return coefficients + [xp.zeros_like(mean)] * (order - len(coefficients))
 
     def pair_covariance(self, mean: Array, variance: Array, covariance: Array) -> Array:
         """Return the exact covariances Σ C_ijᵏ (g_k/σᵏ)(x_i) (g_k/σᵏ)(x_j)."""

@@ -20,9 +20,9 @@ from moment_calculus.numerics.normal.bivariate import (
     LIMIT,
     cdf,
     pdf,
+    raw_tail_moments,
     rectifier_covariance,
     step_covariance,
-    tail_moment_values,
     tail_moments,
 )
 from moment_calculus.numerics.normal.univariate import tails_and_density
@@ -31,7 +31,7 @@ from moment_calculus.numerics.special import TINY_VARIANCE, elementwise, namespa
 
 def rectified(mean: Array, variance: Array) -> tuple[Array, Array]:
     """Return mean and variance of max(x, 0), by tail moments: no difference of large terms."""
-    scale, ratio, tails = _standardised(mean, variance, tail_moment_values)
+    scale, ratio, tails = _standardised(mean, variance, raw_tail_moments)
     return _rectified(mean, variance, scale, ratio, tails)
 
 
@@ -66,14 +66,16 @@ def _slopes(variance: Array, scale: Array, ratio: Array, tails: Any) -> tuple[Ar
     return reach, by_scale, twice * unit * rest, reach - unit * density
 
 
-def rectified_together(mean: Array, variance: Array) -> tuple[Array, ...]:
+def rectified_values_and_partials(mean: Array, variance: Array) -> tuple[Array, ...]:
     """Return mean and variance of max(x, 0), and the derivatives of each by mean and variance."""
     scale, ratio, tails = _standardised(mean, variance, tails_and_density)
     moments = _rectified(mean, variance, scale, ratio, tails)
     return *moments, *_slopes(variance, scale, ratio, tails)
 
 
-_relu_moments = elementwise(rectified, rectified_slopes, together=rectified_together)
+_relu_moments = elementwise(
+    rectified, rectified_slopes, values_and_partials=rectified_values_and_partials
+)
 
 
 def _threshold(mean: Array, variance: Array) -> Array:

@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 
 from moment_calculus.functions.base import Array
-from moment_calculus.functions.families.relu import rectified, rectified_together
-from moment_calculus.functions.series.fitted import fitted_moments
-from moment_calculus.functions.universal import Smooth, by_variance, in_chunks, in_double
+from moment_calculus.functions.families.relu import rectified, rectified_values_and_partials
+from moment_calculus.functions.series.chebyshev_fits import fitted_moments
+from moment_calculus.functions.smooth import Smooth, derivative_by_variance, in_chunks, in_double
 from moment_calculus.numerics.choices import where_cheap
-from moment_calculus.numerics.normal.bivariate import is_single
+from moment_calculus.numerics.normal.bivariate import is_single_precision
 from moment_calculus.numerics.special import (
     constants,
     elementwise,
@@ -81,14 +81,14 @@ class SmoothRectifier(Smooth):
     # 2e-5 in single precision, at a tenth of the cost of the universal rule.
 
     # Set only if f(x) = x + f(−x); f is nearly max(x, 0) beyond five times the width. Where there
-    # is no double precision, fits then serve: moment_calculus.functions.series.fitted.
+    # is no double precision, fits then serve: moment_calculus.functions.series.chebyshev_fits.
     width: float | None = None
 
     def moments(self, mean: Array, variance: Array) -> tuple[Array, Array]:
         """Return mean and variance of f(x)."""
         if self.width is not None and not has_double(mean):
             return fitted_moments(self)(mean, variance)
-        return _moments_of(self, is_single(mean))(mean, variance)
+        return _differentiable_moments(self, is_single_precision(mean))(mean, variance)
 
 
 def _wide(activation: Smooth, single: bool, mean: Array, variance: Array, columns: Any) -> Any:
@@ -102,8 +102,8 @@ def _wide(activation: Smooth, single: bool, mean: Array, variance: Array, column
     z = z - xp.astype(mean / scale, low, copy=False)[..., None]
     # clipped above the subnormal numbers, which are slow
     density = xp.exp(xp.clip(z * z * -0.5, min=-80.0 if single else -600.0)) * inverse
-    found = density @ constants(_table(activation, single)[:, columns], density)
-    return tuple(xp.astype(found[..., i], mean.dtype) for i in range(found.shape[-1]))
+    result = density @ constants(_table(activation, single)[:, columns], density)
+    return tuple(xp.astype(result[..., i], mean.dtype) for i in range(result.shape[-1]))
 
 
 def _wide_moments(activation: Smooth, single: bool, mean: Array, variance: Array) -> Any:
@@ -114,7 +114,7 @@ def _wide_moments(activation: Smooth, single: bool, mean: Array, variance: Array
 
 def _wide_statistics(activation: Smooth, single: bool, mean: Array, variance: Array) -> Any:
     """Return both moments, and their derivatives by the mean and the variance."""
-    first, spread, *slopes = rectified_together(mean, variance)
+    first, spread, *slopes = rectified_values_and_partials(mean, variance)
     sums = _wide(activation, single, mean, variance, slice(None))
     rest, by_mean, by_var = _by_moments(sums[:3], mean, variance)
     square, square_by_mean, square_by_var = _by_moments(sums[3:], mean, variance)
@@ -170,14 +170,14 @@ def _narrow_statistics(activation: Smooth, single: bool, mean: Array, variance: 
         centre + shift,
         xp.sum(heavy * rise, axis=-1),
         xp.sum(weights * slope, axis=-1),
-        by_variance(tilt, variance),
+        derivative_by_variance(tilt, variance),
         2 * xp.sum(heavy * slope, axis=-1),
-        by_variance(2 * xp.sum(z * heavy * slope, axis=-1), variance, start * start),
+        derivative_by_variance(2 * xp.sum(z * heavy * slope, axis=-1), variance, start * start),
     )
 
 
 @functools.lru_cache(maxsize=256)
-def _moments_of(activation: Smooth, single: bool) -> Callable[..., Any]:
+def _differentiable_moments(activation: Smooth, single: bool) -> Callable[..., Any]:
     limit = RULES[single].narrow
 
     def joined(thin: Callable, thick: Callable) -> Callable[..., Any]:
@@ -204,12 +204,12 @@ def _moments_of(activation: Smooth, single: bool) -> Callable[..., Any]:
         centre, spread = values(mean, variance)
         return centre, namespace(spread).clip(spread, min=0.0)
 
-    def together(mean: Array, variance: Array) -> tuple[Array, ...]:
+    def values_and_partials(mean: Array, variance: Array) -> tuple[Array, ...]:
         centre, spread, *slopes = statistics(mean, variance)
         return centre, namespace(spread).clip(spread, min=0.0), *slopes
 
     def partials(mean: Array, variance: Array) -> Any:
-        found = statistics(mean, variance)
-        return found[2:4], found[4:]
+        result = statistics(mean, variance)
+        return result[2:4], result[4:]
 
-    return elementwise(moments, partials, together=together)
+    return elementwise(moments, partials, values_and_partials=values_and_partials)

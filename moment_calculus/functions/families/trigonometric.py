@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from moment_calculus.functions.base import Activation, Array, Meet, Moments
+from moment_calculus.functions.base import Activation, Array, Moments, Pairing
 from moment_calculus.numerics.arrays import outer
 from moment_calculus.numerics.special import namespace, safe_scale
 
@@ -54,7 +54,12 @@ class Sin(Activation):
         return self.cross_covariance(self, alone, alone, covariance, outer)
 
     def cross_covariance(
-        self, other: Activation, first: Moments, second: Moments, covariance: Array, meet: Meet
+        self,
+        other: Activation,
+        first: Moments,
+        second: Moments,
+        covariance: Array,
+        combine: Pairing,
     ) -> Array:
         """Return the exact covariance of two functions of sine and cosine.
 
@@ -65,13 +70,13 @@ class Sin(Activation):
         xp, (x, spread), (y, wide) = namespace(covariance), first, second
         negative = covariance < 0
         size = xp.where(negative, -covariance, covariance)
-        total = (meet(spread, xp.ones_like(wide)) + meet(xp.ones_like(spread), wide)) / 2
+        total = (combine(spread, xp.ones_like(wide)) + combine(xp.ones_like(spread), wide)) / 2
         # |C| is at most (v_x + v_y)/2: nothing overflows, and no difference cancels
         grown, lost = xp.exp(xp.clip(size - total, max=0.0)), -xp.expm1(-size)
         even, odd = grown * lost * lost / 2, -grown * xp.expm1(-2 * size) / 2
         odd = xp.where(negative, -odd, odd)
-        slopes = meet(self._turned(x, 1), other._turned(y, 1))
-        return meet(self(x), other(y)) * even + slopes * odd
+        slopes = combine(self._turned(x, 1), other._turned(y, 1))
+        return combine(self(x), other(y)) * even + slopes * odd
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from moment_calculus.functions.base import in_units
+from moment_calculus.functions.base import clipped_correlation
 from moment_calculus.numerics.arrays import Array
-from moment_calculus.numerics.execution import accumulated
+from moment_calculus.numerics.execution import fold
 from moment_calculus.numerics.special import constants, elementwise, namespace, safe_scale
 
 
@@ -38,24 +38,28 @@ def appell_series(first: Any, second: Any, order: int, same: bool) -> Callable[.
 
     def value(*arrays: Array) -> Array:
         *moments, covariance = arrays
-        rho = in_units(covariance, inverse_size(moments))
+        rho = clipped_correlation(covariance, inverse_size(moments))
         left, right = coefficients(0, *moments)
         return rho * _sums(left[:, None], right, rho)[0]
 
-    def together(*arrays: Array) -> tuple[Array, ...]:
+    def values_and_partials(*arrays: Array) -> tuple[Array, ...]:
         *moments, covariance = arrays
         inverse = inverse_size(moments)
-        rho = in_units(covariance, inverse)
+        rho = clipped_correlation(covariance, inverse)
         left, right = coefficients(2, *moments)
-        found, gain, *slopes = _side(left, right, moments[1], rho, with_value=True)
+        value, gain, *slopes = _side(left, right, moments[1], rho, with_value=True)
         mirrored = (
             [namespace(rho).matrix_transpose(slope) for slope in slopes]
             if same
             else _side(right, left, moments[3], rho)
         )
-        return rho * found, *slopes, *mirrored, gain * inverse
+        return rho * value, *slopes, *mirrored, gain * inverse
 
-    return elementwise(value, lambda *arrays: (together(*arrays)[1:],), together=together)
+    return elementwise(
+        value,
+        lambda *arrays: (values_and_partials(*arrays)[1:],),
+        values_and_partials=values_and_partials,
+    )
 
 
 def _side(
@@ -76,4 +80,4 @@ def _sums(rows: Array, columns: Array, rho: Array) -> Array:
     """Return Σ ρⁿ⁻¹ r_n c_n for several r, of rows [order, k, …] and columns [order, …]."""
     start, flip = 0.0 * (rows[0] * columns[0] * rho), namespace(rho).flip
     step = lambda total, pair: rho * total + pair[0] * pair[1]  # noqa: E731
-    return accumulated(step, (flip(rows, axis=0), flip(columns, axis=0)), start)
+    return fold(step, (flip(rows, axis=0), flip(columns, axis=0)), start)

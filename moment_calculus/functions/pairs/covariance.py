@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from moment_calculus.functions.base import Activation
-from moment_calculus.functions.pairs.captured import captured_covariance
-from moment_calculus.functions.pairs.certified import certified_covariance
+from moment_calculus.functions.pairs.compiled import compiled_covariance
+from moment_calculus.functions.pairs.eager import is_large_enough, truncated_covariance
 from moment_calculus.functions.pairs.mehler import mehler
-from moment_calculus.functions.pairs.symmetric import compiled_covariance
 from moment_calculus.numerics.arrays import Array, diagonal, off_diagonal_mask
+from moment_calculus.numerics.derivatives.opaque import call_as_operation, is_captured
 from moment_calculus.numerics.special import namespace
 
 # Terms of the series. Their largest error, in standard deviations of f(x), for |μ| ≤ 2σ (measured;
@@ -40,15 +41,15 @@ def covariance(
     ``spread`` is Var f(x), [..., d], if it is known. Sources: Price's theorem for closed forms;
     Mehler's formula otherwise, with at most ``order`` terms.
     """
-    general, variance = _General(activation, order), diagonal(covariance)
+    fallback, variance = _General(activation, order), diagonal(covariance)
     if spread is None:
         spread = activation.moments(mean, variance)[1]
     # large layers first: there a certificate allows fewer terms
-    for look in (certified_covariance, captured_covariance, compiled_covariance):
-        found = look(activation, mean, covariance, order, general, spread)
-        if found is not None:
-            return found
-    return general(mean, variance, covariance, spread)
+    for rule in (truncated_covariance, opaque_covariance, compiled_covariance):
+        result = rule(activation, mean, covariance, order, fallback, spread)
+        if result is not None:
+            return result
+    return fallback(mean, variance, covariance, spread)
 
 
 @dataclass(frozen=True)
@@ -63,3 +64,38 @@ class _General:
         if result is NotImplemented:
             result = mehler(self.activation, mean, covariance, order=self.order)
         return namespace(mean).where(off_diagonal_mask(mean), result, spread[..., None])
+
+
+def opaque_covariance(
+    activation: Activation,
+    mean: Array,
+    covariance: Array,
+    order: int,
+    fallback: Callable[..., Array],
+    spread: Array,
+) -> Array | None:
+    """Return :func:`truncated_covariance` as one operation of a captured program; else None."""
+    if not is_large_enough(activation, mean, covariance) or not is_captured(mean, covariance):
+        return None
+    # A compiler would need minutes for the quadrature of two layers, and its code would be slower
+    # than a few terms of the series.
+    return call_as_operation(
+        _OpaqueCovariance(activation, order, fallback), 1, mean, covariance, spread
+    )
+
+
+@dataclass(frozen=True)
+class _OpaqueCovariance:
+    """Covariances of f(x) from E x, Cov(x) and Var f(x): a function that is compared by value."""
+
+    activation: Activation
+    order: int  # number of terms at most
+    fallback: Callable[..., Array]  # computes the covariances where the series does not serve
+
+    def __call__(self, mean: Array, covariance: Array, spread: Array) -> Array:
+        result = truncated_covariance(
+            self.activation, mean, covariance, self.order, self.fallback, spread
+        )
+        if result is None:
+            result = self.fallback(mean, diagonal(covariance), covariance, spread)
+        return result

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 from moment_calculus.numerics.arrays import Array
-from moment_calculus.numerics.derivatives.elementwise import economical
+from moment_calculus.numerics.derivatives.elementwise import with_checkpoint
 from moment_calculus.numerics.normal.bivariate import LIMIT, cdf
 from moment_calculus.numerics.special import namespace
 
@@ -37,7 +37,7 @@ def _prepared(a: Array, b: Array, rho: Array) -> tuple[Array, ...]:
     return a, b, rho, ((1 - rho) * (1 + rho)) ** 0.5, excess, 1 + rho * rho * excess
 
 
-@economical
+@with_checkpoint
 def dvi_rectifier(a: Array, b: Array, rho: Array) -> Array:
     """Return approximately Cov((x + a)₊, (y + b)₊) of standard normals with correlation ρ.
 
@@ -50,7 +50,7 @@ def dvi_rectifier(a: Array, b: Array, rho: Array) -> Array:
     return rho * (cdf(a) * cdf(b) + rho * quotient / (2 * math.pi) * xp.exp(-exponent))
 
 
-@economical
+@with_checkpoint
 def dvi_step(a: Array, b: Array, rho: Array) -> Array:
     """Return approximately Cov(1{x > −a}, 1{y > −b}) of standard normals with correlation ρ.
 

@@ -5,10 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from moment_calculus.functions.base import Activation, Meet, Moments, correlation, in_units
+from moment_calculus.functions.base import (
+    Activation,
+    Moments,
+    Pairing,
+    clipped_correlation,
+    correlation,
+)
 from moment_calculus.functions.pairs.appell import appell_series
 from moment_calculus.numerics.arrays import Array, diagonal, outer
-from moment_calculus.numerics.execution import accumulated
+from moment_calculus.numerics.execution import fold
 from moment_calculus.numerics.special import namespace, safe_scale
 
 
@@ -19,36 +25,38 @@ class Operand(NamedTuple):
     mean: Array  # of x, in the layout in which f takes x
     variance: Array  # of x, of the same shape
     # brings arrays of that layout to [..., d]
-    arranged: Callable[[Array], Array] = lambda array: array
+    to_features_last: Callable[[Array], Array] = lambda array: array
 
     def moments(self) -> Moments:
         """Return mean and variance of x, [..., d]."""
-        return self.arranged(self.mean), self.arranged(self.variance)
+        return self.to_features_last(self.mean), self.to_features_last(self.variance)
 
     def hermite(self, order: int) -> list[Array]:
         """Return the Hermite coefficients, each [..., d]."""
-        found = self.activation.hermite(self.mean, self.variance, order)
-        return [self.arranged(coefficient) for coefficient in found]
+        coefficients = self.activation.hermite(self.mean, self.variance, order)
+        return [self.to_features_last(coefficient) for coefficient in coefficients]
 
 
-def alike(left: Array, right: Array) -> Array:
+def elementwise_product(left: Array, right: Array) -> Array:
     """Combine components that have one partner each, [..., d]; the alternative to :func:`outer`."""
     return left * right
 
 
-def series(left: Sequence[Array], right: Sequence[Array], rho: Array, meet: Meet = outer) -> Array:
+def series(
+    left: Sequence[Array], right: Sequence[Array], rho: Array, combine: Pairing = outer
+) -> Array:
     """Return Σ ρⁿ g_n h_n, n ≥ 1, for ρ [..., d, e]; under JAX in a compiled loop."""
     xp = namespace(rho)
     columns = tuple(xp.stack([*terms][::-1], axis=0) for terms in (left, right))
-    return accumulated(lambda total, pair: rho * (total + meet(*pair)), columns, 0.0 * rho)
+    return fold(lambda total, pair: rho * (total + combine(*pair)), columns, 0.0 * rho)
 
 
 def _appell_series(
-    first: Operand, second: Operand, covariance: Array, order: int, meet: Meet
+    first: Operand, second: Operand, covariance: Array, order: int, combine: Pairing
 ) -> Array:
     """Return :func:`function_covariance` by the series, with explicit derivatives."""
     sides: tuple = (..., ...)
-    if meet is outer:
+    if combine is outer:
         sides = (..., slice(None), None), (..., None, slice(None))
     # the series needs moments of the rank of the covariance
     lead = (None,) * covariance.ndim
@@ -57,27 +65,27 @@ def _appell_series(
         for operand, place in zip((first, second), sides, strict=True)
         for moment in operand.moments()
     ]
-    same = first is second and meet is outer
+    same = first is second and combine is outer
     return appell_series(first.activation, second.activation, order, same)(*moments, covariance)
 
 
 def function_covariance(
-    first: Operand, second: Operand, covariance: Array, order: int, meet: Meet = outer
+    first: Operand, second: Operand, covariance: Array, order: int, combine: Pairing = outer
 ) -> Array:
     """Return Cov(f(x), g(y)), in closed form or by ``order`` terms of Mehler's formula.
 
-    The covariance Cov(x, y) and the result are [..., d, e]; with :func:`alike` for ``meet``, which
-    pairs x_i with y_i alone, they are [..., d].
+    The covariance Cov(x, y) and the result are [..., d, e]; where ``combine`` is
+    :func:`elementwise_product`, which pairs x_i with y_i alone, they are [..., d].
     """
     ends = first.moments(), second.moments()
-    exact = first.activation.cross_covariance(second.activation, *ends, covariance, meet)
+    exact = first.activation.cross_covariance(second.activation, *ends, covariance, combine)
     if exact is not NotImplemented:
         return exact
     if first.activation.appell and second.activation.appell:
-        return _appell_series(first, second, covariance, order, meet)
-    inverse = meet(*(1 / safe_scale(variance) for _, variance in ends))
-    rho = in_units(covariance, inverse)
-    return series(first.hermite(order), second.hermite(order), rho, meet)
+        return _appell_series(first, second, covariance, order, combine)
+    inverse = combine(*(1 / safe_scale(variance) for _, variance in ends))
+    rho = clipped_correlation(covariance, inverse)
+    return series(first.hermite(order), second.hermite(order), rho, combine)
 
 
 def mehler(activation: Activation, mean: Array, covariance: Array, *, order: int) -> Array:

@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
+from moment_calculus.functions.recognition.piecewise_linear import recognise_piecewise_linear
 from moment_calculus.functions.recognition.probing import values_at
-from moment_calculus.functions.recognition.straight import straight_pieces
 from moment_calculus.functions.table import (
     ACTIVATIONS,
     ELU,
@@ -39,7 +39,7 @@ ROUNDING = 64 * 2.0**-53  # error of evaluating the chain itself in double preci
 LARGEST_RATES = 4
 
 # Not compared directly: found as straight pieces, by rates and scales, or by a function below.
-_ELSEWHERE = (PiecewiseLinear, LeakyReLU, Heaviside, Rescaled, ELU, Power)
+_NOT_COMPARED = (PiecewiseLinear, LeakyReLU, Heaviside, Rescaled, ELU, Power)
 LARGEST_POWER = 8
 _DISTANCES = np.array([71.3, 133.7, 267.1, 619.3, 1.31e3, 1.07e4, 1.03e6])
 FAR = np.concatenate([-_DISTANCES, 1.01 * _DISTANCES])
@@ -68,13 +68,13 @@ class _Table:
 
 @functools.cache
 def _table() -> _Table:
-    found = list(_without_parameters())
-    found += [Power(exponent) for exponent in range(2, LARGEST_POWER + 1)]
+    functions = list(_without_parameters())
+    functions += [Power(exponent) for exponent in range(2, LARGEST_POWER + 1)]
     x, step = probes(), 1e-6
-    values = np.stack([function(x) for function in found])
-    ahead = np.stack([function(x * (1 + step)) for function in found])
+    values = np.stack([function(x) for function in functions])
+    ahead = np.stack([function(x * (1 + step)) for function in functions])
     slopes = np.abs(ahead - values) / step
-    return _Table(tuple(found), values, slopes + np.abs(values) + np.minimum(np.abs(x), 1.0))
+    return _Table(tuple(functions), values, slopes + np.abs(values) + np.minimum(np.abs(x), 1.0))
 
 
 def _without_parameters() -> Iterator[Activation]:
@@ -82,7 +82,7 @@ def _without_parameters() -> Iterator[Activation]:
     for name in ACTIVATIONS:
         with contextlib.suppress(TypeError):  # it has parameters without defaults
             function = activation(name)
-            if not isinstance(function, _ELSEWHERE):
+            if not isinstance(function, _NOT_COMPARED):
                 yield function
 
 
@@ -97,8 +97,8 @@ def recognised(function: Any, *, single: bool = False) -> Any:
     values = values_at(function, probes())
     if values is None or not np.isfinite(values).all():
         return function
-    found = _smooth(function, values, single) or straight_pieces(function)
-    return function if found is None else found
+    match = _smooth(function, values, single) or recognise_piecewise_linear(function)
+    return function if match is None else match
 
 
 def _smooth(function: Integrated, values: np.ndarray, single: bool) -> Activation | None:
@@ -107,8 +107,8 @@ def _smooth(function: Integrated, values: np.ndarray, single: bool) -> Activatio
     hits = [*_matches(values, 1.0, single), *_matches(mirrored, -1.0, single)]
     for rate in () if hits else _rates(function):
         hits += _matches(values_at(function, probes() / rate), rate, single)
-    hits = [hit for hit in hits if _holds_afar(function, hit, single)]
-    return _plain(min(hits, key=_complexity)) if hits else None
+    hits = [hit for hit in hits if _agrees_far_away(function, hit, single)]
+    return _simplify(min(hits, key=_complexity)) if hits else None
 
 
 def _rates(function: Integrated) -> Iterator[float]:
@@ -118,23 +118,23 @@ def _rates(function: Integrated) -> Iterator[float]:
     return itertools.chain.from_iterable((rate, -rate) for rate in both)
 
 
-def _holds_afar(function: Integrated, found: Rescaled, single: bool) -> bool:
+def _agrees_far_away(function: Integrated, match: Rescaled, single: bool) -> bool:
     """Return whether the match also holds at the unscaled probes, and at :data:`FAR`."""
     points = np.concatenate([probes(), FAR])
     with np.errstate(all="ignore"):
-        values, expected = values_at(function, points), found(points)
+        values, expected = values_at(function, points), match(points)
     if values is None:
         return False
     # an overflow within the chain says nothing
     rest = np.where(np.isfinite(values), np.abs(values - expected), 0.0)
     slack = 1024 * (SINGLE if single else DOUBLE)
-    allowed = slack * (np.abs(expected) + abs(found.outer) * (1 + np.abs(points)))
+    allowed = slack * (np.abs(expected) + abs(match.outer) * (1 + np.abs(points)))
     return bool((rest <= allowed).all())
 
 
-def _plain(found: Rescaled) -> Activation:
-    itself = (found.inner, found.outer, found.shift) == (1, 1, 0)
-    return found.activation if itself else found
+def _simplify(match: Rescaled) -> Activation:
+    itself = (match.inner, match.outer, match.shift) == (1, 1, 0)
+    return match.activation if itself else match
 
 
 def _matches(values: np.ndarray | None, rate: float, single: bool) -> Iterator[Rescaled]:
@@ -205,9 +205,9 @@ def _allowed(
     """Return by how much rounding may separate equal functions, [functions, probes]."""
     sizes, x = np.abs(scales)[:, None], np.abs(probes())
     constants = SINGLE if single else DOUBLE
-    moved = constants * (sizes * sensitivities + np.abs(shifts)[:, None])
-    return moved + ROUNDING * sizes * (1 + x) * (1 + sensitivities)
+    scaled_tolerance = constants * (sizes * sensitivities + np.abs(shifts)[:, None])
+    return scaled_tolerance + ROUNDING * sizes * (1 + x) * (1 + sensitivities)
 
 
-def _complexity(found: Rescaled) -> tuple[bool, bool, bool]:
-    return found.shift != 0, abs(found.outer) != 1, found.inner != 1
+def _complexity(match: Rescaled) -> tuple[bool, bool, bool]:
+    return match.shift != 0, abs(match.outer) != 1, match.inner != 1

@@ -20,11 +20,11 @@ def values_at(activation: Any, points: np.ndarray) -> np.ndarray | None:
         return None
     try:
         with np.errstate(all="ignore"):
-            found = activation(points)
+            values = activation(points)
     except (RuntimeError, TypeError, ValueError):  # arrays of another framework or shape
         return None
-    plain = type(found) is np.ndarray and found.shape == points.shape
-    return found if plain and found.dtype == np.float64 else None
+    plain = type(values) is np.ndarray and values.shape == points.shape
+    return values if plain and values.dtype == np.float64 else None
 
 
 def crossings(activation: Any, level: float) -> tuple[tuple[float, float], ...]:
@@ -48,12 +48,12 @@ def crossings(activation: Any, level: float) -> tuple[tuple[float, float], ...]:
     return tuple(zip(low.tolist(), stretch.tolist(), strict=True))
 
 
-def agrees_in_the_tails(activation: Any, found: Any) -> bool:
+def agrees_in_the_tails(activation: Any, match: Any) -> bool:
     """Return whether two functions agree relatively at :data:`TAILS`, where they may be small.
 
     Absolute agreement would not show that both are positive there.
     """
-    first, second = values_at(activation, TAILS), values_at(found, TAILS)
+    first, second = values_at(activation, TAILS), values_at(match, TAILS)
     return (
         first is not None and second is not None and np.allclose(first, second, rtol=1e-3, atol=0)
     )

@@ -13,10 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from moment_calculus.functions.series.fitted import reflected
-from moment_calculus.functions.universal import in_double
+from moment_calculus.functions.series.chebyshev_fits import reflect_to_positive_mean
+from moment_calculus.functions.smooth import in_double
 from moment_calculus.numerics.arrays import Array
-from moment_calculus.numerics.normal.bivariate import LIMIT, is_single, pdf, tail_moment_values
+from moment_calculus.numerics.normal.bivariate import (
+    LIMIT,
+    is_single_precision,
+    pdf,
+    raw_tail_moments,
+)
 from moment_calculus.numerics.special import elementwise, namespace
 
 # Relative errors of the integrals for t ≤ 8: 5e-6 in single (5e-9 for t ≤ 4) and 3e-12 in double
@@ -39,7 +44,7 @@ def _integrals(t: Array, kappa: Array, length: Array) -> tuple[Array, Array]:
     xp = namespace(t)
     square, least = t * t * -0.5, kappa * kappa
     owen = normal = 0.0
-    for node, weight in _legendre(NODES[is_single(t)]):
+    for node, weight in _legendre(NODES[is_single_precision(t)]):
         y = 1 - node * length
         y = y * y
         term = weight * xp.exp(square * (y - least))
@@ -58,14 +63,16 @@ def gelu_statistics(mean: Array, variance: Array) -> tuple[Array, ...]:
     inverse = rest**0.5
     t = xp.clip(xp.abs(mean) * inverse, max=LIMIT)
     density = pdf(t)
-    tail, first, _ = tail_moment_values(t)
+    tail, first, _ = raw_tail_moments(t)
     centre = (s * first - rest * t * tail) * wide**0.5
     gain = tail - rest * t * density
-    bend = density * inverse * (1 - 0.5 * (s + t * t * rest))
-    turn = -0.5 * density * rest * t * (t * t * rest + 3 * s - 4)  # derivative of the gain by v
+    half_second = density * inverse * (1 - 0.5 * (s + t * t * rest))
+    half_third = (
+        -0.5 * density * rest * t * (t * t * rest + 3 * s - 4)
+    )  # derivative of the gain by v
     spread, by_mean, by_variance = _spread(t, s, rest, density, tail)
-    below = (centre, spread, gain, bend, by_mean * inverse, by_variance)
-    return reflected(mean, variance, below, turn)
+    below = (centre, spread, gain, half_second, by_mean * inverse, by_variance)
+    return reflect_to_positive_mean(mean, variance, below, half_third)
 
 
 def _spread(t: Array, s: Array, rest: Array, density: Array, tail: Array) -> tuple[Array, ...]:
@@ -103,14 +110,14 @@ def _spread(t: Array, s: Array, rest: Array, density: Array, tail: Array) -> tup
 
 
 def _rows(mean: Array, variance: Array) -> Any:
-    found = in_double(gelu_statistics)(mean, variance)
-    return found[2:4], found[4:]
+    statistics = in_double(gelu_statistics)(mean, variance)
+    return statistics[2:4], statistics[4:]
 
 
 _moments = elementwise(
     in_double(lambda mean, variance: gelu_statistics(mean, variance)[:2]),
     _rows,
-    together=in_double(gelu_statistics),
+    values_and_partials=in_double(gelu_statistics),
 )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from moment_calculus.numerics.normal.bivariate import is_single, pdf
+from moment_calculus.numerics.normal.bivariate import is_single_precision, pdf
 from moment_calculus.numerics.polynomials import polynomial
 from moment_calculus.numerics.special import constants, erfcx, namespace
 
@@ -86,7 +86,7 @@ def _quick_mills(t: Array, degree: int) -> Array:
     return polynomial(_mills_polynomial(degree), u) / (1 + t)
 
 
-def leading(values: np.ndarray, like: Array) -> Array:
+def on_leading_axis(values: np.ndarray, like: Array) -> Array:
     """Return fixed numbers on a new leading axis, to broadcast with an array."""
     return constants(values.reshape(-1, *(1,) * like.ndim), like)
 
@@ -94,7 +94,7 @@ def leading(values: np.ndarray, like: Array) -> Array:
 def _half_line_exponentials(mean: Array, scale: Array, degrees: _Degrees) -> Array:
     """Return E[e^{kx}; x < 0], then E[e^{−kx}; x > 0], for μ ≤ 0, k on a new leading axis."""
     xp = namespace(mean)
-    steps = leading(np.arange(degrees.quotient + 4), mean) * scale
+    steps = on_leading_axis(np.arange(degrees.quotient + 4), mean) * scale
     threshold = mean / scale
     low = threshold + steps
     tails = _quick_mills(xp.concat([xp.abs(low), steps - threshold]), degrees.mills)
@@ -110,7 +110,7 @@ def half_line_expectations(mean: Array, scale: Array) -> tuple[Array, ...]:
     # Absolute errors below 3e-9, relative ones below 1e-9 for E[S] and 5e-9 for E[S′] (measured for
     # |μ/σ| ≤ 9); in single precision those of its rounding, 5e-6 relative.
     xp = namespace(mean)
-    degrees = _DEGREES[is_single(mean)]
+    degrees = _DEGREES[is_single_precision(mean)]
     terms = _half_line_exponentials(mean, scale, degrees)
-    found = xp.tensordot(constants(_coefficients(degrees.quotient), mean), terms, axes=1)
-    return tuple(found[i] for i in range(len(_QUOTIENTS)))
+    expectations = xp.tensordot(constants(_coefficients(degrees.quotient), mean), terms, axes=1)
+    return tuple(expectations[i] for i in range(len(_QUOTIENTS)))

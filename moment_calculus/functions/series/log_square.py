@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from moment_calculus.numerics.arrays import Array
-from moment_calculus.numerics.normal.univariate import is_single
+from moment_calculus.numerics.normal.univariate import is_single_precision
 from moment_calculus.numerics.special import elementwise, namespace, safe_scale
 
 DEGREES = {True: 16, False: 32}  # of the polynomial, in single and in double precision
@@ -56,9 +56,9 @@ def _plus(one: tuple, other: tuple) -> tuple:
     return one[0] + other[0], one[1] + other[1]
 
 
-def _together(mean: Array, variance: Array) -> tuple[Array, Array, Array]:
+def _values_and_partials(mean: Array, variance: Array) -> tuple[Array, Array, Array]:
     """Return the expectation, and its derivatives by μ and v."""
-    xp, (length, coefficients) = namespace(mean), _rule(DEGREES[is_single(mean)])
+    xp, (length, coefficients) = namespace(mean), _rule(DEGREES[is_single_precision(mean)])
     wide = length * math.sqrt(2) * safe_scale(variance)
     edge = 1 + wide
     size = edge + abs(mean)  # in these units nothing overflows
@@ -77,14 +77,14 @@ def _together(mean: Array, variance: Array) -> tuple[Array, Array, Array]:
 
 
 def _value(mean: Array, variance: Array) -> Array:
-    return _together(mean, variance)[0]
+    return _values_and_partials(mean, variance)[0]
 
 
 def _partials(mean: Array, variance: Array) -> Any:
-    return (_together(mean, variance)[1:],)
+    return (_values_and_partials(mean, variance)[1:],)
 
 
-_expected = elementwise(_value, _partials, together=_together, piece=PIECE)
+_expected = elementwise(_value, _partials, values_and_partials=_values_and_partials, piece=PIECE)
 
 
 def expected_log1p_square(mean: Array, variance: Array) -> Array:

@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.special
 
-from moment_calculus.functions.series.fitted import reflected
+from moment_calculus.functions.series.chebyshev_fits import reflect_to_positive_mean
 from moment_calculus.numerics.arrays import Array
-from moment_calculus.numerics.normal.univariate import upper_tail_beside
+from moment_calculus.numerics.normal.univariate import upper_tail_from_density
 from moment_calculus.numerics.special import elementwise, namespace
 
 # Width w and number of coefficients: f(wx)/w needs fewer than f. Errors are 7e-8 and 1e-7 for
@@ -69,40 +69,40 @@ class _Sums(NamedTuple):
         odd = order % 2
         coefficients = (0.0,) * (order // 2) + (*coefficients,)
         square, both = self.step * self.step, self.rest * self.rest
-        found, after = coefficients[-1], None
+        current, after = coefficients[-1], None
         for k in range(len(coefficients) - 2, -1, -1):
             level = square - (4 * k + 1 + 2 * odd) * self.rest
-            known: Any = coefficients[k]
+            coefficient: Any = coefficients[k]
             if after is not None:  # first: the other product waits for the last term
-                known = known - (2 * (k + 1) * (2 * k + 1 + 2 * odd) * both) * after
-            found, after = level * found + known, found
-        return found * (self.step * self.first if odd else self.first)
+                coefficient = coefficient - (2 * (k + 1) * (2 * k + 1 + 2 * odd) * both) * after
+            current, after = level * current + coefficient, current
+        return current * (self.step * self.first if odd else self.first)
 
 
 def _statistics(activation: Any, mean: Array, variance: Array) -> tuple[Array, ...]:
     """Return mean, variance, and the derivatives of each by μ and by v."""
     width, _ = FITS[activation.name]
-    found = _below(activation, mean / width, variance / width**2)
+    statistics = _statistics_below(activation, mean / width, variance / width**2)
     units = (width, 1.0, 1.0, 1 / width, 1 / width, 1.0, 1 / width**2)
-    *below, turn = (part * unit for part, unit in zip(found, units, strict=True))
-    return reflected(mean, variance, tuple(below), turn)
+    *below, half_third = (part * unit for part, unit in zip(statistics, units, strict=True))
+    return reflect_to_positive_mean(mean, variance, tuple(below), half_third)
 
 
-def _below(activation: Any, mean: Array, variance: Array) -> tuple[Array, ...]:
-    """Return the arguments of :func:`reflected`, which are statistics at −|μ|, of f(wx)/w."""
+def _statistics_below(activation: Any, mean: Array, variance: Array) -> tuple[Array, ...]:
+    """Return statistics at −|μ| of f(wx)/w, for :func:`reflect_to_positive_mean`."""
     xp = namespace(mean)
     curve, smooth, product = _series(activation)
     rest, wide = 1 / (1 + variance), xp.sqrt(1 + variance)
     t = xp.clip(xp.abs(mean) / wide, max=REACH)
     place = -t * wide  # μ
     fall, q = xp.exp(t * t * -0.5) / math.sqrt(2 * math.pi), rest * wide
-    density, tail = fall * q, upper_tail_beside(t, fall)
+    density, tail = fall * q, upper_tail_from_density(t, fall)
     # XLA recomputes a part wherever it is used, but not a quotient: long series are made quotients.
-    kept = (lambda part: part * wide / wide) if smooth else (lambda part: part)
+    as_quotient = (lambda part: part * wide / wide) if smooth else (lambda part: part)
     g = _Sums(t * q, rest, density)
-    centre = kept(place * tail + variance * density + g.sum(smooth, 0))
-    gain = kept(tail + place * density * rest + g.sum(smooth, 1))
-    bent = [gain, *(kept(g.sum(curve, n)) for n in range(TERMS - 1))]  # ∂M, ∂²M, …
+    centre = as_quotient(place * tail + variance * density + g.sum(smooth, 0))
+    gain = as_quotient(tail + place * density * rest + g.sum(smooth, 1))
+    bent = [gain, *(as_quotient(g.sum(curve, n)) for n in range(TERMS - 1))]  # ∂M, ∂²M, …
     bent.append(g.sum(curve, TERMS - 1))
     far = xp.clip(variance, min=SMALL)
     spread = centre * (place - centre) - g.sum(product, 0) + gain * far
@@ -139,10 +139,14 @@ def gated_moments(activation: Any) -> Callable[[Array, Array], tuple[Array, Arra
     # Measured errors in single precision: of the mean 3e-7 of √(1 + v), of the variance 2e-6 of v,
     # of their derivatives by the mean 2e-7 and 5e-6, by the variance 5e-7 and 2e-6, in the same
     # units. Smaller moments, in the far left tail, are not relatively accurate.
-    together = functools.partial(_statistics, activation)
+    values_and_partials = functools.partial(_statistics, activation)
 
     def partials(mean: Array, variance: Array) -> Any:
-        found = together(mean, variance)
-        return found[2:4], found[4:]
+        statistics = values_and_partials(mean, variance)
+        return statistics[2:4], statistics[4:]
 
-    return elementwise(lambda *arrays: together(*arrays)[:2], partials, together=together)
+    return elementwise(
+        lambda *arrays: values_and_partials(*arrays)[:2],
+        partials,
+        values_and_partials=values_and_partials,
+    )

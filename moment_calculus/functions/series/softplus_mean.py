@@ -18,8 +18,8 @@ from scipy.special import expit, ndtr
 
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.choices import where_cheap
-from moment_calculus.numerics.execution import in_cache, sums
-from moment_calculus.numerics.normal.univariate import is_single, upper_tail
+from moment_calculus.numerics.execution import in_cpu_chunks, sum_over_rows
+from moment_calculus.numerics.normal.univariate import is_single_precision, upper_tail
 from moment_calculus.numerics.special import elementwise, log1p, namespace, safe_scale
 
 ROUNDS = 100  # iterations of the reweighting
@@ -37,29 +37,31 @@ def _mixture(single: bool) -> np.ndarray:
     slopes = steepest * ratio ** -np.arange(float(count))
     x = np.linspace(-40.0, 0.0, 1001)[:, None]
     last = ndtr(slopes[-1] * x)
-    shares = _levelled(ndtr(slopes[:-1] * x) - last, (expit(x) - last)[:, 0])
+    shares = _minimax_coefficients(ndtr(slopes[:-1] * x) - last, (expit(x) - last)[:, 0])
     shares = np.append(shares, 1 - shares.sum())
     x = np.linspace(-40.0, 40.0, 2001)[:, None]
     bump = np.where(x < -30, 0.0, np.exp(-x) * np.logaddexp(0, x) - expit(-x))
     density = slopes * np.exp(-0.5 * (slopes * x) ** 2) / math.sqrt(2 * math.pi)
-    rest = _levelled(np.concatenate([density, slopes * x * density], axis=1), bump[:, 0])
+    rest = _minimax_coefficients(
+        np.concatenate([density, slopes * x * density], axis=1), bump[:, 0]
+    )
     parts = (slopes**-2.0, shares, rest[:count], rest[count:] / slopes)
     return np.stack(parts, axis=-1)
 
 
-def _levelled(basis: np.ndarray, target: np.ndarray) -> np.ndarray:
+def _minimax_coefficients(basis: np.ndarray, target: np.ndarray) -> np.ndarray:
     """Return near-minimax coefficients [terms] (Lawson's iteratively reweighted least squares)."""
     weights: np.ndarray = np.ones_like(target)
-    best, found = math.inf, basis[0]
+    best, best_coefficients = math.inf, basis[0]
     for _ in range(ROUNDS):
         root = weights**0.5
         coefficients = np.linalg.lstsq(basis * root[:, None], target * root, rcond=1e-15)[0]
         errors = np.abs(basis @ coefficients - target)
         if errors.max() < best:
-            best, found = errors.max(), coefficients
+            best, best_coefficients = errors.max(), coefficients
         weights = weights * (errors / errors.max() + 1e-6) ** 0.5
         weights = weights / weights.sum()
-    return found
+    return best_coefficients
 
 
 @functools.cache
@@ -86,7 +88,7 @@ def _narrow(mean: Array, variance: Array) -> tuple[Array, Array, Array]:
         bend = (slope + 2 * square) * inverse - share * share
         return weight * log1p(excess), weight * share, weight * bend
 
-    logarithm, gain, bend = sums(term, pairs, mean)
+    logarithm, gain, bend = sum_over_rows(term, pairs, mean)
     return (
         logarithm + middle * log1p(growth),
         gain + middle * centre,
@@ -124,7 +126,7 @@ def _left(mean: Array, variance: Array) -> tuple[Array, Array, Array]:
             tilt * density * inverse * inverse,
         )
 
-    below, steep, wide, bump, tilt = sums(term, _mixture(is_single(mean)), mean)
+    below, steep, wide, bump, tilt = sum_over_rows(term, _mixture(is_single_precision(mean)), mean)
     growth = tail * xp.exp(tail * (shifted - 0.5 * variance))
     above = growth * (1 - below)
     level = near * (wide + variance * steep + mean * below)
@@ -171,7 +173,7 @@ def _left_bends(mean: Array, variance: Array) -> tuple[Array, ...]:
         steep = share * density
         return share * upper_tail(-threshold), steep, steep * square, steep * (square * square)
 
-    below, steep, second, fourth = sums(term, _mixture(is_single(mean)), mean)
+    below, steep, second, fourth = sum_over_rows(term, _mixture(is_single_precision(mean)), mean)
     lifted = tail * steep - 0.5 * centre * second  # ∂below/∂v
     steeper = (0.5 * centre * fourth - tail * second) * centre - 0.5 * second  # ∂steep/∂v
     growth = tail * xp.exp(tail * (mean + 0.5 * variance))
@@ -196,7 +198,7 @@ def _bends(mean: Array, variance: Array) -> Any:
 
 
 _differentiable_slopes = elementwise(
-    _slopes, _bends, together=in_cache(_slopes_and_bends, JAX_PIECE), piece=PIECE
+    _slopes, _bends, values_and_partials=in_cpu_chunks(_slopes_and_bends, JAX_PIECE), piece=PIECE
 )
 
 
@@ -209,10 +211,12 @@ def _either(mean: Array, variance: Array) -> tuple[Array, Array, Array]:
 
 
 def _piece(mean: Array, variance: Array) -> tuple[Array, ...]:
-    return _statistics(mean, variance, _either if is_single(mean) else _left)
+    return _statistics(mean, variance, _either if is_single_precision(mean) else _left)
 
 
-_expected = elementwise(_value, _partials, together=in_cache(_piece, JAX_PIECE), piece=PIECE)
+_expected = elementwise(
+    _value, _partials, values_and_partials=in_cpu_chunks(_piece, JAX_PIECE), piece=PIECE
+)
 
 
 def smaller_softplus(mean: Array, variance: Array) -> tuple[Array, Array]:

@@ -13,7 +13,7 @@ from moment_calculus.numerics.arrays import Array, positive_part
 from moment_calculus.numerics.entropies import (
     binary_entropy,
     class_entropy,
-    count_total,
+    sum_over_counts,
     surprisal_of_log,
 )
 from moment_calculus.numerics.quantiles import (
@@ -33,7 +33,9 @@ class CountMarginal(Marginal):
     expected_surprisal: Callable[[Array], Array]  # E_q[−p log p] of counts
     bounds: tuple[Any, Any] = (0, math.inf)  # smallest and largest count
     success: Callable[[], Array] | None = None  # predictive probability of a success
-    random: int = 0  # number of random parameters; with more than two a sum takes a minute
+    random_parameters: int = (
+        0  # number of random parameters; with more than two a sum takes a minute
+    )
 
     def probs(self, mean: Array) -> Array:
         """Return the predictive probability of a success in one trial."""
@@ -59,7 +61,7 @@ class CountMarginal(Marginal):
 
     def entropy(self, moments: PredictiveMoments) -> Array:
         """Return the entropy by summation over the counts."""
-        return count_total(self._log, moments.mean, moments.variance, self.bounds)
+        return sum_over_counts(self._log, moments.mean, moments.variance, self.bounds)
 
     def mutual_information(self, moments: PredictiveMoments) -> Array:
         """Return the mutual information by summation of −p log p minus its expectation."""
@@ -68,8 +70,8 @@ class CountMarginal(Marginal):
             probability, surprisal = self._log(counts)
             return probability, surprisal - self.expected_surprisal(counts)
 
-        found = count_total(terms, moments.mean, moments.variance, self.bounds)
-        return positive_part(found)
+        result = sum_over_counts(terms, moments.mean, moments.variance, self.bounds)
+        return positive_part(result)
 
 
 @dataclass(frozen=True)
@@ -80,8 +82,8 @@ class BinaryMarginal(CountMarginal):
         """Return P(y ≤ value) in closed form."""
         xp = namespace(moments.mean)
         value, zero = xp.broadcast_arrays(value, 1 - moments.mean)
-        found = xp.where(value < 0, 0.0, xp.where(value < 1, zero, 1.0))
-        return xp.where(xp.isnan(value), math.nan, found)
+        result = xp.where(value < 0, 0.0, xp.where(value < 1, zero, 1.0))
+        return xp.where(xp.isnan(value), math.nan, result)
 
     def entropy(self, moments: PredictiveMoments) -> Array:
         """Return the entropy in closed form."""
@@ -132,10 +134,10 @@ class ClassMarginal(Marginal):
             return positive_part(self.information())
         return super().mutual_information(moments)
 
-    def given_parameters(self, moments: PredictiveMoments) -> Array:
+    def expected_conditional_entropy(self, moments: PredictiveMoments) -> Array:
         """Return the expected entropy [...], without the mean's axis of classes."""
         given = self.expected_entropy
-        return super().given_parameters(moments) if given is None else given()
+        return super().expected_conditional_entropy(moments) if given is None else given()
 
     def variation_ratio(self, mean: Array) -> Array:
         """Return the probability of all classes but the likeliest."""

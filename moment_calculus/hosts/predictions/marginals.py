@@ -9,19 +9,22 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from moment_calculus.errors.exceptions import UnsupportedMoments
 from moment_calculus.hosts.predictions import wording
 from moment_calculus.numerics.arrays import Array, positive_part
 from moment_calculus.numerics.entropies import density_entropy
-from moment_calculus.numerics.quadrature import settled
+from moment_calculus.numerics.quadrature import adaptive_integral
 from moment_calculus.numerics.quantiles import inverse, normal_quantile
 from moment_calculus.numerics.special import constants, namespace, ndtr, safe_scale
-from moment_calculus.refusals.errors import UnsupportedMoments
 
 LOG_2PI_E = math.log(2 * math.pi * math.e)
 # Quadratures of a density have panels between the quantiles at these levels.
 TAILS = (1e-10, 1e-8, 1e-6, 1e-4, 1e-3)
 BODY = (0.01, 0.03, 0.07, 0.13, 0.2, 0.3, 0.4, 0.5)
-SLACK, SINGLE = 0.15, 1e-6  # allowed relative error of a level; smallest level in float32
+LEVEL_ERROR, SMALLEST_LEVEL = (
+    0.15,
+    1e-6,
+)  # allowed relative error of a level; smallest level in float32
 
 
 class PredictiveMoments(NamedTuple):
@@ -69,9 +72,9 @@ class Marginal:
     def mutual_information(self, moments: PredictiveMoments) -> Array:
         """Return the entropy minus the expected entropy given the parameters, at least zero."""
         entropy = self.entropy(moments)
-        return positive_part(entropy - self.given_parameters(moments))
+        return positive_part(entropy - self.expected_conditional_entropy(moments))
 
-    def given_parameters(self, moments: PredictiveMoments) -> Array:
+    def expected_conditional_entropy(self, moments: PredictiveMoments) -> Array:
         """Return E_q of the entropy given the parameters, of the shape of :meth:`entropy`."""
         if self.expected_entropy is None:
             raise wording.no_entropy_given(self.name, self.family)
@@ -81,13 +84,13 @@ class Marginal:
         """Return the probability of another class than the likeliest."""
         raise wording.no_variation_ratio(self.name, self.family)
 
-    def credible(self, levels: np.ndarray, moments: PredictiveMoments) -> Array:
+    def credible_quantiles(self, levels: np.ndarray, moments: PredictiveMoments) -> Array:
         """Return quantiles [levels, ...] of the mean of an observation given its parameters."""
         if self.mean_quantile is None:
             raise wording.no_credible_interval(self.name, self.family)
         xp, mean = namespace(moments.mean), moments.mean
-        found = self.mean_quantile(levels) + xp.zeros_like(mean)
-        return xp.where(xp.isnan(mean), math.nan, found)
+        result = self.mean_quantile(levels) + xp.zeros_like(mean)
+        return xp.where(xp.isnan(mean), math.nan, result)
 
 
 @dataclass(frozen=True)
@@ -115,10 +118,10 @@ class NormalMarginal(Marginal):
         ratio = moments.epistemic / xp.where(certain, 1.0, moments.aleatoric)
         return 0.5 * xp.log1p(ratio)
 
-    def credible(self, levels: np.ndarray, moments: PredictiveMoments) -> Array:
+    def credible_quantiles(self, levels: np.ndarray, moments: PredictiveMoments) -> Array:
         """Return quantiles [levels, ...] of the Gaussian mean of an observation in closed form."""
-        wide = levels.reshape((-1,) + (1,) * len(moments.mean.shape))
-        return normal_quantile(moments.mean, moments.epistemic, constants(wide, moments.mean))
+        broadcast = levels.reshape((-1,) + (1,) * len(moments.mean.shape))
+        return normal_quantile(moments.mean, moments.epistemic, constants(broadcast, moments.mean))
 
 
 @dataclass(frozen=True)
@@ -152,7 +155,7 @@ class ContinuousMarginal(Marginal):
 
     def quantile(self, levels: Array, moments: PredictiveMoments) -> Array:
         """Return quantiles by inversion of the distribution function."""
-        return settled(lambda: self._inverse(levels, moments), 1e-8, relative=True)
+        return adaptive_integral(lambda: self._inverse(levels, moments), 1e-8, relative=True)
 
     def cdf(self, value: Array, moments: PredictiveMoments) -> Array:
         """Return the distribution function, zero or one beyond the bounds."""
@@ -162,25 +165,25 @@ class ContinuousMarginal(Marginal):
         inside = xp.where(xp.isfinite(value), value, 0.0)
         try:
             inside = xp.minimum(xp.maximum(inside, low), high)
-            found = settled(lambda: self.cumulative(inside), 1e-9)
+            result = adaptive_integral(lambda: self.cumulative(inside), 1e-9)
         except NotImplementedError:
             raise wording.no_distribution_function(self.name, self.family) from None
         below = (value < low) | (value == -math.inf)  # the bound itself may have an atom
-        found = xp.where(below, 0.0, xp.where(value >= high, 1.0, found))
-        return xp.where(xp.isnan(value), math.nan, found)
+        result = xp.where(below, 0.0, xp.where(value >= high, 1.0, result))
+        return xp.where(xp.isnan(value), math.nan, result)
 
     def _inverse(self, levels: Array, moments: PredictiveMoments, slack: Any = -1.0) -> Array:
         xp = namespace(moments.mean)
-        wide, centre, width = xp.broadcast_arrays(levels, moments.mean, moments.variance**0.5)
+        broadcast, centre, width = xp.broadcast_arrays(levels, moments.mean, moments.variance**0.5)
         try:
-            return inverse(self.cumulative, wide, centre, width, self.bounds, slack)
+            return inverse(self.cumulative, broadcast, centre, width, self.bounds, slack)
         except NotImplementedError:
             raise wording.no_quantiles(self.name, self.family) from None
 
     def entropy(self, moments: PredictiveMoments) -> Array:
         """Return the entropy by quadrature on panels between quantiles."""
         try:
-            return settled(lambda: self._entropy(self.edges(moments)), 1e-5)
+            return adaptive_integral(lambda: self._entropy(self.edges(moments)), 1e-5)
         except UnsupportedMoments:
             raise wording.no_entropy(self.name, self.family) from None
 
@@ -190,12 +193,14 @@ class ContinuousMarginal(Marginal):
     def edges(self, moments: PredictiveMoments) -> Array:
         """Return rough quantiles [edges, ...], the ends of the panels of the quadrature."""
         levels = edge_levels(moments.mean)
-        return self._inverse(levels, moments, SLACK * namespace(levels).minimum(levels, 1 - levels))
+        return self._inverse(
+            levels, moments, LEVEL_ERROR * namespace(levels).minimum(levels, 1 - levels)
+        )
 
 
 def edge_levels(mean: Array) -> Array:
     """Return the levels of the panel ends, broadcastable to a mean and in its precision."""
     single = float(namespace(mean).finfo(mean.dtype).eps) > 1e-10
-    lower = [level for level in TAILS if level >= SINGLE or not single] + list(BODY)
+    lower = [level for level in TAILS if level >= SMALLEST_LEVEL or not single] + list(BODY)
     levels = np.array([*lower, *(1 - level for level in lower[-2::-1])])
     return constants(levels.reshape((-1,) + (1,) * len(mean.shape)), mean)

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from moment_calculus.errors.exceptions import UnsupportedMoments
 from moment_calculus.hosts.predictions import wording
 from moment_calculus.hosts.predictions.discrete import ClassMarginal, CountMarginal
 from moment_calculus.hosts.predictions.marginals import (
@@ -20,10 +21,10 @@ from moment_calculus.hosts.predictions.marginals import (
     VectorMarginal,
     edge_levels,
 )
+from moment_calculus.hosts.predictions.site import Axes, PredictedSite
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.quantiles import empirical_quantile
 from moment_calculus.numerics.special import namespace, ndtr, safe_scale
-from moment_calculus.refusals.errors import UnsupportedMoments
 
 PANELS = 512  # most panels between the quantiles of all particles
 
@@ -43,9 +44,9 @@ class Particles:
         """Return the mean over the particles of a function of observations."""
 
         def averaged(value: Array) -> Array:
-            wide, axis = self._wide(value)
-            found = function(wide)
-            return namespace(found).mean(found, axis=axis)
+            broadcast, axis = self._wide(value)
+            result = function(broadcast)
+            return namespace(result).mean(result, axis=axis)
 
         return averaged
 
@@ -53,8 +54,8 @@ class Particles:
         """Return log of the mean over the particles of exp of a function of observations."""
 
         def averaged(value: Array) -> Array:
-            wide, axis = self._wide(value)
-            return log_mean_exp(function(wide), axis=axis)
+            broadcast, axis = self._wide(value)
+            return log_mean_exp(function(broadcast), axis=axis)
 
         return averaged
 
@@ -85,12 +86,12 @@ def mixture_moments(moments: PredictiveMoments) -> PredictiveMoments:
 
 
 @singledispatch
-def mixed(marginal: Marginal, particles: Particles) -> Marginal:
+def mixture_of(marginal: Marginal, particles: Particles) -> Marginal:
     """Return the predictive distribution of the mixture, given the particles' distributions."""
     return Marginal(marginal.name, marginal.family)
 
 
-def _known(marginal: Marginal, particles: Particles) -> dict[str, Any]:
+def _common_fields(marginal: Marginal, particles: Particles) -> dict[str, Any]:
     """Return the expected entropy and the quantiles of means, which every mixture has."""
 
     def expected_entropy() -> Array:
@@ -105,18 +106,18 @@ def _known(marginal: Marginal, particles: Particles) -> dict[str, Any]:
 def _entropy(marginal: Marginal, moments: PredictiveMoments) -> Array:
     """Return the entropies of particles, whose parameters are certain."""
     try:
-        return marginal.given_parameters(moments)
+        return marginal.expected_conditional_entropy(moments)
     except UnsupportedMoments:
         return marginal.entropy(moments)
 
 
-@mixed.register
+@mixture_of.register
 def _(marginal: ClassMarginal, particles: Particles) -> Marginal:
-    known = _known(marginal, particles)
-    return ClassMarginal(marginal.name, marginal.family, None, marginal.ordered, **known)
+    fields = _common_fields(marginal, particles)
+    return ClassMarginal(marginal.name, marginal.family, None, marginal.ordered, **fields)
 
 
-@mixed.register
+@mixture_of.register
 def _(marginal: CountMarginal, particles: Particles) -> Marginal:
     success = marginal.success
     return replace(
@@ -125,8 +126,8 @@ def _(marginal: CountMarginal, particles: Particles) -> Marginal:
         expected_surprisal=particles.mean(marginal.expected_surprisal),
         bounds=_outermost(marginal.bounds, particles),
         success=None if success is None else lambda: particles.mean_of(success()),
-        random=0,
-        **_known(marginal, particles),
+        random_parameters=0,
+        **_common_fields(marginal, particles),
     )
 
 
@@ -134,19 +135,19 @@ def _(marginal: CountMarginal, particles: Particles) -> Marginal:
 class MixtureMarginal(ContinuousMarginal):
     """A mixture of continuous distributions."""
 
-    parts: Callable[[], Array] | None = None  # quantiles of the parts, [edges, particles, ...]
+    part_edges: Callable[[], Array] | None = None  # quantiles of the parts, [edges, particles, ...]
 
     def edges(self, moments: PredictiveMoments) -> Array:
         """Return the panel ends of all parts together, so that narrow parts are resolved."""
-        assert self.parts is not None
-        found = self.parts()
-        xp = namespace(found)
-        ordered = xp.sort(xp.reshape(found, (-1, *found.shape[2:])), axis=0)
+        assert self.part_edges is not None
+        result = self.part_edges()
+        xp = namespace(result)
+        ordered = xp.sort(xp.reshape(result, (-1, *result.shape[2:])), axis=0)
         step = -(-(ordered.shape[0] - 1) // PANELS)
         return xp.concat([ordered[:-1:step, ...], ordered[-1:, ...]], axis=0)
 
 
-@mixed.register
+@mixture_of.register
 def _(marginal: ContinuousMarginal, particles: Particles) -> Marginal:
     return MixtureMarginal(
         marginal.name,
@@ -155,11 +156,11 @@ def _(marginal: ContinuousMarginal, particles: Particles) -> Marginal:
         particles.log_mean(marginal.log_prob),
         _outermost(marginal.bounds, particles),
         lambda: marginal.edges(particles.moments),
-        **_known(marginal, particles),
+        **_common_fields(marginal, particles),
     )
 
 
-@mixed.register
+@mixture_of.register
 def _(marginal: NormalMarginal, particles: Particles) -> Marginal:
     moments = particles.moments
     mean, scale = moments.mean, safe_scale(moments.variance)
@@ -176,8 +177,8 @@ def _(marginal: NormalMarginal, particles: Particles) -> Marginal:
         marginal.family,
         particles.mean(cumulative),
         particles.log_mean(log_prob),
-        parts=lambda: marginal.quantile(edge_levels(mean), moments),
-        **_known(marginal, particles),
+        part_edges=lambda: marginal.quantile(edge_levels(mean), moments),
+        **_common_fields(marginal, particles),
     )
 
 
@@ -190,15 +191,37 @@ class MixedVectorMarginal(MixtureMarginal):
         raise wording.no_entropy(self.name, f"mixture of {self.family}s")
 
 
-@mixed.register
+@mixture_of.register
 def _(marginal: VectorMarginal, particles: Particles) -> Marginal:
-    alone = mixed.dispatch(NormalMarginal)(marginal, particles)
+    alone = mixture_of.dispatch(NormalMarginal)(marginal, particles)
     return MixedVectorMarginal(**vars(alone))
 
 
 def _outermost(bounds: tuple[Any, Any], particles: Particles) -> tuple[Any, Any]:
     """Return bounds that hold for all particles."""
     low, high = bounds
-    many = [getattr(bound, "ndim", 0) > particles.axes for bound in bounds]
-    low = namespace(low).min(low, axis=0) if many[0] else low
-    return low, namespace(high).max(high, axis=0) if many[1] else high
+    has_particles = [getattr(bound, "ndim", 0) > particles.axes for bound in bounds]
+    low = namespace(low).min(low, axis=0) if has_particles[0] else low
+    return low, namespace(high).max(high, axis=0) if has_particles[1] else high
+
+
+class SampledSite(PredictedSite):
+    """Prediction of a site by a mixture, with equal weights, of predictions ``parts`` by particles.
+
+    The particles are the leading axis of ``parts``. The variance of their means counts as
+    epistemic, the mean of their aleatoric variances as aleatoric (law of total variance).
+    """
+
+    def __init__(self, parts: PredictedSite) -> None:
+        (_, *elements), event, summed = parts._axes
+        axes = Axes(tuple(elements), event, summed)
+        with parts._context():
+            given = parts._moments()
+            moments = PredictiveMoments(*map(parts._like_mean, mixture_moments(given)))
+        particles = Particles(len(elements) + event, given)
+        self.parts = parts
+        log_density = particles.log_mean(parts._log_density)
+        marginal = mixture_of(parts._marginal, particles)
+        super().__init__(
+            parts.name, parts.distribution, moments, log_density, marginal, axes, parts._context
+        )

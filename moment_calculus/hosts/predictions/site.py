@@ -10,16 +10,18 @@ import numpy as np
 
 from moment_calculus.hosts.predictions.marginals import Marginal, PredictiveMoments
 from moment_calculus.numerics.arrays import Array, device
-from moment_calculus.numerics.quadrature import settled
-from moment_calculus.numerics.special import constants, double, in_precision_of, namespace
+from moment_calculus.numerics.quadrature import adaptive_integral
+from moment_calculus.numerics.special import cast_clipped, constants, namespace, to_float64
 
 
 class Axes(NamedTuple):
     """The axes of a site."""
 
-    elements: tuple[int, ...]  # shape of an observation without event axes
-    event: int = 0  # number of event axes, which follow
-    summed: int = 0  # trailing axes of the elements that form one event of independent ones
+    element_shape: tuple[int, ...]  # shape of an observation without event axes
+    event_axes: int = 0  # number of event axes, which follow
+    independent_axes: int = (
+        0  # trailing axes of the elements that form one event of independent ones
+    )
 
 
 class PredictedSite:
@@ -70,7 +72,7 @@ class PredictedSite:
             value: observations.
         """
         with self._context():
-            return settled(lambda: self._log_density(value), 1e-6)
+            return adaptive_integral(lambda: self._log_density(value), 1e-6)
 
     def cdf(self, value: Array) -> Array:
         """Predictive distribution function P(y ≤ value) of each element, with weights and noise.
@@ -92,8 +94,8 @@ class PredictedSite:
         with self._context():
             moments = self._moments()
             mean = moments.mean
-            wide = namespace(mean).asarray(value, dtype=mean.dtype, device=device(mean))
-            return self._like_mean(self._marginal.cdf(wide, moments))
+            broadcast = namespace(mean).asarray(value, dtype=mean.dtype, device=device(mean))
+            return self._like_mean(self._marginal.cdf(broadcast, moments))
 
     def quantile(self, q: float | Sequence[float]) -> Array:
         """Quantiles of the predictive distribution of every element, weights and noise together.
@@ -123,13 +125,13 @@ class PredictedSite:
             raise ValueError(f"levels of quantiles are between 0 and 1, not {q!r}")
         with self._context():
             moments = self._moments()
-            wide = np.reshape(levels, levels.shape + (1,) * len(moments.mean.shape))
-            found = self._marginal.quantile(constants(wide, moments.mean), moments)
-            return in_precision_of(found, self.mean)
+            broadcast = np.reshape(levels, levels.shape + (1,) * len(moments.mean.shape))
+            result = self._marginal.quantile(constants(broadcast, moments.mean), moments)
+            return cast_clipped(result, self.mean)
 
     def _moments(self) -> PredictiveMoments:
         parts = self.mean, self.epistemic_variance, self.aleatoric_variance
-        return PredictiveMoments(*map(double, parts))
+        return PredictiveMoments(*map(to_float64, parts))
 
     def interval(self, mass: float) -> tuple[Array, Array]:
         """Central predictive interval: as much of the distribution is below it as is above.
@@ -173,7 +175,7 @@ class PredictedSite:
         """
         levels = np.asarray(_central(mass), np.float64)
         with self._context():
-            ends = self._like_mean(self._marginal.credible(levels, self._moments()))
+            ends = self._like_mean(self._marginal.credible_quantiles(levels, self._moments()))
         return ends[0], ends[1]
 
     @property
@@ -235,17 +237,17 @@ class PredictedSite:
         Source: Freeman 1965; Gal 2016, section 3.3.
         """
         with self._context():
-            return self._like_mean(self._marginal.variation_ratio(double(self.mean)))
+            return self._like_mean(self._marginal.variation_ratio(to_float64(self.mean)))
 
-    def _per_event(self, found: Array) -> Array:
+    def _per_event(self, result: Array) -> Array:
         """Broadcast to the site's elements and sum over those of one event."""
-        xp, (elements, _, summed) = namespace(found), self._axes
-        wide = xp.broadcast_to(found, elements)
+        xp, (elements, _, summed) = namespace(result), self._axes
+        broadcast = xp.broadcast_to(result, elements)
         last = tuple(range(len(elements) - summed, len(elements)))
-        return self._like_mean(xp.sum(wide, axis=last) if last else wide)
+        return self._like_mean(xp.sum(broadcast, axis=last) if last else broadcast)
 
-    def _like_mean(self, found: Array) -> Array:
-        return namespace(found).astype(found, self.mean.dtype, copy=False)
+    def _like_mean(self, result: Array) -> Array:
+        return namespace(result).astype(result, self.mean.dtype, copy=False)
 
     def __repr__(self) -> str:
         """Return the name of the site and its shape."""

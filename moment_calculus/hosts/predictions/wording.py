@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from moment_calculus.refusals.errors import UnsupportedMoments
+from moment_calculus.errors.exceptions import UnsupportedMoments
 
 
 def no_predictive_moments(
-    name: str, fn: Any, known: Iterable[type], *, host: str
+    name: str, fn: Any, known: Iterable[type], *, framework: str
 ) -> UnsupportedMoments:
     """Return the error for a distribution without predictive moments."""
     return UnsupportedMoments(
         f"site '{name}': no predictive moments for {type(fn).__name__}; there are some "
         f"for {', '.join(kind.__name__ for kind in known)}, and for every univariate "
         "distribution of which the host knows the mean",
-        remedy=predictive_remedy(host),
+        remedy=predictive_remedy(framework),
     )
 
 
@@ -94,19 +94,19 @@ def not_of_particles(name: str, family: str, shape: tuple[int, ...]) -> ValueErr
     )
 
 
-def no_draws(name: str, family: str, *, host: str) -> UnsupportedMoments:
+def no_draws(name: str, family: str, *, framework: str) -> UnsupportedMoments:
     """Return the error for draws of a site whose registered predictive moments have none."""
     return UnsupportedMoments(
         f"site '{name}': the predictive moments registered for {family} come without draws",
-        remedy=f"return a distribution of {host} in place of the log density from the function "
-        f"registered with @{host.lower()}_moments.predictive_moments, or use "
-        f"{host.lower()}.infer.Predictive with the guide",
+        remedy=f"return a distribution of {framework} in place of the log density from the "
+        f"function registered with @{framework.lower()}_moments.predictive_moments, or use "
+        f"{framework.lower()}.infer.Predictive with the guide",
     )
 
 
-def predictive_remedy(host: str) -> str:
+def predictive_remedy(framework: str) -> str:
     """Return the remedy for a distribution without predictive moments."""
     return (
-        f"register some with @{host.lower()}_moments.predictive_moments, or use "
-        f"{host.lower()}.infer.Predictive with the guide to sample predictions"
+        f"register some with @{framework.lower()}_moments.predictive_moments, or use "
+        f"{framework.lower()}.infer.Predictive with the guide to sample predictions"
     )

@@ -20,7 +20,7 @@ from moment_calculus.operations.dropout.switches import warn_of_masks
 from moment_calculus.values.gaussian import Gaussian
 
 __all__ = [
-    "LAWS",
+    "PREDICTIVE_RULES",
     "RULES",
     "check_classes_last",
     "class_rule",
@@ -31,8 +31,8 @@ __all__ = [
 RULES: dict[str, ClassRule] = {
     rule.name: rule for rule in (Points(), Pairs(), Tilted(), Jensen(), Delta())
 }
-LAWS = tuple(name for name, rule in RULES.items() if rule.has_law)
-PREDICTIVE = Points(size=1024, turned=False)  # equal rows get equal predictions
+PREDICTIVE_RULES = tuple(name for name, rule in RULES.items() if rule.has_distribution)
+PREDICTIVE = Points(size=1024, rotated=False)  # equal rows get equal predictions
 
 
 def class_rule(

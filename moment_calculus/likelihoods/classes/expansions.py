@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from moment_calculus.errors.exceptions import ApproximationWarning
+from moment_calculus.errors.user_warnings import warn_user
 from moment_calculus.likelihoods.classes.rule import ClassRule
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.special import log_softmax, logsumexp, namespace
-from moment_calculus.refusals.errors import ApproximationWarning
-from moment_calculus.refusals.notices import warn_user
 from moment_calculus.values.gaussian import Gaussian
 
 

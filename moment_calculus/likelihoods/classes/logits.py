@@ -5,20 +5,22 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from moment_calculus.errors.exceptions import OR_DRAW, UnsupportedMoments
 from moment_calculus.numerics.arrays import Array, diagonal, diagonal_matrix, positive_part
 from moment_calculus.numerics.matrices import cholesky
 from moment_calculus.numerics.special import TINY_VARIANCE, namespace, safe_scale
-from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.values.gaussian import Gaussian
 from moment_calculus.values.layout import broadcast_shape
 from moment_calculus.values.vectors import as_vector
 
 JITTER = 1e-6  # relative increase of every variance, which makes a covariance definite
-MANY = 64  # with more classes no matrix [classes, classes] is formed if that can be avoided
+MAX_MATRIX_CLASSES = (
+    64  # with more classes no matrix [classes, classes] is formed if that can be avoided
+)
 
 
 @dataclass(frozen=True)
-class Root:
+class LogitRoot:
     """Gaussian logits as mean + factor · q + scale ∘ q′ of independent standard normal q and q′."""
 
     mean: Array  # [..., classes]
@@ -41,41 +43,46 @@ class Root:
             points = points + self.scale[..., None] * noise[..., features:, :]
         return points
 
-    def against(self, value: Array) -> Root:
+    def relative_to(self, value: Array) -> LogitRoot:
         """Subtract the logit of class ``value`` [...] from all logits of a root without scale."""
         xp = namespace(self.mean)
         index = value[..., None]
         mean = self.mean - xp.take_along_axis(self.mean, index, axis=-1)
         factor = self.factor - xp.take_along_axis(self.factor, index[..., None], axis=-2)
-        return Root(mean, factor, None)
+        return LogitRoot(mean, factor, None)
 
     @classmethod
-    def of(cls, logits: Gaussian) -> Root:
+    def of(cls, logits: Gaussian) -> LogitRoot:
         """Return the root of Gaussian logits [..., classes], with the best known covariance."""
         count = logits.shape[-1]
         if logits.axis != -1:  # classes are a batch axis: of a plate, or of one site for all
             logits = as_vector(logits) or logits
         if logits.axis != -1:
             return cls(logits.mean, diagonal_matrix(safe_scale(logits.variance)), None)
-        if count > MANY and (mapped := logits.step.image_of_vector(logits)) is not None:
+        if (
+            count > MAX_MATRIX_CLASSES
+            and (mapped := logits.step.image_of_vector(logits)) is not None
+        ):
             source, matrix = mapped
             if source.shape[-1] < count:
                 return cls._of_features(logits, source, matrix)
-        if logits.spread.plain and count > MANY:
+        if logits.spread.plain and count > MAX_MATRIX_CLASSES:
             return cls(logits.mean, None, safe_scale(logits.variance))
         # Diagonal mode knows it, too, if a linear map with certain or independent weights made
         # the logits.
         return cls(logits.mean, root_of(logits.joint_covariance()), None)
 
     @classmethod
-    def _of_features(cls, logits: Gaussian, source: Gaussian, matrix: Array) -> Root:
+    def _of_features(cls, logits: Gaussian, source: Gaussian, matrix: Array) -> LogitRoot:
         """Return the root of matrix @ source plus independent noise; classes outnumber features."""
         if source.spread.plain:
             factor = matrix * safe_scale(source.variance)[..., None, :]
         else:
             factor = matrix @ root_of(source.joint_covariance())
-        own = positive_part(logits.variance - namespace(factor).sum(factor * factor, axis=-1))
-        return cls(logits.mean, factor, safe_scale(own))
+        independent_variance = positive_part(
+            logits.variance - namespace(factor).sum(factor * factor, axis=-1)
+        )
+        return cls(logits.mean, factor, safe_scale(independent_variance))
 
 
 def root_of(covariance: Array) -> Array:
@@ -97,7 +104,7 @@ def check_classes_last(logits: Gaussian, family: str) -> None:
         )
 
 
-def chosen(logits: Array, value: Array) -> Array:
+def take_class(logits: Array, value: Array) -> Array:
     """Return the entries [...] of an array [..., classes] at class indices [...]."""
     xp = namespace(logits)
     shape = broadcast_shape(tuple(logits.shape[:-1]), tuple(value.shape))

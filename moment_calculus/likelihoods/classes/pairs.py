@@ -18,22 +18,22 @@ import numpy as np
 from moment_calculus.functions.families.named import log_1p_exp
 from moment_calculus.functions.series.softplus_mean import expected_softplus
 from moment_calculus.functions.table import Sigmoid
-from moment_calculus.likelihoods.classes.logits import Root, chosen
+from moment_calculus.likelihoods.classes.logits import LogitRoot, take_class
 from moment_calculus.likelihoods.classes.rule import ClassRule
 from moment_calculus.likelihoods.expectations import expectation
-from moment_calculus.likelihoods.links import log_odds
+from moment_calculus.likelihoods.links import log_sigmoids
 from moment_calculus.numerics.arrays import Array, positive_part
 from moment_calculus.numerics.entropies import class_entropy, surprisal_of_log
 from moment_calculus.numerics.quadrature import log_mean_exp, nodes
 from moment_calculus.numerics.special import (
+    cast_clipped,
     constants,
-    double,
     expit,
-    in_precision_of,
     namespace,
     ndtri,
     safe_scale,
     stop_gradient,
+    to_float64,
 )
 from moment_calculus.values.gaussian import Gaussian
 from moment_calculus.values.spread import Spread
@@ -47,11 +47,13 @@ class Node(NamedTuple):
 
     mean: Array  # [..., nodes]
     factor: Array  # [..., nodes, d]
-    own: Array  # [..., nodes], variance that is independent between nodes
+    independent_variance: Array  # [..., nodes], variance that is independent between nodes
 
-    def taken(self, key: Any) -> Node:
+    def select(self, key: Any) -> Node:
         """Return some of the nodes: a slice of their axis."""
-        return Node(self.mean[..., key], self.factor[..., key, :], self.own[..., key])
+        return Node(
+            self.mean[..., key], self.factor[..., key, :], self.independent_variance[..., key]
+        )
 
 
 class Pairs(ClassRule):
@@ -62,7 +64,7 @@ class Pairs(ClassRule):
     """
 
     name = "pairs"
-    has_law = True
+    has_distribution = True
 
     def log_probs(self, logits: Gaussian) -> Array:
         """Return E[log p] = −E softplus(L) of every class, [..., classes]."""
@@ -70,10 +72,10 @@ class Pairs(ClassRule):
 
     def tempered(self, power: Any, value: Array, logits: Gaussian) -> Array:
         """Return (1/a) log E[pᵃ] of the observed class, [...], by quadrature over L."""
-        mean, variance = (chosen(part, value) for part in log_odds_of_others(logits))
-        points, weights = nodes(double(mean) + 0 * power, double(variance) + 0 * power)
-        found = log_mean_exp(power * log_odds(points)[1], weights) / power
-        return in_precision_of(found, mean)
+        mean, variance = (take_class(part, value) for part in log_odds_of_others(logits))
+        points, weights = nodes(to_float64(mean) + 0 * power, to_float64(variance) + 0 * power)
+        log_mean = log_mean_exp(power * log_sigmoids(points)[1], weights) / power
+        return cast_clipped(log_mean, mean)
 
     def probabilities(self, logits: Gaussian) -> tuple[Array, Array]:
         """Return mean and variance of p = S(−L), [..., classes] each."""
@@ -86,7 +88,7 @@ class Pairs(ClassRule):
         mean, variance = log_odds_of_others(logits)
         law = Gaussian(mean, Spread(variance), axis=None, support=logits.support)
         xp = namespace(mean)
-        given = expectation(lambda odds: surprisal_of_log(log_odds(odds)[1]), law)
+        given = expectation(lambda odds: surprisal_of_log(log_sigmoids(odds)[1]), law)
         shares = self.probabilities(logits)[0]
         return positive_part(class_entropy(shares) - xp.sum(given, axis=-1))
 
@@ -100,48 +102,50 @@ class Pairs(ClassRule):
 def log_odds_of_others(logits: Gaussian) -> tuple[Array, Array]:
     """Return mean and variance [..., classes] of L = lse(all other logits) − own logit."""
     xp, classes = namespace(logits.mean), logits.shape[-1]
-    root = Root.of(logits)
+    root = LogitRoot.of(logits)
     order = xp.argsort(stop_gradient(root.mean), axis=-1)
     levels = [_leaves(root, order)]
     while (below := levels[-1]).mean.shape[-1] > 2:
-        levels.append(_merged(below.taken(slice(0, None, 2)), below.taken(slice(1, None, 2))))
-    others = _nowhere(below, 1)
+        levels.append(_merge(below.select(slice(0, None, 2)), below.select(slice(1, None, 2))))
+    others = _padding(below, 1)
     for level in reversed(levels):
-        others = _merged(_twice(others), _siblings(level))
-    known = slice(0, classes)
-    odds = _difference(others.taken(known), levels[0].taken(known))
+        others = _merge(_repeat(others), _swap_siblings(level))
+    real_classes = slice(0, classes)
+    odds = _difference(others.select(real_classes), levels[0].select(real_classes))
     back = xp.argsort(order, axis=-1)
     mean, variance = (xp.take_along_axis(part, back, axis=-1) for part in odds)
     return mean, variance
 
 
-def _leaves(root: Root, order: Array) -> Node:
+def _leaves(root: LogitRoot, order: Array) -> Node:
     """Return the classes by ascending means, padded with excluded ones to a power of two."""
-    xp, mean = namespace(root.mean), _reordered(root.mean, order)
-    own = xp.zeros_like(mean) if root.scale is None else _reordered(root.scale, order) ** 2
+    xp, mean = namespace(root.mean), _reorder(root.mean, order)
+    independent_variance = (
+        xp.zeros_like(mean) if root.scale is None else _reorder(root.scale, order) ** 2
+    )
     if root.factor is None:
         factor = mean[..., None] * 0
     else:
         factor = xp.take_along_axis(root.factor, order[..., None], axis=-2)
-    leaves = Node(mean, factor, own)
+    leaves = Node(mean, factor, independent_variance)
     classes = mean.shape[-1]
     missing = 2 ** max(math.ceil(math.log2(classes)), 1) - classes
-    return leaves if not missing else _joined(leaves, _nowhere(leaves, missing))
+    return leaves if not missing else _concatenate(leaves, _padding(leaves, missing))
 
 
-def _reordered(array: Array, order: Array) -> Array:
+def _reorder(array: Array, order: Array) -> Array:
     """Return the entries of the trailing axis in another order."""
     return namespace(array).take_along_axis(array, order, axis=-1)
 
 
-def _nowhere(like: Node, count: int) -> Node:
+def _padding(like: Node, count: int) -> Node:
     """Return ``count`` nodes of excluded classes."""
-    one = like.taken(slice(0, 1))
-    empty = Node(0 * one.mean + EXCLUDED, 0 * one.factor, 0 * one.own)
-    return functools.reduce(_joined, [empty] * count)
+    one = like.select(slice(0, 1))
+    empty = Node(0 * one.mean + EXCLUDED, 0 * one.factor, 0 * one.independent_variance)
+    return functools.reduce(_concatenate, [empty] * count)
 
 
-def _joined(first: Node, second: Node) -> Node:
+def _concatenate(first: Node, second: Node) -> Node:
     xp = namespace(first.mean)
     axes = (-1, -2, -1)
     return Node(
@@ -149,17 +153,17 @@ def _joined(first: Node, second: Node) -> Node:
     )
 
 
-def _twice(nodes: Node) -> Node:
+def _repeat(nodes: Node) -> Node:
     """Return every node twice in a row, once for each of its children."""
-    return _by_two(nodes, lambda one: (one, one), 1)
+    return _regroup(nodes, lambda one: (one, one), 1)
 
 
-def _siblings(nodes: Node) -> Node:
+def _swap_siblings(nodes: Node) -> Node:
     """Return the nodes with every node and its sibling swapped."""
-    return _by_two(nodes, lambda pair: (pair[..., 1, :], pair[..., 0, :]), 2)
+    return _regroup(nodes, lambda pair: (pair[..., 1, :], pair[..., 0, :]), 2)
 
 
-def _by_two(nodes: Node, pair: Callable[[Array], tuple[Array, Array]], size: int) -> Node:
+def _regroup(nodes: Node, pair: Callable[[Array], tuple[Array, Array]], size: int) -> Node:
     """Make two new nodes of every group of ``size`` (one or two) nodes; keep the order."""
 
     def paired(array: Array) -> Array:
@@ -168,34 +172,38 @@ def _by_two(nodes: Node, pair: Callable[[Array], tuple[Array, Array]], size: int
         both = xp.stack(pair(xp.reshape(array, (*lead, *groups, last))), axis=-2)
         return xp.reshape(both, (*lead, -1, last))
 
-    mean, own = (paired(array[..., None])[..., 0] for array in (nodes.mean, nodes.own))
-    return Node(mean, paired(nodes.factor), own)
+    mean, independent_variance = (
+        paired(array[..., None])[..., 0] for array in (nodes.mean, nodes.independent_variance)
+    )
+    return Node(mean, paired(nodes.factor), independent_variance)
 
 
-def _merged(first: Node, second: Node) -> Node:
+def _merge(first: Node, second: Node) -> Node:
     """Return the logsumexp of two nodes: the larger one plus a softplus of the difference."""
     xp = namespace(first.mean)
-    apart, variance = _difference(second, first)
-    lower = -xp.abs(apart)
+    difference, variance = _difference(second, first)
+    lower = -xp.abs(difference)
     share = Sigmoid().moments(lower, variance)[0]  # g of the node with the smaller mean
-    by_second = xp.where(apart > 0, 1 - share, share)
+    by_second = xp.where(difference > 0, 1 - share, share)
     by_first = 1 - by_second
-    own = by_first**2 * first.own + by_second**2 * second.own
+    independent_variance = (
+        by_first**2 * first.independent_variance + by_second**2 * second.independent_variance
+    )
     return Node(
         xp.maximum(first.mean, second.mean) + expected_softplus(lower, variance)[0],
         by_first[..., None] * first.factor + by_second[..., None] * second.factor,
-        own + beyond_the_gain(lower, variance),
+        independent_variance + nonlinear_variance(lower, variance),
     )
 
 
-def beyond_the_gain(mean: Array, variance: Array) -> Array:
+def nonlinear_variance(mean: Array, variance: Array) -> Array:
     """Return the variance of a softplus beyond its linear part, by Gauss–Hermite; not negative."""
     xp, (points, weights) = namespace(mean), _hermite()
     steps, shares = constants(points, mean), constants(weights, mean)
     values = log_1p_exp(mean[..., None] + safe_scale(variance)[..., None] * steps)
-    apart = values - xp.sum(shares * values, axis=-1, keepdims=True)
-    slope = xp.sum(shares * steps * apart, axis=-1, keepdims=True)
-    return xp.sum(shares * (apart - slope * steps) ** 2, axis=-1)
+    deviation = values - xp.sum(shares * values, axis=-1, keepdims=True)
+    slope = xp.sum(shares * steps * deviation, axis=-1, keepdims=True)
+    return xp.sum(shares * (deviation - slope * steps) ** 2, axis=-1)
 
 
 @functools.cache
@@ -208,5 +216,7 @@ def _difference(first: Node, second: Node) -> tuple[Array, Array]:
     """Return mean and variance of the difference of two nodes."""
     common = first.factor - second.factor
     xp = namespace(common)
-    variance = xp.sum(common * common, axis=-1) + first.own + second.own
+    variance = (
+        xp.sum(common * common, axis=-1) + first.independent_variance + second.independent_variance
+    )
     return first.mean - second.mean, variance

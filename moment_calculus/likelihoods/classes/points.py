@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from moment_calculus.likelihoods.classes.logits import MANY, Root
-from moment_calculus.likelihoods.classes.rule import ClassRule, log_ways
+from moment_calculus.likelihoods.classes.logits import MAX_MATRIX_CLASSES, LogitRoot
+from moment_calculus.likelihoods.classes.rule import ClassRule, log_coefficient
 from moment_calculus.numerics.arrays import Array, device
 from moment_calculus.numerics.entropies import class_entropy, surprisal_of_log
-from moment_calculus.numerics.execution import in_rows
+from moment_calculus.numerics.execution import in_row_chunks
 from moment_calculus.numerics.quadrature import log_mean_exp
 from moment_calculus.numerics.quantiles import empirical_quantile
 from moment_calculus.numerics.special import constants, log_softmax, logsumexp, namespace, ndtri
@@ -22,14 +22,14 @@ from moment_calculus.values.gaussian import Gaussian
 from moment_calculus.values.layout import broadcast_shape
 
 SEED = 0  # of points and rotations, which are the same in every program
-AT_ONCE = 1 << 22  # logits in memory at once; more go in chunks, recomputed for the gradient
+MAX_LOGITS = 1 << 22  # logits in memory at once; more go in chunks, recomputed for the gradient
 ROTATIONS, ENTRIES = 256, 1 << 15  # largest number of rotations, and of their entries together
 
 
-class Means(ClassRule):
+class PointRule(ClassRule):
     """A rule whose expectations are all means over the same points of the logits of a row."""
 
-    has_law = True
+    has_distribution = True
     size: int  # number of points
 
     def log_probs(self, logits: Gaussian) -> Array:
@@ -38,7 +38,7 @@ class Means(ClassRule):
         def terms(points: Array) -> Array:
             return namespace(points).mean(log_softmax(points, axis=-2), axis=-1)
 
-        return self.over(terms, logits)
+        return self.map_rows(terms, logits)
 
     def log_prob(self, value: Array, logits: Gaussian) -> Array:
         """Return E[log p] of the observed class, [...]."""
@@ -46,7 +46,7 @@ class Means(ClassRule):
         def terms(points: Array) -> Array:
             return -namespace(points).mean(logsumexp(points, axis=-2), axis=-1)
 
-        return self.over(terms, logits, against=value)
+        return self.map_rows(terms, logits, relative_to=value)
 
     def tempered(self, power: Any, value: Array, logits: Gaussian) -> Array:
         """Return (1/a) log E[pᵃ] of the observed class, [...]."""
@@ -54,7 +54,7 @@ class Means(ClassRule):
         def terms(points: Array, power: Array) -> Array:
             return _power_mean(power, -logsumexp(points, axis=-2))
 
-        return self.over(terms, logits, (_wide(power, logits), 0), against=value)
+        return self.map_rows(terms, logits, (_broadcast_power(power, logits), 0), relative_to=value)
 
     def tempered_of_counts(self, power: Any, counts: Array, logits: Gaussian) -> Array:
         """Return (1/a) log E[Multinomial(counts)ᵃ], [...]."""
@@ -64,18 +64,22 @@ class Means(ClassRule):
             logs = counts[..., None] * log_softmax(points, axis=-2)
             return _power_mean(power, namespace(logs).sum(logs, axis=-2))
 
-        return log_ways(counts) + self.over(terms, logits, (counts, 1), (_wide(power, logits), 0))
+        return log_coefficient(counts) + self.map_rows(
+            terms, logits, (counts, 1), (_broadcast_power(power, logits), 0)
+        )
 
     def probabilities(self, logits: Gaussian) -> tuple[Array, Array]:
         """Return mean and variance of the probability of every class, [..., classes] each."""
 
         def terms(points: Array) -> Array:
             xp = namespace(points)
-            shares = xp.exp(log_softmax(points, axis=-2))
-            mean = xp.mean(shares, axis=-1)
-            return xp.stack([mean, xp.mean((shares - mean[..., None]) ** 2, axis=-1)], axis=-1)
+            probabilities = xp.exp(log_softmax(points, axis=-2))
+            mean = xp.mean(probabilities, axis=-1)
+            return xp.stack(
+                [mean, xp.mean((probabilities - mean[..., None]) ** 2, axis=-1)], axis=-1
+            )
 
-        moments = self.over(terms, logits)
+        moments = self.map_rows(terms, logits)
         return moments[..., 0], moments[..., 1]
 
     def information(self, logits: Gaussian) -> Array:
@@ -88,60 +92,64 @@ class Means(ClassRule):
             # The same points for both entropies: the difference is negative by rounding only.
             return class_entropy(xp.mean(xp.exp(log_p), axis=-1)) - given
 
-        return self.over(terms, logits)
+        return self.map_rows(terms, logits)
 
     def quantiles(self, logits: Gaussian, levels: np.ndarray) -> Array:
         """Return quantiles of the probability of every class, [levels, ..., classes]."""
 
         def terms(points: Array) -> Array:
             xp = namespace(points)
-            shares = xp.exp(log_softmax(points, axis=-2))
-            return xp.moveaxis(empirical_quantile(xp.moveaxis(shares, -1, 0), levels), 0, -1)
+            probabilities = xp.exp(log_softmax(points, axis=-2))
+            return xp.moveaxis(empirical_quantile(xp.moveaxis(probabilities, -1, 0), levels), 0, -1)
 
-        quantiles = self.over(terms, logits)
+        quantiles = self.map_rows(terms, logits)
         return namespace(quantiles).moveaxis(quantiles, -1, 0)
 
-    def over(
+    def map_rows(
         self,
         terms: Callable[..., Array],  # from points [rows, classes, points] and columns of rows
         logits: Gaussian,  # [batch, classes]
         *columns: tuple[Array, int],  # observed arrays [batch, ...], numbers of their own axes
-        against: Array | None = None,  # class indices [batch], whose logit is subtracted
+        relative_to: Array | None = None,  # class indices [batch], whose logit is subtracted
     ) -> Array:
         """Apply ``terms`` to points of the logits, some rows at a time; return [batch, ...]."""
-        root, xp = Root.of(logits), namespace(logits.mean)
-        columns = columns if against is None else ((against, 0), *columns)
+        root, xp = LogitRoot.of(logits), namespace(logits.mean)
+        columns = columns if relative_to is None else ((relative_to, 0), *columns)
         batches = (tuple(column.shape)[: len(column.shape) - rank] for column, rank in columns)
         shape = broadcast_shape(logits.shape[:-1], *batches)
         parts = [(root.mean, 1), (root.factor, 2), (root.scale, 1)]
-        known = [_flat(array, rank, shape) for array, rank in parts if array is not None]
-        observed = [_flat(column, rank, shape) for column, rank in columns]
+        root_arrays = [
+            _flatten_batch(array, rank, shape) for array, rank in parts if array is not None
+        ]
+        observed = [_flatten_batch(column, rank, shape) for column, rank in columns]
 
-        def of_rows(own: Array, *arrays: Array) -> Array:
+        def of_rows(row_data: Array, *arrays: Array) -> Array:
             values = iter(arrays)
-            rows = Root(*(None if array is None else next(values) for array, _ in parts))
-            if against is None:
-                return terms(self.at(rows, own), *values)
+            rows = LogitRoot(*(None if array is None else next(values) for array, _ in parts))
+            if relative_to is None:
+                return terms(self.at(rows, row_data), *values)
             if rows.scale is None:  # subtract in the small root rather than at all points
-                return terms(self.at(rows.against(next(values)), own), *values)
-            points = self.at(rows, own)
+                return terms(self.at(rows.relative_to(next(values)), row_data), *values)
+            points = self.at(rows, row_data)
             return terms(points - _observed(points, next(values)), *values)
 
-        together = max(AT_ONCE // (logits.shape[-1] * self.size), 1)
-        found = in_rows(of_rows, [self.own(root, shape), *known, *observed], together)
-        return xp.reshape(found, (*shape, *found.shape[1:]))
+        chunk_size = max(MAX_LOGITS // (logits.shape[-1] * self.size), 1)
+        terms_of_rows = in_row_chunks(
+            of_rows, [self.row_data(root, shape), *root_arrays, *observed], chunk_size
+        )
+        return xp.reshape(terms_of_rows, (*shape, *terms_of_rows.shape[1:]))
 
-    def own(self, root: Root, shape: tuple[int, ...]) -> Array:
+    def row_data(self, root: LogitRoot, shape: tuple[int, ...]) -> Array:
         """Return what distinguishes the points of each row from those of others, [rows, ...]."""
         raise NotImplementedError
 
-    def at(self, root: Root, own: Array) -> Array:
+    def at(self, root: LogitRoot, row_data: Array) -> Array:
         """Return points of the logits [rows, classes, points] from ``root`` and :meth:`own`."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
-class Points(Means):
+class Points(PointRule):
     """Means over fixed quasi-random points of the logits (Sobol 1967), rotated for every row.
 
     An optimiser would move the weights to where shared points miss a tail; rotations keep the
@@ -151,27 +159,31 @@ class Points(Means):
     """
 
     size: int = 256  # a power of two
-    turned: bool = True  # whether every row of the batch has its own rotation
+    rotated: bool = True  # whether every row of the batch has its own rotation
     name = "points"
 
-    def own(self, root: Root, shape: tuple[int, ...]) -> Array:
+    def row_data(self, root: LogitRoot, shape: tuple[int, ...]) -> Array:
         """Return the index of every row, which selects its rotation."""
         xp, batch = namespace(root.mean), tuple(root.mean.shape)[:-1]
         numbers = xp.arange(math.prod(batch), device=device(root.mean))
-        return _flat(xp.reshape(numbers, batch), 0, shape)
+        return _flatten_batch(xp.reshape(numbers, batch), 0, shape)
 
-    def at(self, root: Root, own: Array) -> Array:
+    def at(self, root: LogitRoot, row_data: Array) -> Array:
         """Return the logits at the standard points, rotated for each row."""
         factor, scale = root.factor, root.scale
-        if self.turned:
-            factor = None if factor is None else _turned(factor, own)
-            scale = None if scale is None else scale * _in_turn(_signs(scale.shape[-1]), own, scale)
+        if self.rotated:
+            factor = None if factor is None else _rotated(factor, row_data)
+            scale = (
+                None
+                if scale is None
+                else scale * _pick_from_bank(_signs(scale.shape[-1]), row_data, scale)
+            )
         points = constants(standard_points(self.size, root.axes).T, root.mean)
-        return Root(root.mean, factor, scale).at(points)
+        return LogitRoot(root.mean, factor, scale).at(points)
 
 
 @dataclass(frozen=True)
-class Draws(Means):
+class Draws(PointRule):
     """Means over draws of the logits, new at every step; the gradient flows through them.
 
     They are unbiased for expected log-probabilities. The logarithm of a power mean is too low in
@@ -183,13 +195,13 @@ class Draws(Means):
     noise: Callable[[tuple[int, ...]], Array]  # standard normal draws of a shape
     name = "sample"
 
-    def own(self, root: Root, shape: tuple[int, ...]) -> Array:
+    def row_data(self, root: LogitRoot, shape: tuple[int, ...]) -> Array:
         """Return standard normal draws, [rows, axes, size]."""
         return self.noise((math.prod(shape), root.axes, self.size))
 
-    def at(self, root: Root, own: Array) -> Array:
+    def at(self, root: LogitRoot, row_data: Array) -> Array:
         """Return the logits at the draws."""
-        return root.at(own)
+        return root.at(row_data)
 
 
 def _observed(points: Array, value: Array) -> Array:
@@ -204,25 +216,25 @@ def _power_mean(power: Array, logs: Array) -> Array:
     return log_mean_exp(exponents, xp.ones_like(exponents[:, :1])) / power
 
 
-def _wide(power: Any, logits: Gaussian) -> Array:
+def _broadcast_power(power: Any, logits: Gaussian) -> Array:
     return power + namespace(logits.mean).zeros_like(logits.mean[..., 0])
 
 
-def _flat(array: Array, rank: int, shape: tuple[int, ...]) -> Array:
+def _flatten_batch(array: Array, rank: int, shape: tuple[int, ...]) -> Array:
     """Broadcast an array [batch, ...] with ``rank`` own axes to a flattened batch."""
     xp = namespace(array)
     own = tuple(array.shape)[len(array.shape) - rank :]
     return xp.reshape(xp.broadcast_to(array, (*shape, *own)), (math.prod(shape), *own))
 
 
-def _turned(factor: Array, place: Array) -> Array:
+def _rotated(factor: Array, place: Array) -> Array:
     """Rotate the roots [rows, classes, d] of each row; for large d flip the signs of columns."""
-    if factor.shape[-1] > MANY:
-        return factor * _in_turn(_signs(factor.shape[-1]), place, factor)[:, None, :]
-    return factor @ _in_turn(rotations(factor.shape[-1]), place, factor)
+    if factor.shape[-1] > MAX_MATRIX_CLASSES:
+        return factor * _pick_from_bank(_signs(factor.shape[-1]), place, factor)[:, None, :]
+    return factor @ _pick_from_bank(rotations(factor.shape[-1]), place, factor)
 
 
-def _in_turn(bank: np.ndarray, place: Array, like: Array) -> Array:
+def _pick_from_bank(bank: np.ndarray, place: Array, like: Array) -> Array:
     return namespace(like).take(constants(bank, like), place % len(bank), axis=0)
 
 

@@ -32,38 +32,38 @@ class Tilted(ClassRule):
 
     def log_probs(self, logits: Gaussian) -> Array:
         """Return the bound of E[log p], [..., classes], at the a that Newton's method reaches."""
-        covariance, lifted = logits.joint_covariance(), logits.mean + 0.5 * logits.variance
-        tilt = stop_gradient(_tilt(stop_gradient(lifted), stop_gradient(covariance)))
-        return logits.mean - _bound(tilt, lifted, covariance)[..., None]
+        covariance, raised_mean = logits.joint_covariance(), logits.mean + 0.5 * logits.variance
+        tilt = stop_gradient(_tilt(stop_gradient(raised_mean), stop_gradient(covariance)))
+        return logits.mean - _bound(tilt, raised_mean, covariance)[..., None]
 
 
-def _tilt(lifted: Array, covariance: Array) -> Array:
+def _tilt(raised_mean: Array, covariance: Array) -> Array:
     """Minimise the bound, convex in a, by Newton's method with a choice of step lengths."""
-    xp, identity = namespace(lifted), identity_like(lifted)
-    tilt = xp.exp(log_softmax(lifted))
+    xp, identity = namespace(raised_mean), identity_like(raised_mean)
+    tilt = xp.exp(log_softmax(raised_mean))
     for _ in range(ROUNDS):
-        shares = xp.exp(log_softmax(lifted - _product(covariance, tilt)))
+        shares = xp.exp(log_softmax(raised_mean - _product(covariance, tilt)))
         curved = diagonal_matrix(shares) - outer(shares, shares)
         step = solve(identity + curved @ covariance, shares - tilt)
         step = xp.where(xp.isfinite(step), step, 0.0)  # huge covariances overflow
         steps = [tilt + length * step for length in LENGTHS]
         trials = xp.stack([*steps, xp.zeros_like(tilt)], axis=0)  # a = 0 gives Jensen's bound
-        bounds = _bound(trials, lifted, covariance)
+        bounds = _bound(trials, raised_mean, covariance)
         best = xp.argmin(bounds, axis=0)[None, ..., None]
-        tilt = xp.sum(xp.where(_numbers(bounds)[..., None] == best, trials, 0.0), axis=0)
+        tilt = xp.sum(xp.where(_trial_indices(bounds)[..., None] == best, trials, 0.0), axis=0)
     return tilt
 
 
-def _numbers(bounds: Array) -> Array:
+def _trial_indices(bounds: Array) -> Array:
     """Return the index of every trial, broadcastable to bounds [trials, ...]."""
     shape = (-1,) + (1,) * (len(bounds.shape) - 1)
     return constants(np.arange(bounds.shape[0]).reshape(shape), bounds)
 
 
-def _bound(tilt: Array, lifted: Array, covariance: Array) -> Array:
+def _bound(tilt: Array, raised_mean: Array, covariance: Array) -> Array:
     """Return the bound of E lse(f), [...]."""
     mixed = _product(covariance, tilt)
-    return 0.5 * namespace(tilt).sum(tilt * mixed, axis=-1) + logsumexp(lifted - mixed)
+    return 0.5 * namespace(tilt).sum(tilt * mixed, axis=-1) + logsumexp(raised_mean - mixed)
 
 
 def _product(matrix: Array, vector: Array) -> Array:

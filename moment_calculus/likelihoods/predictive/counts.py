@@ -15,12 +15,12 @@ from moment_calculus.likelihoods.expectations import check_certain, log_expectat
 from moment_calculus.likelihoods.links import (
     LOG_NDTR,
     log,
-    log_odds,
     log_probabilities,
-    log_ratio,
+    log_sigmoids,
+    logit_of,
 )
 from moment_calculus.likelihoods.rates import log_gamma_poisson_density
-from moment_calculus.likelihoods.trials import log_choose, ordered_logistic
+from moment_calculus.likelihoods.trials import log_binomial_coefficient, ordered_logistic
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.special import gammaln, log_ndtr
 from moment_calculus.operations.elementwise.arithmetic import is_value
@@ -38,7 +38,7 @@ def tempered_binomial(
     """Return (1/a) log E[Binomial(value; total_count)ᵃ]."""
     check_certain(total_count=total_count)
     trials = _trials(power, logits, probs, value, total_count - value)
-    return log_choose(total_count, value) + trials
+    return log_binomial_coefficient(total_count, value) + trials
 
 
 def tempered_negative_binomial(
@@ -61,9 +61,9 @@ def _trials(
 ) -> Array:
     """Return (1/a) log E[(pˢ (1 − p)ᶠ)ᵃ] from a logit or a probability."""
     if logits is None and is_value(probs):
-        logits = log_ratio(probs)
+        logits = logit_of(probs)
     if logits is not None:
-        arguments, logs = (logits,), log_odds
+        arguments, logs = (logits,), log_sigmoids
     else:
         arguments, logs = _of_probability(*log_probabilities(probs))
 

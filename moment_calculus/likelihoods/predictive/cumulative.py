@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from moment_calculus.hosts.predictions.marginals import ContinuousMarginal, Marginal, NormalMarginal
-from moment_calculus.likelihoods.drivers import is_function
+from moment_calculus.likelihoods.drivers import is_not_gaussian
 from moment_calculus.likelihoods.expectations import check_certain, expected_probability
 from moment_calculus.likelihoods.location_scale import student_t_log_predictive
 from moment_calculus.likelihoods.normal import normal_log_predictive
@@ -17,8 +17,8 @@ from moment_calculus.likelihoods.predictive.entropies import normal_entropy, stu
 from moment_calculus.likelihoods.predictive.intervals import quantile_of_mean
 from moment_calculus.likelihoods.residual import scaled_expectation
 from moment_calculus.numerics.arrays import Array
-from moment_calculus.numerics.quadrature import asked
-from moment_calculus.numerics.special import constants, double, namespace, ndtr
+from moment_calculus.numerics.quadrature import rule_on_trial
+from moment_calculus.numerics.special import constants, namespace, ndtr, to_float64
 from moment_calculus.operations.elementwise.arithmetic import is_value
 
 PRECISIONS, DEPTH = 256, 28.0  # nodes of the rule in _student; it omits tails of e^−DEPTH
@@ -30,7 +30,7 @@ def _cumulative(expected: Callable, value: Array, loc: Any, scale: Any) -> Array
     def plain(x: Array) -> Array:
         return expected(x, 0 * x)
 
-    if is_function(loc):
+    if is_not_gaussian(loc):
         knots = (0.0, value)
         return expected_probability(
             lambda y, m, s: plain((y - m) / s), value, loc, scale, knots=knots
@@ -39,7 +39,7 @@ def _cumulative(expected: Callable, value: Array, loc: Any, scale: Any) -> Array
 
 
 def _normal(mean: Array, variance: Array) -> Array:
-    return ndtr(double(mean) / (1 + double(variance)) ** 0.5)
+    return ndtr(to_float64(mean) / (1 + to_float64(variance)) ** 0.5)
 
 
 def normal_cumulative(value: Array, loc: Any, scale: Any) -> Array:
@@ -58,13 +58,13 @@ def _student(df: Any, mean: Array, variance: Array) -> Array:
 
     T is that of a Normal whose precision has a Gamma distribution: trapezoidal rule over log τ.
     """
-    mean, variance = double(mean), double(variance)
+    mean, variance = to_float64(mean), to_float64(variance)
     xp = namespace(mean)
     df = df + 0 * mean
     reach = 2 * DEPTH / df + 2 * (DEPTH / df) ** 0.5
     start, end = -reach, xp.log1p(reach)
     count = PRECISIONS
-    if tried := asked():
+    if tried := rule_on_trial():
         tried.used, count = True, min(PRECISIONS, 8 * tried.count // 3)
     shares = np.linspace(0.0, 1.0, count).reshape((-1,) + (1,) * len(mean.shape))
     log_precision = start + (end - start) * constants(shares, mean)
@@ -76,7 +76,7 @@ def _student(df: Any, mean: Array, variance: Array) -> Array:
 
 def normal_marginal(name: str, loc: Any, scale: Any) -> Marginal:
     """Return the predictive distribution of a Normal likelihood at site ``name``."""
-    if not is_function(loc) and not is_value(scale):
+    if not is_not_gaussian(loc) and not is_value(scale):
         return NormalMarginal(name, "Normal")
     return ContinuousMarginal(
         name,

@@ -8,7 +8,7 @@ from typing import Any
 
 from moment_calculus.likelihoods.expectations import check_certain, expectation, expected_value
 from moment_calculus.likelihoods.links import log
-from moment_calculus.likelihoods.trials import class_shares
+from moment_calculus.likelihoods.trials import class_probability_functions
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.entropies import surprisal, surprisal_of_log
 from moment_calculus.numerics.special import constants, digamma, gammaln, namespace
@@ -46,7 +46,7 @@ def expected_surprisal(log_prob: Callable[..., Array], value: Array, *arguments:
 
 def ordered_entropy(predictor: Any, cutpoints: Array) -> Array:
     """Return E[H] of an ordered logistic likelihood, by quadrature over its predictor."""
-    shares = class_shares(cutpoints)
+    shares = class_probability_functions(cutpoints)
     knots = tuple(cutpoints[..., i] for i in range(cutpoints.shape[-1]))
     return expectation(
         lambda f: sum(surprisal(share(f)) for share in shares), predictor, knots=knots

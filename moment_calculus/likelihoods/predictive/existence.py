@@ -7,18 +7,23 @@ from collections.abc import Sequence
 from typing import Any
 
 from moment_calculus.numerics.arrays import Array
-from moment_calculus.numerics.special import double, namespace, safe_scale
+from moment_calculus.numerics.special import namespace, safe_scale, to_float64
 from moment_calculus.values import Deferred
 
-FAR = 1e8  # standard deviations from the mean that count as infinitely far
-LEAST = 1e-300  # limit for parameters whose moments exist if they are positive
+INFINITE_DISTANCE = 1e8  # standard deviations from the mean that count as infinitely far
+SMALLEST_POSITIVE = 1e-300  # limit for parameters whose moments exist if they are positive
 
 
-def ends(parameter: Deferred) -> tuple[Array, Array]:
+def limits_at_infinity(parameter: Deferred) -> tuple[Array, Array]:
     """Return a function of a Gaussian at 1e8 standard deviations below and above its mean."""
-    mean, deviation = double(parameter.base.mean), safe_scale(double(parameter.base.variance))
+    mean, deviation = (
+        to_float64(parameter.base.mean),
+        safe_scale(to_float64(parameter.base.variance)),
+    )
     deviation = namespace(mean).where(parameter.base.variance > 0, deviation, 0.0)
-    low, high = (parameter.function(mean + sign * FAR * deviation) for sign in (-1, 1))
+    low, high = (
+        parameter.function(mean + sign * INFINITE_DISTANCE * deviation) for sign in (-1, 1)
+    )
     return low, high
 
 
@@ -26,11 +31,13 @@ def falls_below(parameter: Any, limit: float) -> Any:
     """Tell for each element whether a random parameter may be less than ``limit``."""
     if not isinstance(parameter, Deferred):
         return False
-    low, high = ends(parameter)
+    low, high = limits_at_infinity(parameter)
     return namespace(low).minimum(low, high) < limit
 
 
-def existing(moments: Sequence[Array], parameter: Any, limits: Sequence[float]) -> list[Array]:
+def infinite_where_undefined(
+    moments: Sequence[Array], parameter: Any, limits: Sequence[float]
+) -> list[Array]:
     """Return predictive mean, epistemic and aleatoric variance, infinite if they do not exist."""
     # Quadrature does not see beyond 14 standard deviations, where moments may cease to exist.
     mean, variance = limits

@@ -16,11 +16,15 @@ from moment_calculus.hosts.predictions.marginals import (
 from moment_calculus.likelihoods.expectations import moments_of_observation
 from moment_calculus.likelihoods.normal import normal_log_predictive, normal_predictive
 from moment_calculus.likelihoods.predictive.cumulative import normal_cumulative, normal_marginal
-from moment_calculus.likelihoods.predictive.existence import FAR, ends, infinite_where
+from moment_calculus.likelihoods.predictive.existence import (
+    INFINITE_DISTANCE,
+    infinite_where,
+    limits_at_infinity,
+)
 from moment_calculus.likelihoods.predictive.intervals import quantile_of_mean
 from moment_calculus.likelihoods.residual import check_positive
 from moment_calculus.numerics.arrays import Array
-from moment_calculus.numerics.special import double, namespace
+from moment_calculus.numerics.special import namespace, to_float64
 from moment_calculus.operations.elementwise.arithmetic import is_value
 
 MEAN, EPISTEMIC, ALEATORIC = 1.0, 0.5**0.5, 0.5  # infinite from these slopes of the scale on
@@ -36,8 +40,8 @@ class LogNormalMarginal(ContinuousMarginal):
 
     def quantile(self, levels: Array, moments: PredictiveMoments) -> Array:
         """Return the exponential of the logarithm's quantiles."""
-        found = self.logs.quantile(levels, self._of_log(moments))
-        return namespace(found).exp(found)
+        quantiles = self.logs.quantile(levels, self._of_log(moments))
+        return namespace(quantiles).exp(quantiles)
 
     def entropy(self, moments: PredictiveMoments) -> Array:
         """Return H[y] = H[log y] + E[log y]."""
@@ -63,7 +67,7 @@ def log_normal_marginal(name: str, loc: Any, scale: Any) -> Marginal:
         partial(_log_density, loc=loc, scale=scale),
         (0.0, math.inf),
         logs=normal_marginal(name, loc, scale),
-        log_moments=lambda: PredictiveMoments(*map(double, normal_predictive(loc, scale))),
+        log_moments=lambda: PredictiveMoments(*map(to_float64, normal_predictive(loc, scale))),
         mean_quantile=partial(quantile_of_mean, _mean, [loc, scale]),
     )
 
@@ -79,8 +83,8 @@ def log_normal_predictive(loc: Any, scale: Any) -> tuple:
         check_positive(scale)
     moments = moments_of_observation(_mean, _variance, loc, scale)
     limits = zip(moments, (MEAN, EPISTEMIC, ALEATORIC), strict=True)
-    found = (_infinite(part, scale, limit) for part, limit in limits)
-    return *found, partial(_log_density, loc=loc, scale=scale)
+    finite_or_infinite = (_infinite_where_steep(part, scale, limit) for part, limit in limits)
+    return *finite_or_infinite, partial(_log_density, loc=loc, scale=scale)
 
 
 def _mean(loc: Array, scale: Any) -> Array:
@@ -94,10 +98,13 @@ def _variance(loc: Array, scale: Any) -> Array:
     return namespace(mean).expm1(square) * mean * mean
 
 
-def _infinite(part: Array, scale: Any, limit: float) -> Array:
+def _infinite_where_steep(part: Array, scale: Any, limit: float) -> Array:
     if not is_value(scale):
         return part
-    xp, slopes = namespace(part), [end / FAR for end in ends(scale)]
+    xp, slopes = (
+        namespace(part),
+        [limit_slope / INFINITE_DISTANCE for limit_slope in limits_at_infinity(scale)],
+    )
     diverges = (scale.base.variance > 0) & (xp.maximum(*slopes) >= limit)
     return infinite_where(diverges, part)
 
@@ -110,5 +117,5 @@ def _log_density(value: Array, *, loc: Any, scale: Any) -> Array:
 def _cumulative(value: Array, *, loc: Any, scale: Any) -> Array:
     xp = namespace(value)
     inside = value > 0
-    found = normal_cumulative(xp.log(xp.where(inside, value, 1.0)), loc, scale)
-    return xp.where(inside, found, 0.0)
+    probability = normal_cumulative(xp.log(xp.where(inside, value, 1.0)), loc, scale)
+    return xp.where(inside, probability, 0.0)

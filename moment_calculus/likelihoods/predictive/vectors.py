@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from moment_calculus.likelihoods.drivers import is_function
+from moment_calculus.errors.exceptions import UnsupportedMoments
+from moment_calculus.likelihoods.drivers import is_not_gaussian
 from moment_calculus.likelihoods.expectations import check_certain
 from moment_calculus.likelihoods.multivariate import moments_of_features
 from moment_calculus.likelihoods.normal import LOG_2PI
 from moment_calculus.numerics.arrays import Array, diagonal, identity_like
-from moment_calculus.numerics.special import double, in_precision_of, namespace, stop_gradient
+from moment_calculus.numerics.special import cast_clipped, namespace, stop_gradient, to_float64
 from moment_calculus.operations.elementwise.arithmetic import subtract
-from moment_calculus.refusals.errors import UnsupportedMoments
 
 
-def log_mean_power(residual: Array, covariance: Array, scale: Any, weights: Any) -> Array:
+def log_mean_of_normal_powers(
+    residual: Array, covariance: Array, scale: Any, weights: Any
+) -> Array:
     """Return log E[Π_i N(r_i; 0, s_i²)^{w_i}], [...], of a Gaussian vector r [..., d]: exact.
 
     With d_i = √w_i / s_i, B = I + D C D it is −½ (|B^{-1/2} D m|² + log |B| + Σ w_i log 2πs_i²), by
@@ -22,7 +24,7 @@ def log_mean_power(residual: Array, covariance: Array, scale: Any, weights: Any)
     give log N(y; m, C + S/a) + ½ (1 − a) log |2πS| − ½ d log a.
     """
     xp, plain = namespace(residual), residual
-    residual, covariance = double(residual), double(covariance)
+    residual, covariance = to_float64(residual), to_float64(covariance)
     zero = xp.zeros_like(residual)
     weights, scale = weights + zero, scale + zero
     counted = weights > 0  # elsewhere the residual may be NaN
@@ -32,7 +34,7 @@ def log_mean_power(residual: Array, covariance: Array, scale: Any, weights: Any)
     step = float(xp.finfo(plain.dtype).eps)  # relative precision of the covariance
     squared, log_determinant = _against_identity(inner, deviation, step)
     constants = xp.sum(weights * (LOG_2PI + 2 * xp.log(scale)), axis=-1)
-    return in_precision_of(-0.5 * (squared + log_determinant + constants), plain)
+    return cast_clipped(-0.5 * (squared + log_determinant + constants), plain)
 
 
 def _against_identity(matrix: Array, vector: Array, step: float) -> tuple[Array, Array]:
@@ -64,13 +66,13 @@ def tempered_multivariate_normal(power: Any, value: Any, loc: Any, scale_tril: A
     within = xp.linalg.solve(scale_tril, half.mT)
     weights = power[..., None] if hasattr(power, "shape") else power
     log_scale = xp.sum(xp.log(diagonal(scale_tril)), axis=-1)
-    return log_mean_power(whitened, within, 1.0, weights) / power - log_scale
+    return log_mean_of_normal_powers(whitened, within, 1.0, weights) / power - log_scale
 
 
 def check_gaussian(location: Any, family: str) -> None:
     """Raise UnsupportedMoments if a location is a function of a Gaussian."""
     # The mean of a power depends on more than the first two moments of a location.
-    if is_function(location):
+    if is_not_gaussian(location):
         raise UnsupportedMoments(
             f"the location of {family} is a function of a Gaussian: the mean of a power of the "
             "density of dependent components is known of Gaussian ones",

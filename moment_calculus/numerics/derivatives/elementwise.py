@@ -22,15 +22,15 @@ def elementwise(
     function: Callable[..., Any],
     partials: Partials,
     *,
-    together: Callable[..., tuple[Array, ...]] | None = None,
+    values_and_partials: Callable[..., tuple[Array, ...]] | None = None,
     piece: int = PIECE * 8,
 ) -> Callable[..., Any]:
     """Give an elementwise function of k broadcastable arrays its derivatives in closed form.
 
     ``partials`` returns a row of k finite partial derivatives for each output; the result is
-    differentiable as often as it is. ``together``, if one computation is cheaper, returns the
-    outputs and after them all partial derivatives, row by row. ``piece`` is the number of bytes of
-    a large torch tensor that are computed together.
+    differentiable as often as it is. ``values_and_partials``, if one computation is cheaper,
+    returns the outputs and after them all partial derivatives, row by row. ``piece`` is the number
+    of bytes of a large torch tensor that are computed together.
     """
 
     @functools.cache
@@ -38,27 +38,27 @@ def elementwise(
         return _torch_elementwise(function, partials, piece)
 
     @functools.cache
-    def for_torch_together() -> Callable[..., Any]:
-        return _torch_together(function, together, partials, piece)
+    def for_torch_joint() -> Callable[..., Any]:
+        return _torch_joint(function, values_and_partials, partials, piece)
 
     @functools.cache
     def for_jax() -> Callable[..., Any]:
-        return in_jax.differentiable(function, partials, together)
+        return in_jax.differentiable(function, partials, values_and_partials)
 
     @functools.wraps(function)
     def differentiable(*arrays: Array) -> Any:
         if any(array_api_compat.is_torch_array(array) for array in arrays):
-            if together is not None and not is_transformed():
-                return _alone(for_torch_together()(*arrays))
+            if values_and_partials is not None and not is_transformed():
+                return _unpack_single(for_torch_joint()(*arrays))
             return for_torch()(*arrays)
         if any(array_api_compat.is_jax_array(array) for array in arrays):
-            return _alone(for_jax()(*arrays))
+            return _unpack_single(for_jax()(*arrays))
         return function(*arrays)
 
     return differentiable
 
 
-def _alone(outputs: Any) -> Any:
+def _unpack_single(outputs: Any) -> Any:
     """Unpack a tuple of one output."""
     return outputs[0] if isinstance(outputs, tuple) and len(outputs) == 1 else outputs
 
@@ -125,22 +125,22 @@ def is_untraced() -> bool:
     return torch._C._len_torch_dispatch_stack() == 0
 
 
-def _torch_together(
-    function: Callable[..., Any], together: Any, partials: Partials, piece: int
+def _torch_joint(
+    function: Callable[..., Any], values_and_partials: Any, partials: Partials, piece: int
 ) -> Callable[..., Any]:
     """Do what :func:`_torch_elementwise` does; keep the partial derivatives for backward."""
     import torch
 
-    class Together(torch.autograd.Function):
+    class Joint(torch.autograd.Function):
         @staticmethod
         def forward(ctx: Any, *arrays: Array) -> tuple[Array, ...]:
             ctx.save_for_forward(*arrays)
             if not any(ctx.needs_input_grad):
                 return as_tuple(_in_pieces(function, arrays, piece))
-            found = _in_pieces(together, arrays, piece)
-            count = len(found) // (1 + len(arrays))
-            ctx.save_for_backward(*arrays, *found[count:])
-            return found[:count]
+            outputs = _in_pieces(values_and_partials, arrays, piece)
+            count = len(outputs) // (1 + len(arrays))
+            ctx.save_for_backward(*arrays, *outputs[count:])
+            return outputs[:count]
 
         @staticmethod
         def backward(ctx: Any, *gradients: Array) -> tuple[Array | None, ...]:
@@ -160,10 +160,10 @@ def _torch_together(
         def jvp(ctx: Any, *tangents: Array | None) -> tuple[Array, ...]:
             return tuple(directional(partials(*ctx.saved_tensors), tangents))
 
-    return Together.apply
+    return Joint.apply
 
 
-def economical(function: Callable[..., Array]) -> Callable[..., Array]:
+def with_checkpoint(function: Callable[..., Array]) -> Callable[..., Array]:
     """Recompute an elementwise function for its gradient if torch tensors are large."""
 
     @functools.cache

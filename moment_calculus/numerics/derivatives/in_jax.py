@@ -19,7 +19,7 @@ def with_tangent(function: Callable[..., Array], tangent: Callable[..., Any]) ->
     return wrapped
 
 
-def along(function: Callable[..., Array]) -> Callable[..., Array]:
+def directional_derivative(function: Callable[..., Array]) -> Callable[..., Array]:
     """Return the directional derivative of a function, of the arrays and then their directions."""
     import jax
 
@@ -30,7 +30,7 @@ def along(function: Callable[..., Array]) -> Callable[..., Array]:
     return derivative
 
 
-def held_apart(*arrays: Array) -> tuple[Array, ...]:
+def optimization_barrier(*arrays: Array) -> tuple[Array, ...]:
     """Return small arrays that XLA computes once, not anew for every use in large ones."""
     import jax
 
@@ -38,13 +38,17 @@ def held_apart(*arrays: Array) -> tuple[Array, ...]:
 
 
 def differentiable(
-    function: Callable[..., Any], partials: Partials, together: Any = None
+    function: Callable[..., Any], partials: Partials, values_and_partials: Any = None
 ) -> Callable[..., Any]:
     """Do what ``elementwise.elementwise`` does, for JAX arrays."""
-    return _apart(function, partials) if together is None else _together(together, partials)
+    return (
+        _separate(function, partials)
+        if values_and_partials is None
+        else _joint(values_and_partials, partials)
+    )
 
 
-def _apart(function: Callable[..., Any], partials: Partials) -> Callable[..., Any]:
+def _separate(function: Callable[..., Any], partials: Partials) -> Callable[..., Any]:
     import jax
 
     wrapped = jax.custom_jvp(lambda *arrays: function(*arrays))
@@ -66,11 +70,11 @@ def _alike(slopes: Sequence[Array], outputs: Sequence[Array]) -> tuple[Array, ..
     return tuple(broadcast_to(slope, like.shape).astype(like.dtype) for slope, like in pairs)
 
 
-def _together(together: Any, partials: Partials) -> Callable[..., Any]:
+def _joint(values_and_partials: Any, partials: Partials) -> Callable[..., Any]:
     """Give a function its derivatives; one computation yields values and partial derivatives."""
     import jax
 
-    both = jax.custom_jvp(lambda *arrays: together(*arrays))
+    both = jax.custom_jvp(lambda *arrays: values_and_partials(*arrays))
 
     def tangents_of(slopes: Any, tangents: Any) -> list[Array]:
         count = len(tangents)
@@ -87,14 +91,16 @@ def _together(together: Any, partials: Partials) -> Callable[..., Any]:
 
     @jax.custom_jvp
     def values(*arrays: Array) -> tuple[Array, ...]:
-        found = both(*arrays)
-        return tuple(found[: len(found) // (1 + len(arrays))])
+        outputs = both(*arrays)
+        return tuple(outputs[: len(outputs) // (1 + len(arrays))])
 
     @values.defjvp
     def first_order(primals: Any, tangents: Any) -> Any:
-        found = both(*primals)
-        count = len(found) // (1 + len(primals))
-        return tuple(found[:count]), _alike(tangents_of(found[count:], tangents), found[:count])
+        outputs = both(*primals)
+        count = len(outputs) // (1 + len(primals))
+        return tuple(outputs[:count]), _alike(
+            tangents_of(outputs[count:], tangents), outputs[:count]
+        )
 
     return values
 

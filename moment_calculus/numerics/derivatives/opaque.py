@@ -21,7 +21,7 @@ Array = Any
 
 # Functions are compared by value, kept for ever, and must therefore hold no tensors.
 _functions: dict[Callable[..., Array], int] = {}  # numbers of all functions that graphs may call
-_kept: dict[int, tuple[Array, list[Array]]] = {}  # results and arguments by ticket
+_graphs: dict[int, tuple[Array, list[Array]]] = {}  # results and arguments by ticket
 _tickets = itertools.count()
 
 
@@ -32,7 +32,7 @@ def is_captured(*arrays: Array) -> bool:
     return all(array.device.type == "cpu" for array in arrays)
 
 
-def as_one_operation(function: Callable[..., Array], like: int, *arrays: Array) -> Array:
+def call_as_operation(function: Callable[..., Array], like: int, *arrays: Array) -> Array:
     """Call a function as one torch operation; its result has the shape of ``arrays[like]``."""
     return _operation()(_functions.setdefault(function, len(_functions)), like, *arrays)
 
@@ -68,23 +68,23 @@ def _library() -> Any:
     import torch
 
     library = torch.library.Library("moment_calculus", "FRAGMENT")
-    serving = {"call": _call, "start": _start, "pull_back": _pull_back}
-    imitating = {
-        "call": lambda number, like, arrays: _imitated(arrays[like]),
+    kernels = {"call": _call, "start": _start, "pull_back": _pull_back}
+    fakes = {
+        "call": lambda number, like, arrays: _fake_like(arrays[like]),
         "start": lambda number, like, arrays: (
-            _imitated(arrays[like]),
+            _fake_like(arrays[like]),
             torch.empty((), dtype=torch.int64),
         ),
-        "pull_back": lambda number, slope, arrays, ticket: list(map(_imitated, arrays)),
+        "pull_back": lambda number, slope, arrays, ticket: list(map(_fake_like, arrays)),
     }
     library.define("call(int function, int like, Tensor[] arrays) -> Tensor")
     library.define("start(int function, int like, Tensor[] arrays) -> (Tensor, Tensor)")
     library.define(
         "pull_back(int function, Tensor slope, Tensor[] arrays, Tensor ticket) -> Tensor[]"
     )
-    for name, function in serving.items():
+    for name, function in kernels.items():
         library.impl(name, function, "CPU")
-        library._register_fake(name, imitating[name])
+        library._register_fake(name, fakes[name])
     return library
 
 
@@ -92,11 +92,11 @@ def _function(number: int) -> Callable[..., Array]:
     return list(_functions)[number]
 
 
-def _imitated(array: Array) -> Array:
+def _fake_like(array: Array) -> Array:
     return array.new_empty(array.shape)
 
 
-def _own(array: Array, *given: Array) -> Array:
+def _unaliased(array: Array, *given: Array) -> Array:
     """Return a contiguous result that shares no memory with the arguments, as torch requires."""
     array, memory = array.detach().contiguous(), array.untyped_storage().data_ptr()
     is_given = any(memory == part.untyped_storage().data_ptr() for part in given)
@@ -104,27 +104,27 @@ def _own(array: Array, *given: Array) -> Array:
 
 
 def _call(number: int, like: int, arrays: list[Array]) -> Array:
-    return _own(_function(number)(*arrays), *arrays)
+    return _unaliased(_function(number)(*arrays), *arrays)
 
 
 def _start(number: int, like: int, arrays: list[Array]) -> tuple[Array, Array]:
     """Return the result, and a ticket: the graph for the gradient lives as long as the ticket."""
     import torch
 
-    found, place = _recorded(number, arrays), next(_tickets)
-    _kept[place], ticket = found, torch.tensor(place)
-    weakref.finalize(ticket, _kept.pop, place, None).atexit = False
-    return _own(found[0], *arrays), ticket
+    graph, place = _recorded(number, arrays), next(_tickets)
+    _graphs[place], ticket = graph, torch.tensor(place)
+    weakref.finalize(ticket, _graphs.pop, place, None).atexit = False
+    return _unaliased(graph[0], *arrays), ticket
 
 
 def _pull_back(number: int, slope: Array, arrays: list[Array], ticket: Array) -> list[Array]:
     import torch
 
     place = int(ticket)
-    result, arguments = _kept.pop(place) if place in _kept else _recorded(number, arrays)
+    result, arguments = _graphs.pop(place) if place in _graphs else _recorded(number, arrays)
     with _recording():
         gradients = torch.autograd.grad(result, arguments, slope)
-    return [_own(gradient, slope, *arrays) for gradient in gradients]
+    return [_unaliased(gradient, slope, *arrays) for gradient in gradients]
 
 
 def _recorded(number: int, arrays: list[Array]) -> tuple[Array, list[Array]]:

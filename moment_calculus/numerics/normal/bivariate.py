@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 
 from moment_calculus.numerics.arrays import Array
-from moment_calculus.numerics.execution import summed
+from moment_calculus.numerics.execution import sum_over_nodes
 from moment_calculus.numerics.normal.univariate import (
     LIMIT,
     cdf,
-    is_single,
+    is_single_precision,
     pdf,
-    tail_moment_values,
+    raw_tail_moments,
     tail_moments,
 )
 from moment_calculus.numerics.special import elementwise, namespace
@@ -27,12 +27,12 @@ __all__ = [
     "bivariate_pdf",
     "cdf",
     "conditional_cdf",
-    "is_single",
+    "is_single_precision",
     "mixed_covariance",
     "pdf",
+    "raw_tail_moments",
     "rectifier_covariance",
     "step_covariance",
-    "tail_moment_values",
     "tail_moments",
 ]
 
@@ -96,10 +96,10 @@ def _integrate(a: Array, b: Array, rho: Array, rule: _Rule, *, rectified: bool) 
             jacobian, e = jacobian * e, e * e
         square = e * e
         share = 2 / (1 + square)
-        found = xp.exp(rising * square + falling / square) * jacobian * share
-        return (found * (1 + rho - share) if rectified else found) * weight
+        density = xp.exp(rising * square + falling / square) * jacobian * share
+        return (density * (1 + rho - share) if rectified else density) * weight
 
-    result = summed(term, _legendre(rule.nodes), rising + rho)
+    result = sum_over_nodes(term, _legendre(rule.nodes), rising + rho)
     return result * length * xp.exp((a * a + b * b) * -0.25) * (2**rule.halvings / (2 * math.pi))
 
 
@@ -135,7 +135,7 @@ def _bivariate_pdf(a: Array, b: Array, rho: Array) -> Array:
 # Price's theorem: the derivative of the step covariance by ρ is φ₂(a, b; ρ).
 def _step_covariance_values(a: Array, b: Array, rho: Array) -> Array:
     a, b, rho, sign = _folded(a, b, rho)
-    return sign * _integrate(a, b, rho, _STEP_RULES[is_single(rho)], rectified=False)
+    return sign * _integrate(a, b, rho, _STEP_RULES[is_single_precision(rho)], rectified=False)
 
 
 def _step_slopes(a: Array, b: Array, rho: Array) -> Any:
@@ -158,7 +158,9 @@ def step_covariance(a: Array, b: Array, rho: Array) -> Array:
 def _rectifier_covariance_values(a: Array, b: Array, rho: Array) -> Array:
     linear = rho * cdf(a) * cdf(b)
     a, b, rho, _ = _folded(a, b, rho)
-    return linear + _integrate(a, b, rho, _RECTIFIER_RULES[is_single(rho)], rectified=True)
+    return linear + _integrate(
+        a, b, rho, _RECTIFIER_RULES[is_single_precision(rho)], rectified=True
+    )
 
 
 def _rectifier_slopes(a: Array, b: Array, rho: Array) -> Any:
@@ -204,7 +206,7 @@ def _mixed_covariance_values(a: Array, b: Array, rho: Array) -> Array:
     xp = namespace(rho)
     a, b, rho, sign = _folded(a, b, rho)
     a_given_b, b_given_a = _conditional(a, b, rho)
-    both = _integrate(a, b, rho, _STEP_RULES[is_single(rho)], rectified=False)
+    both = _integrate(a, b, rho, _STEP_RULES[is_single_precision(rho)], rectified=False)
     # the difference of the smaller tails, which does not cancel
     rise = xp.where(b > 0, cdf(-b) - cdf(-b_given_a), cdf(b_given_a) - cdf(b))
     return sign * (a * both + pdf(a) * rise + rho * pdf(b) * cdf(a_given_b))

@@ -31,10 +31,10 @@ def upper_tail(t: Array) -> Array:
     if not array_api_compat.is_jax_array(t):
         return ndtr(-t)
     t = namespace(t).clip(t, max=LIMIT)
-    return upper_tail_beside(t, pdf(t))
+    return upper_tail_from_density(t, pdf(t))
 
 
-def upper_tail_beside(t: Array, density: Array) -> Array:
+def upper_tail_from_density(t: Array, density: Array) -> Array:
     """Return Φ(−t) for 0 ≤ t ≤ LIMIT, where the density φ(t) is known already."""
     if not array_api_compat.is_jax_array(t):
         return ndtr(-t)
@@ -42,7 +42,7 @@ def upper_tail_beside(t: Array, density: Array) -> Array:
     return density * reach / (1 + t * reach)  # the quotient comes last: XLA computes it once
 
 
-def is_single(x: Array) -> bool:
+def is_single_precision(x: Array) -> bool:
     """Return whether an array has float32 precision or less: short expansions suffice then."""
     return namespace(x).finfo(x.dtype).eps > 1e-10
 
@@ -53,7 +53,7 @@ def is_single(x: Array) -> bool:
 # T1 = φ/(1 + t (t + K)).
 
 
-def tail_moment_values(t: Array) -> tuple[Array, Array, Array]:
+def raw_tail_moments(t: Array) -> tuple[Array, Array, Array]:
     """Return what :func:`tail_moments` does, without derivatives of its own."""
     return tails_and_density(t)[:3]
 
@@ -93,7 +93,7 @@ def _tail_quotient(t: Array) -> Array:
     """Return K = T2 / T1 for 0 ≤ t ≤ LIMIT."""
     inverse = 1 / (t + _CENTRE)
     u = inverse * (2 / (_NEAR - _FAR)) - (_NEAR + _FAR) / (_NEAR - _FAR)
-    return polynomial(_tail_polynomial(_DEGREES[is_single(t)]), u) * inverse
+    return polynomial(_tail_polynomial(_DEGREES[is_single_precision(t)]), u) * inverse
 
 
 def _tail_slopes(t: Array) -> Any:
@@ -101,7 +101,7 @@ def _tail_slopes(t: Array) -> Any:
     return (-pdf(t),), (-zeroth,), (-2 * first,)
 
 
-_tail_moments = elementwise(tail_moment_values, _tail_slopes)
+_tail_moments = elementwise(raw_tail_moments, _tail_slopes)
 
 
 def tail_moments(t: Array) -> tuple[Array, Array, Array]:

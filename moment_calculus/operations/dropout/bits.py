@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
+from moment_calculus.errors.exceptions import UnsupportedMoments
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.numerics.special import namespace
 from moment_calculus.operations.dropout.noise import noise
-from moment_calculus.operations.dropout.switches import mask, select
+from moment_calculus.operations.dropout.switches import bernoulli_mask, where_mask
 from moment_calculus.operations.elementwise.arithmetic import scale_shift
 from moment_calculus.operations.elementwise.composite import Composite
 from moment_calculus.operations.shapes.moves import permute
-from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.values import Gaussian, Value
 
 _KINDS = {"lt": True, "le": True, "gt": False, "ge": False}
@@ -56,14 +56,14 @@ class Uniform(Composite):
             self._threshold, self._mask = threshold, self._below(threshold)
         elif not _is_same(self._threshold, threshold):
             raise _refused("uniform numbers that are compared with two probabilities", self.sites)
-        return self._mask if _KINDS[kind] else self._mask.negated()
+        return self._mask if _KINDS[kind] else self._mask.logical_not()
 
     def _below(self, threshold: Any) -> Bits:
-        flow, axis = self.source.propagation, self.source.axis
+        propagation, axis = self.source.propagation, self.source.axis
         xp = namespace(self.source.mean)
         chance = xp.clip(0 * self.source.mean + threshold, min=0.0, max=1.0)
         name = self.name_of_noise
-        return Bits(mask(name, chance, flow, axis=axis))
+        return Bits(bernoulli_mask(name, chance, propagation, axis=axis))
 
 
 def _is_same(one: Any, other: Any) -> bool:
@@ -97,7 +97,7 @@ class Bits(Composite):
         """Raise UnsupportedMoments: booleans have no moments before they are numbers."""
         raise _refused("random booleans that are no numbers yet", self.sites)
 
-    def negated(self) -> Bits:
+    def logical_not(self) -> Bits:
         """Return the negated booleans."""
         return Bits(self.source, not self.opposite)
 
@@ -109,9 +109,9 @@ class Bits(Composite):
         """Return the booleans with reordered axes: ``order`` is the old axis at each place."""
         return self.moved(lambda value: permute(value, order))
 
-    def select(self, chosen: Any, other: Any) -> Value:
+    def where(self, chosen: Any, other: Any) -> Value:
         """Return ``chosen`` where the booleans are true and ``other`` elsewhere, exactly."""
-        return select(self.source, *((other, chosen) if self.opposite else (chosen, other)))
+        return where_mask(self.source, *((other, chosen) if self.opposite else (chosen, other)))
 
 
 def compare(kind: str, left: Any, right: Any) -> Bits:

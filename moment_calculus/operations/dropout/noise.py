@@ -15,11 +15,11 @@ from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.matrices import squared
 from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.numerics.special import namespace
-from moment_calculus.operations.elementwise.sums import sum_of
+from moment_calculus.operations.elementwise.sums import try_add
 from moment_calculus.operations.elementwise.unary import is_value
 from moment_calculus.values import Gaussian, Root, Spread
 from moment_calculus.values.entries import entries_of
-from moment_calculus.values.support import whole
+from moment_calculus.values.support import all_elements
 
 _numbers = itertools.count(1)
 
@@ -56,12 +56,12 @@ def noise(
         Spread(variance),
         Noise(),
         axis=axis if len(mean.shape) else None,
-        support=whole([name]),
+        support=all_elements([name]),
         propagation=propagation,
     )
 
 
-def dropped(
+def multiply_by_noise(
     x: Any, ratio: Any, name: str, propagation: Propagation, *, axis: int | None = -1
 ) -> Gaussian:
     """Return x∘z, exact in mean and covariance, for noise of variance ``ratio`` ≥ 0."""
@@ -70,4 +70,4 @@ def dropped(
     x = x.gaussian()
     xp = namespace(x.mean)
     variance = ratio * (x.variance + squared(x.mean))
-    return sum_of(x, noise(name, xp.zeros_like(x.mean), variance, propagation, axis=x.axis))
+    return try_add(x, noise(name, xp.zeros_like(x.mean), variance, propagation, axis=x.axis))

@@ -12,26 +12,26 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from moment_calculus.errors.exceptions import OR_DRAW_ALL, ApproximationWarning, UnsupportedMoments
+from moment_calculus.errors.user_warnings import warn_user
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.numerics.special import namespace
 from moment_calculus.operations.dropout.noise import noise
 from moment_calculus.operations.elementwise.arithmetic import subtract
-from moment_calculus.operations.elementwise.multiplication import exact_product
-from moment_calculus.operations.elementwise.sums import sum_of_any
+from moment_calculus.operations.elementwise.multiplication import multiply_exactly
+from moment_calculus.operations.elementwise.sums import add_any
 from moment_calculus.operations.elementwise.unary import is_value, scale_shift
 from moment_calculus.operations.shapes.reshaping import broadcast
-from moment_calculus.refusals.errors import OR_DRAW_ALL, ApproximationWarning, UnsupportedMoments
-from moment_calculus.refusals.notices import warn_user
 from moment_calculus.values import Deferred, Gaussian
 from moment_calculus.values.affine import Affine
 from moment_calculus.values.ancestry import Branches, branches_of
 from moment_calculus.values.entries import Entries
 from moment_calculus.values.support import overlap
-from moment_calculus.values.vectors import as_vector, of_parts
+from moment_calculus.values.vectors import as_vector, from_vector_parts
 
 
-class _Both(NamedTuple):
+class _Pair(NamedTuple):
     """The values of both branches."""
 
     on: Any
@@ -39,7 +39,7 @@ class _Both(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Switch(Affine):
+class MaskStep(Affine):
     """Step of a mask, or of two certain numbers that it chooses from: scale · mask + shift."""
 
     data = True
@@ -48,8 +48,8 @@ class Switch(Affine):
     def branches(self, value: Gaussian, parts: Any) -> Branches:
         """Return both numbers as branches."""
         like = namespace(value.mean).zeros_like(value.mean)
-        both = _Both(like + self.scale + self.shift, like + self.shift)
-        return Branches(self.source, switched, lambda choice: choice(both))
+        both = _Pair(like + self.scale + self.shift, like + self.shift)
+        return Branches(self.source, choose_by_mask, lambda choice: choice(both))
 
     def entries(self, value: Gaussian) -> Entries | None:
         """Return the entries of the mask itself, if they are independent."""
@@ -57,36 +57,40 @@ class Switch(Affine):
 
     def as_vector(self, value: Gaussian) -> Gaussian | None:
         """Return the switch of the mask as a vector."""
-        return of_parts(lambda source: _switch(source, self.scale, self.shift), self.source)
+        return from_vector_parts(
+            lambda source: _switch(source, self.scale, self.shift), self.source
+        )
 
 
 @dataclass(frozen=True, eq=False)
-class Switched(Affine):
+class MaskedChoice(Affine):
     """Step of a choice between two values by a mask."""
 
-    known: Branches = None  # type: ignore[assignment]  # both values
+    mask_branches: Branches = None  # type: ignore[assignment]  # both values
     affine = None  # type: ignore[assignment]
     elementwise = False
 
     def branches(self, value: Gaussian, parts: Any) -> Branches:
         """Return the branches that it was made from."""
-        return self.known
+        return self.mask_branches
 
     def as_vector(self, value: Gaussian) -> Gaussian | None:
         """Return the choice with the mask and both values as vectors."""
-        mask = as_vector(self.known.mask)
-        parts = self.known.on, self.known.off
+        mask = as_vector(self.mask_branches.mask)
+        parts = self.mask_branches.on, self.mask_branches.off
         on, off = (as_vector(part) if isinstance(part, Gaussian) else part for part in parts)
-        return None if mask is None or on is None or off is None else switched(mask, on, off)
+        return None if mask is None or on is None or off is None else choose_by_mask(mask, on, off)
 
 
-def mask(name: str, chance: Array, propagation: Propagation, *, axis: int | None = -1) -> Gaussian:
+def bernoulli_mask(
+    name: str, chance: Array, propagation: Propagation, *, axis: int | None = -1
+) -> Gaussian:
     """Make a mask of zeros and ones, independent for each component; ``chance`` is P(one)."""
     return _switch(noise(name, chance, chance * (1 - chance), propagation, axis=axis), 1.0, 0.0)
 
 
 def _switch(source: Gaussian, scale: Any, shift: Any) -> Gaussian:
-    return _with_step(scale_shift(source, scale, shift).gaussian(), Switch(source, scale, shift))
+    return _with_step(scale_shift(source, scale, shift).gaussian(), MaskStep(source, scale, shift))
 
 
 def _with_step(value: Gaussian, step: Affine) -> Gaussian:
@@ -100,42 +104,42 @@ def _with_step(value: Gaussian, step: Affine) -> Gaussian:
     )
 
 
-def select(mask: Gaussian, on: Any, off: Any) -> Gaussian:
+def where_mask(mask: Gaussian, on: Any, off: Any) -> Gaussian:
     """Return ``on`` where a mask is one and ``off`` where it is zero, exactly."""
-    known = branches_of(mask)
-    assert known is not None
-    return switched(known.mask, on, off)
+    mask_branches = branches_of(mask)
+    assert mask_branches is not None
+    return choose_by_mask(mask_branches.mask, on, off)
 
 
-def switched(source: Gaussian, on: Any, off: Any) -> Gaussian:
+def choose_by_mask(source: Gaussian, on: Any, off: Any) -> Gaussian:
     """Return ``on`` or ``off`` by zeros and ones that are the mask of :class:`Branches`."""
-    on, off = _under(source, on, "on"), _under(source, off, "off")
+    on, off = _given_outcome(source, on, "on"), _given_outcome(source, off, "off")
     if not is_value(on) and not is_value(off):
         return _switch(source, on - off, off)
-    plain = exact_product(source, subtract(on, off).gaussian())
-    plain = sum_of_any(plain, off)
-    arranged = [_arranged(part, plain) for part in (source, on, off)]
-    both = Branches(arranged[0], switched, lambda choice: choice(_Both(*arranged[1:])))
-    return _with_step(plain, Switched(plain, 1.0, 0.0, both))
+    plain = multiply_exactly(source, subtract(on, off).gaussian())
+    plain = add_any(plain, off)
+    branches = [_broadcast_branch(part, plain) for part in (source, on, off)]
+    both = Branches(branches[0], choose_by_mask, lambda choice: choice(_Pair(*branches[1:])))
+    return _with_step(plain, MaskedChoice(plain, 1.0, 0.0, both))
 
 
-def _arranged(part: Any, like: Gaussian) -> Any:
+def _broadcast_branch(part: Any, like: Gaussian) -> Any:
     """Broadcast a branch to the shape and feature axis of the value."""
     if isinstance(part, Gaussian):
         return broadcast(part, like.shape, like.axis)
     if isinstance(part, Deferred):
         same = part.shape == like.shape and part.base.axis == like.axis
-        return part if same else part.moved(lambda inner: _arranged(inner, like))
+        return part if same else part.moved(lambda inner: _broadcast_branch(inner, like))
     return namespace(like.mean).zeros_like(like.mean) + part
 
 
-def _under(source: Gaussian, branch: Any, outcome: str) -> Any:
+def _given_outcome(source: Gaussian, branch: Any, outcome: str) -> Any:
     """Return a branch given the outcome of the mask that chooses it; raise if unknown."""
     if not is_value(branch) or not overlap(source, branch):
         return branch
-    known = branches_of(branch.gaussian())
-    if known is not None and known.mask is source:
-        return getattr(known, outcome)
+    mask_branches = branches_of(branch.gaussian())
+    if mask_branches is not None and mask_branches.mask is source:
+        return getattr(mask_branches, outcome)
     raise UnsupportedMoments(
         "a function or product of a value that dropout switched and of what was computed with "
         "its mask, or with other elements of it",
@@ -180,5 +184,7 @@ def drop(
     wide = tuple(like.shape)
     part = like[tuple(slice(n) for n in (wide if shape is None else shape))]
     chance = namespace(like).ones_like(part) * (1 - rate)
-    drawn = broadcast(mask(name, chance, propagation, axis=axis if wide else None), wide)
-    return select(drawn, scale_shift(x, 1 / (1 - rate)) if is_value(x) else x / (1 - rate), 0.0)
+    switch = broadcast(bernoulli_mask(name, chance, propagation, axis=axis if wide else None), wide)
+    return where_mask(
+        switch, scale_shift(x, 1 / (1 - rate)) if is_value(x) else x / (1 - rate), 0.0
+    )

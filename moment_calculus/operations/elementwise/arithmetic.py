@@ -9,25 +9,32 @@ from __future__ import annotations
 import operator
 from typing import Any
 
+from moment_calculus.errors.exceptions import OR_DRAW, UnsupportedMoments
 from moment_calculus.functions.table import activation
-from moment_calculus.operations.elementwise.fusion import fused, is_chain, of_one_gaussian
-from moment_calculus.operations.elementwise.multiplication import product_by_branches, product_of
+from moment_calculus.operations.elementwise.fusion import (
+    are_of_one_gaussian,
+    fuse_functions,
+    stays_function,
+)
+from moment_calculus.operations.elementwise.multiplication import (
+    multiply_branchwise,
+    multiply_gaussians,
+)
 from moment_calculus.operations.elementwise.positive import exponential_parts, is_positive, power
 from moment_calculus.operations.elementwise.sums import (
     DEPENDENCE_REMEDY,
-    added,
-    refuse_dependence,
-    sum_of,
+    add_values,
+    raise_dependence_error,
+    try_add,
 )
 from moment_calculus.operations.elementwise.unary import (
     apply,
     is_value,
-    leaf,
     scale_shift,
     shape_of,
+    site_value,
 )
 from moment_calculus.operations.shapes.reshaping import broadcast
-from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.values import Deferred, Gaussian, Value
 from moment_calculus.values.layout import broadcast_shape
 from moment_calculus.values.support import overlap
@@ -38,10 +45,10 @@ __all__ = [
     "apply",
     "divide",
     "is_value",
-    "leaf",
     "multiply",
     "scale_shift",
     "shape_of",
+    "site_value",
     "square",
     "subtract",
 ]
@@ -59,10 +66,16 @@ def add(left: Any, right: Any) -> Value:
         return scale_shift(left, 1.0, right)
     if left is right:
         return scale_shift(left, 2.0)
-    if of_one_gaussian(left, right):
-        return fused(operator.add, left, right, bounds=lambda: left.bounds.plus(right.bounds))
-    later = lambda: added(left, right)  # noqa: E731
-    return fused(operator.add, left, right, otherwise=later) if is_chain(left, right) else later()
+    if are_of_one_gaussian(left, right):
+        return fuse_functions(
+            operator.add, left, right, bounds=lambda: left.bounds.plus(right.bounds)
+        )
+    compute_sum = lambda: add_values(left, right)  # noqa: E731
+    return (
+        fuse_functions(operator.add, left, right, fallback=compute_sum)
+        if stays_function(left, right)
+        else compute_sum()
+    )
 
 
 def subtract(left: Any, right: Any, *, elementwise: bool = False) -> Value:
@@ -74,15 +87,19 @@ def subtract(left: Any, right: Any, *, elementwise: bool = False) -> Value:
         return scale_shift(left, 1.0, -right)
     if not is_value(left):
         return scale_shift(scale_shift(right, -1.0), 1.0, left)
-    if of_one_gaussian(left, right):
-        return fused(operator.sub, left, right)
-    later = lambda: _subtracted(left, right, elementwise)  # noqa: E731
-    return fused(operator.sub, left, right, otherwise=later) if is_chain(left, right) else later()
+    if are_of_one_gaussian(left, right):
+        return fuse_functions(operator.sub, left, right)
+    compute_difference = lambda: _subtracted(left, right, elementwise)  # noqa: E731
+    return (
+        fuse_functions(operator.sub, left, right, fallback=compute_difference)
+        if stays_function(left, right)
+        else compute_difference()
+    )
 
 
 def _subtracted(left: Value, right: Value, elementwise: bool) -> Any:
-    total = sum_of(left.gaussian(), scale_shift(right, -1.0).gaussian(), elementwise=elementwise)
-    return refuse_dependence("difference", left, right) if total is None else total
+    total = try_add(left.gaussian(), scale_shift(right, -1.0).gaussian(), elementwise=elementwise)
+    return raise_dependence_error("difference", left, right) if total is None else total
 
 
 def multiply(left: Any, right: Any) -> Value:
@@ -97,10 +114,10 @@ def multiply(left: Any, right: Any) -> Value:
         return scale_shift(left, right)
     if left is right and isinstance(left, Gaussian):
         return square(left)
-    if of_one_gaussian(left, right, product=True):
+    if are_of_one_gaussian(left, right, product=True):
         gaussian = isinstance(left, Gaussian) and isinstance(right, Gaussian)
-        known = (lambda _: product_of(left, right)) if gaussian else None
-        return fused(operator.mul, left, right, closed_form=known)
+        moments = (lambda _: multiply_gaussians(left, right)) if gaussian else None
+        return fuse_functions(operator.mul, left, right, closed_form=moments)
     # Functions that follow take the product as Gaussian. Behind noise of mean 1 and variance 0.25
     # or 1 on x, of variance 0.1 and |E x| ≤ 2, the mean of relu is off by up to 0.32 and 0.23 of
     # its standard deviation, that of tanh by 0.03 and 0.02; the standard deviations are 0.90 to
@@ -114,7 +131,7 @@ def _product(left: Value, right: Value) -> Gaussian:
     if overlap(left, right):
         shape = broadcast_shape(left.shape, right.shape)
         left, right = (_repeated(factor, shape) for factor in (left, right))
-    return product_by_branches(left, right)
+    return multiply_branchwise(left, right)
 
 
 def _repeated(value: Value, shape: tuple[int, ...]) -> Value:
@@ -134,7 +151,7 @@ def _product_of_exponentials(left: Value, right: Value) -> Value | None:
     if first is None or second is None:
         return None
     (x, rate, factor), (y, other_rate, other_factor) = first, second
-    exponent = sum_of(scale_shift(x, rate).gaussian(), scale_shift(y, other_rate).gaussian())
+    exponent = try_add(scale_shift(x, rate).gaussian(), scale_shift(y, other_rate).gaussian())
     if exponent is None:
         return None
     return scale_shift(apply(activation("exp"), exponent), factor * other_factor)
@@ -144,7 +161,9 @@ def square(value: Value) -> Value:
     """Return x², which keeps its covariance with other products."""
     if isinstance(value, Deferred):
         return power(value, 2.0)
-    return Deferred(value, activation("power", 2), closed_form=lambda base: product_of(base, base))
+    return Deferred(
+        value, activation("power", 2), closed_form=lambda base: multiply_gaussians(base, base)
+    )
 
 
 def divide(left: Any, right: Any) -> Value:

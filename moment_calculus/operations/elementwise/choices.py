@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any
 
+from moment_calculus.errors.exceptions import OR_DRAW, UnsupportedMoments
 from moment_calculus.functions.table import ReLU
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.special import namespace
@@ -19,9 +20,8 @@ from moment_calculus.operations.elementwise.arithmetic import (
 )
 from moment_calculus.operations.shapes.concatenation import on_features
 from moment_calculus.operations.shapes.indexing import unstack
-from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.values import Deferred, Gaussian, Spread, Step, Value
-from moment_calculus.values.ancestry import Branches, together
+from moment_calculus.values.ancestry import Branches, combine_branches
 from moment_calculus.values.spread import none_or_all
 
 FEW = 4
@@ -46,10 +46,10 @@ def where(mask: Array, chosen: Any, other: Any) -> Value:
     return add(_filled(~mask, chosen, 0.0), _filled(mask, other, 0.0))
 
 
-def choose(select: Callable[..., Array], alternatives: Sequence[Any]) -> Value:
+def pick_components(select: Callable[..., Array], alternatives: Sequence[Any]) -> Value:
     """Return the components that ``select`` picks from values and arrays of one shape, exactly."""
     if same_function(alternatives):
-        base = choose(select, [part.base for part in alternatives]).gaussian()
+        base = pick_components(select, [part.base for part in alternatives]).gaussian()
         return Deferred(base, alternatives[0].function)
     live = [part.gaussian() for part in alternatives if is_value(part)]
     # On different feature axes the covariances are dropped, with a warning.
@@ -82,11 +82,11 @@ class Chosen(Step):
 
     def branches(self, value: Gaussian, parts: Any) -> Branches | None:
         """Make the same choice from the branches of the alternatives."""
-        return together(self.inputs, parts, self._again)
+        return combine_branches(self.inputs, parts, self._again)
 
     def _again(self, *alternatives: Any) -> Any:
         random = any(is_value(part) for part in alternatives)
-        return choose(self.select, alternatives) if random else self.select(*alternatives)
+        return pick_components(self.select, alternatives) if random else self.select(*alternatives)
 
     def follows(self, place: int) -> bool:
         """Return True: :meth:`through` is known for every input."""
@@ -100,7 +100,7 @@ class Chosen(Step):
 
 def same_function(values: Sequence[Any]) -> bool:
     """Whether all values are the same plain function, each of a Gaussian of its own."""
-    if not all(isinstance(part, Deferred) and part.is_plain for part in values):
+    if not all(isinstance(part, Deferred) and part.is_single_activation for part in values):
         return False
     return all(part.function == values[0].function for part in values)
 

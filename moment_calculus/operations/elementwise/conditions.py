@@ -13,15 +13,15 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from moment_calculus.functions.chains import Bounds
-from moment_calculus.functions.table import Declared, activation
+from moment_calculus.errors.exceptions import OR_DRAW, UnsupportedMoments
+from moment_calculus.functions.function_bounds import Bounds
+from moment_calculus.functions.table import IntegratedWithInverse, activation
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.special import namespace
 from moment_calculus.operations.elementwise.arithmetic import is_value, scale_shift, subtract
 from moment_calculus.operations.elementwise.composite import Composite
-from moment_calculus.operations.elementwise.fusion import fused, of_one_gaussian
+from moment_calculus.operations.elementwise.fusion import are_of_one_gaussian, fuse_functions
 from moment_calculus.operations.elementwise.unary import apply
-from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.values import Deferred, Gaussian, Value
 
 OPERATORS: dict[str, Callable] = {
@@ -83,8 +83,8 @@ def compare(kind: str, left: Any, right: Any) -> Any:
 
 
 def _difference(left: Value, right: Value) -> Value:
-    if of_one_gaussian(left, right, product=True):
-        return fused(operator.sub, left, right)
+    if are_of_one_gaussian(left, right, product=True):
+        return fuse_functions(operator.sub, left, right)
     if isinstance(left, Gaussian) and isinstance(right, Gaussian):
         return subtract(left, right)
     raise UnsupportedMoments(
@@ -118,7 +118,7 @@ def _with_level(kind: str, value: Value, level: float) -> Any:
     if isinstance(value, Gaussian) and kind in ("eq", "ne"):
         return _everywhere(value, kind == "ne")
     holds = OPERATORS[kind]
-    step = Declared(
+    step = IntegratedWithInverse(
         lambda x: _as_number(holds(x, level), x), (level,), name=kind, bounds=(0.0, 1.0)
     )
     if isinstance(value, Gaussian):
@@ -135,12 +135,12 @@ def _as_number(holds: Array, like: Array) -> Array:
     return xp.where(holds, xp.ones_like(like), xp.zeros_like(like))
 
 
-def negated(condition: Condition) -> Condition:
+def logical_not(condition: Condition) -> Condition:
     """Return the negation of a condition."""
     return Condition(scale_shift(condition.number, -1.0, 1.0))
 
 
-def both(left: Any, right: Any) -> Any:
+def logical_and(left: Any, right: Any) -> Any:
     """Return the conjunction of a condition with another one or with certain booleans."""
     left, right = (left, right) if isinstance(left, Condition) else (right, left)
     if isinstance(right, Condition):
@@ -148,13 +148,13 @@ def both(left: Any, right: Any) -> Any:
     return Condition(scale_shift(left.number, _as_number(right, _example(left.number))))
 
 
-def either(left: Any, right: Any) -> Any:
+def logical_or(left: Any, right: Any) -> Any:
     """Return the disjunction of a condition with another one or with certain booleans."""
-    parts = (negated(p) if isinstance(p, Condition) else ~p for p in (left, right))
-    return negated(both(*parts))
+    parts = (logical_not(p) if isinstance(p, Condition) else ~p for p in (left, right))
+    return logical_not(logical_and(*parts))
 
 
-def exclusive(left: Any, right: Any) -> Any:
+def logical_xor(left: Any, right: Any) -> Any:
     """Return the exclusive disjunction of a condition with another one or certain booleans."""
     left, right = (left, right) if isinstance(left, Condition) else (right, left)
     if isinstance(right, Condition):
@@ -172,7 +172,9 @@ def _combined(combine: Callable, left: Condition, right: Condition) -> Condition
             sites=left.sites,
             remedy="compare it with numbers, or use jnp.clip with the arrays for bounds" + OR_DRAW,
         )
-    return Condition(fused(combine, left.number, right.number, bounds=lambda: Bounds(0.0, 1.0)))
+    return Condition(
+        fuse_functions(combine, left.number, right.number, bounds=lambda: Bounds(0.0, 1.0))
+    )
 
 
 def _has_array_level(condition: Condition) -> bool:
@@ -181,7 +183,7 @@ def _has_array_level(condition: Condition) -> bool:
 
 
 def _require_one_gaussian(condition: Value, value: Value) -> None:
-    if not of_one_gaussian(condition, value, product=True):
+    if not are_of_one_gaussian(condition, value, product=True):
         raise UnsupportedMoments(
             "a choice that depends on one random value, between functions of another",
             sites=condition.sites | value.sites,
@@ -193,13 +195,13 @@ def _example(value: Deferred) -> Array:
     return value.base.mean
 
 
-def select(condition: Condition, chosen: Any, other: Any) -> Value:
+def where_condition(condition: Condition, chosen: Any, other: Any) -> Value:
     """Choose by a condition between functions of its Gaussian, arrays and finite numbers."""
     number, values = condition.number, (chosen, other)
     if not any(map(is_value, values)):
         return scale_shift(number, chosen - other, other)
     parts = [_part(number, value) for value in values]
-    return fused(_choose, number, *parts, bounds=lambda: _hull(*parts))
+    return fuse_functions(_choose, number, *parts, bounds=lambda: _hull(*parts))
 
 
 def _choose(number: Array, chosen: Array, other: Array) -> Array:
@@ -221,25 +223,25 @@ def _part(number: Deferred, value: Any) -> Value:
 
 def _hull(*parts: Value) -> Bounds:
     """Return bounds that hold for each of several values."""
-    known = [part.bounds if isinstance(part, Deferred) else Bounds() for part in parts]
-    low, high = min(b.low for b in known), max(b.high for b in known)
+    bounds = [part.bounds if isinstance(part, Deferred) else Bounds() for part in parts]
+    low, high = min(b.low for b in bounds), max(b.high for b in bounds)
     ends = [
         (b, (b.low > low or low == -math.inf) and (b.high < high or high == math.inf))
-        for b in known
+        for b in bounds
     ]
     return Bounds(low, high, all(b.open_ended or inside for b, inside in ends))
 
 
-def larger(left: Value, right: Value) -> Value:
+def maximum_of_one(left: Value, right: Value) -> Value:
     """Return the larger of two functions of one Gaussian."""
     condition = compare("gt", left, right)
-    return select(condition, left, right) if isinstance(condition, Condition) else left
+    return where_condition(condition, left, right) if isinstance(condition, Condition) else left
 
 
-def smaller(left: Value, right: Value) -> Value:
+def minimum_of_one(left: Value, right: Value) -> Value:
     """Return the smaller of two functions of one Gaussian."""
     condition = compare("lt", left, right)
-    return select(condition, left, right) if isinstance(condition, Condition) else left
+    return where_condition(condition, left, right) if isinstance(condition, Condition) else left
 
 
 def sign(value: Value) -> Value:
@@ -247,4 +249,4 @@ def sign(value: Value) -> Value:
     positive, negative = (compare(kind, value, 0.0).number for kind in ("gt", "lt"))
     if isinstance(value, Gaussian):
         return scale_shift(apply(activation("heaviside"), value), 2.0, -1.0)
-    return fused(operator.sub, positive, negative, bounds=lambda: Bounds(-1.0, 1.0))
+    return fuse_functions(operator.sub, positive, negative, bounds=lambda: Bounds(-1.0, 1.0))

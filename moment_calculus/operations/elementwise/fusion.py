@@ -10,8 +10,8 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from moment_calculus.functions.algebra import Scaled
-from moment_calculus.functions.chains import Bounds
+from moment_calculus.functions.combinators import Scaled
+from moment_calculus.functions.function_bounds import Bounds
 from moment_calculus.functions.table import activation
 from moment_calculus.numerics.special import is_traced_once
 from moment_calculus.operations.elementwise.unary import scale_shift
@@ -20,22 +20,22 @@ from moment_calculus.values.ancestry import affine_line
 from moment_calculus.values.deferred import as_function, base_of, fuse, unscaled
 
 
-def fused(
+def fuse_functions(
     combine: Callable,
     *parts: Value,
     closed_form: Callable[[Gaussian], Gaussian] | None = None,  # the exact moments, if known
-    otherwise: Callable[[], Gaussian] | None = None,  # used if the table has no such function
+    fallback: Callable[[], Gaussian] | None = None,  # used if the table has no such function
     bounds: Callable[[], Bounds] = Bounds,
 ) -> Deferred:
     """Combine values that are functions of one Gaussian into one function of it."""
     bases = [base_of(part) for part in parts]
     if any(base is not bases[0] for base in bases):
-        variable = _variable(bases)
+        variable = _integration_variable(bases)
         parts = tuple(_in_terms_of(part, variable) for part in parts)
-    return fuse(combine, parts, bounds, closed_form=closed_form, otherwise=otherwise)
+    return fuse(combine, parts, bounds, closed_form=closed_form, fallback=fallback)
 
 
-def of_one_gaussian(left: Value, right: Value, *, product: bool = False) -> bool:
+def are_of_one_gaussian(left: Value, right: Value, *, product: bool = False) -> bool:
     """Whether two operands are functions of one Gaussian and need fusion to be exact."""
     if left.shape != right.shape or _variable_of(left) is not _variable_of(right):
         return False
@@ -45,13 +45,13 @@ def of_one_gaussian(left: Value, right: Value, *, product: bool = False) -> bool
     return len({_function(value) for value in (left, right) if isinstance(value, Deferred)}) == 2
 
 
-def is_chain(left: Value, right: Value) -> bool:
+def stays_function(left: Value, right: Value) -> bool:
     """Whether a sum stays a function of one Gaussian, which a later operation may recognise."""
     functions = isinstance(left, Deferred) or isinstance(right, Deferred)
     # Functions of the table are recognised in programs that are traced once.
     if not functions or not is_traced_once(base_of(left).mean):
         return False
-    return of_one_gaussian(left, right, product=True)
+    return are_of_one_gaussian(left, right, product=True)
 
 
 def _variable_of(value: Value) -> Gaussian:
@@ -62,7 +62,7 @@ def _function(value: Deferred) -> tuple[int, Any]:
     return id(value.base), unscaled(value.function)
 
 
-def _variable(bases: Sequence[Gaussian]) -> Gaussian:
+def _integration_variable(bases: Sequence[Gaussian]) -> Gaussian:
     """Return the Gaussian to integrate over: the nearest of which all bases are affine images."""
     lines = [affine_line(base) for base in bases]
     others = [{id(value) for value in line} for line in lines[1:]]
@@ -90,16 +90,16 @@ def _in_terms_of(value: Value, variable: Gaussian) -> Any:
     base = base_of(value)
     if base is variable:
         return value
-    inner = _image(base, variable)
+    inner = _as_function_of(base, variable)
     if isinstance(value, Gaussian):
         return inner
     if isinstance(value.function, Scaled):
         source = _in_terms_of(value.of(value.function.inner), variable)
         return source.scaled(value.function.scale, value.function.shift)
-    return inner.under(value.function)
+    return inner.then(value.function)
 
 
-def _image(value: Gaussian, variable: Gaussian) -> Any:
+def _as_function_of(value: Gaussian, variable: Gaussian) -> Any:
     """Return a Gaussian as an affine function of the variable."""
     if value is variable:
         return Deferred(value, activation("identity"))
@@ -109,7 +109,7 @@ def _image(value: Gaussian, variable: Gaussian) -> Any:
     if value.step.affine is None:
         raise AssertionError("a base that is not on the line of the variable")
     source, scale, shift = value.step.affine
-    return scale_shift(_image(source, variable), scale, shift)
+    return scale_shift(_as_function_of(source, variable), scale, shift)
 
 
 def one_function(combine: Callable, left: Value, right: Value) -> Gaussian | None:
@@ -117,6 +117,6 @@ def one_function(combine: Callable, left: Value, right: Value) -> Gaussian | Non
     # A function whose moments were computed before is treated as that function again.
     left, right = as_function(left), as_function(right)
     plain = isinstance(left, Gaussian) and isinstance(right, Gaussian)
-    if (plain and combine is operator.add) or not of_one_gaussian(left, right, product=True):
+    if (plain and combine is operator.add) or not are_of_one_gaussian(left, right, product=True):
         return None
-    return fused(combine, left, right).gaussian()
+    return fuse_functions(combine, left, right).gaussian()

@@ -11,28 +11,28 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from moment_calculus.functions.algebra import Scaled
-from moment_calculus.functions.chains import extremes
+from moment_calculus.errors.exceptions import OR_DRAW, UnsupportedMoments
+from moment_calculus.functions.combinators import Scaled
+from moment_calculus.functions.function_bounds import value_range
 from moment_calculus.functions.table import Exp, Power, Rescaled, Sigmoid, activation
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.special import namespace
-from moment_calculus.operations.elementwise.clipped import is_linear, refuse_clipped
+from moment_calculus.operations.elementwise.clip_checks import check_not_clipped, is_linear
 from moment_calculus.operations.elementwise.unary import apply, scale_shift
-from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.values import Deferred, Gaussian, Value
 
 LARGEST_POWER = 32
 
 
 @dataclass(frozen=True)
-class OfPositive:
+class PositiveFunction:
     """An elementwise function of positive values, used within a chain; it has no moments itself."""
 
     function: Callable[[Array], Array]
     # The rest as of an Activation; a pole at zero counts as fast growth.
     bounds: tuple[float, float] = (-math.inf, math.inf)
     open_ended: bool = False
-    fast: bool = False
+    superlinear: bool = False
     knots = ()
 
     def __call__(self, x: Array) -> Array:
@@ -46,9 +46,9 @@ class OfPositive:
 
 def log(value: Value) -> Value:
     """Return the logarithm of a positive function of a Gaussian; raise if it may be ≤ 0."""
-    found = exponential_parts(value)
-    if found is not None:
-        base, rate, factor = found
+    result = exponential_parts(value)
+    if result is not None:
+        base, rate, factor = result
         shift = math.log(factor) if isinstance(factor, float | int) else _log(factor)
         return scale_shift(base, rate, shift)
     source = _require(value, "log")
@@ -57,20 +57,20 @@ def log(value: Value) -> Value:
     if _is_one_plus_exp(source):
         return Deferred(source.base, activation("softplus"))
     ends = _end(source.bounds.low, math.log), _end(source.bounds.high, math.log)
-    return source.under(OfPositive(_log, ends))
+    return source.then(PositiveFunction(_log, ends))
 
 
 def log1p(value: Value) -> Value:
     """Return log(1 + x) of a function x of a Gaussian; raise if it may be ≤ −1."""
     if isinstance(value, Deferred) and type(value.function) is Exp:
         return Deferred(value.base, activation("softplus"))
-    source = value if isinstance(value, Deferred) else _refuse(value, "log1p")
+    source = value if isinstance(value, Deferred) else _raise_undefined(value, "log1p")
     bounds = source.bounds.affine(1.0, 1.0)
     if not bounds.positive:
-        _refuse(value, "log1p")
+        _raise_undefined(value, "log1p")
     ends = _end(bounds.low, math.log), _end(bounds.high, math.log)
-    plain = OfPositive(lambda x: namespace(x).log1p(x), ends, source.bounds.open_ended)
-    return source.under(plain)
+    plain = PositiveFunction(lambda x: namespace(x).log1p(x), ends, source.bounds.open_ended)
+    return source.then(plain)
 
 
 def _end(bound: float, function: Callable[[float], float]) -> float:
@@ -84,9 +84,9 @@ def power(value: Value, exponent: float) -> Value:
     """Return a value to the power of a number but zero; raise if the result is not defined."""
     if exponent == 1:
         return value
-    found = exponential_parts(value)
-    if found is not None:
-        base, rate, factor = found
+    parts = exponential_parts(value)
+    if parts is not None:
+        base, rate, factor = parts
         result = Deferred(base, _exponential_of(rate * exponent))
         unscaled = isinstance(factor, int | float) and factor == 1
         return result if unscaled else scale_shift(result, factor**exponent)
@@ -99,15 +99,15 @@ def power(value: Value, exponent: float) -> Value:
     source = _require(value, f"the power {exponent:g}", zero=exponent > 0)
     bounds = source.bounds
     low, high = sorted(_end_of_power(end, exponent) for end in (bounds.low, bounds.high))
-    fast = not 0 <= exponent <= 1
-    plain = OfPositive(lambda x: x**exponent, (low, high), bounds.positive, fast)
-    return source.under(plain)
+    superlinear = not 0 <= exponent <= 1
+    plain = PositiveFunction(lambda x: x**exponent, (low, high), bounds.positive, superlinear)
+    return source.then(plain)
 
 
 def array_power(value: Value, exponent: Array) -> Value:
     """Return c eʳˣ to the power of an array or traced number; raise for any other base."""
-    found = exponential_parts(value)
-    if found is None:
+    parts = exponential_parts(value)
+    if parts is None:
         raise UnsupportedMoments(
             "a power by an exponent that is no number known when the program is traced, of shape "
             f"{tuple(exponent.shape)}",
@@ -115,7 +115,7 @@ def array_power(value: Value, exponent: Array) -> Value:
             remedy="write the base as an exponential of a Gaussian, whose powers are exponentials "
             "(a positive latent site is one), or use one known number for all elements" + OR_DRAW,
         )
-    base, rate, factor = found
+    base, rate, factor = parts
     result = apply(Exp(), scale_shift(base, rate * exponent))
     unscaled = isinstance(factor, int | float) and factor == 1
     return result if unscaled else scale_shift(result, factor**exponent)
@@ -135,15 +135,15 @@ def exponential(base: Any, value: Value) -> Value:
             sites=base.sites | value.sites,
             remedy="make the base or the exponent certain" + OR_DRAW,
         )
-    number, known = isinstance(base, int | float), extremes(base)
-    if known is None:
+    number, base_range = isinstance(base, int | float), value_range(base)
+    if base_range is None:
         raise UnsupportedMoments(
             "a random power of an array that is known only when the program runs: it may be "
             "negative",
             sites=value.sites,
             remedy="write it as exp(log(base) * exponent)" + OR_DRAW,
         )
-    if not known[0] > 0:
+    if not base_range[0] > 0:
         raise UnsupportedMoments(
             "a random power of a number that is not positive",
             sites=value.sites,
@@ -196,12 +196,12 @@ def _is_one_plus_exp(value: Deferred) -> bool:
 def _require(value: Value, what: str, *, zero: bool = False) -> Deferred:
     """Return the value if it is known to be positive, or zero where that is allowed; else raise."""
     if isinstance(value, Deferred) and (value.bounds.positive or (zero and value.bounds.low >= 0)):
-        refuse_clipped(value, what)
+        check_not_clipped(value, what)
         return value
-    return _refuse(value, what)
+    return _raise_undefined(value, what)
 
 
-def _refuse(value: Value, what: str) -> NoReturn:
+def _raise_undefined(value: Value, what: str) -> NoReturn:
     remedy = "write the whole as a function of one Gaussian, e.g. exp of a sum of logarithms"
     if isinstance(value, Deferred):
         low = value.bounds.low

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, NoReturn
 
+from moment_calculus.errors.exceptions import DependenceWarning, UnsupportedMoments
+from moment_calculus.errors.user_warnings import warn_user
 from moment_calculus.numerics.arrays import Array, positive_part, transpose
 from moment_calculus.operations.elementwise.fusion import one_function
 from moment_calculus.operations.elementwise.unary import is_value, scale_shift
 from moment_calculus.operations.shapes.reshaping import Expanded, broadcast
-from moment_calculus.refusals.errors import DependenceWarning, UnsupportedMoments
-from moment_calculus.refusals.notices import warn_user
 from moment_calculus.values import (
     Gaussian,
     Spread,
@@ -22,11 +22,11 @@ from moment_calculus.values import (
     cross_covariance,
     elementwise_covariance,
 )
-from moment_calculus.values.ancestry import is_rearranged, together
+from moment_calculus.values.ancestry import combine_branches, is_rearranged
 from moment_calculus.values.entries import entries_of
 from moment_calculus.values.layout import broadcast_shape
 from moment_calculus.values.support import overlap
-from moment_calculus.values.vectors import of_parts
+from moment_calculus.values.vectors import from_vector_parts
 
 DEPENDENCE_REMEDY = (
     "rewrite the model so that the operands do not share a latent site, or draw that site by "
@@ -39,18 +39,20 @@ class Sum(Step):
     """Step of the sum x + y of two Gaussian values."""
 
     inputs: tuple[Gaussian, Gaussian]
-    in_place: bool
+    componentwise: bool
     identity = True
     elementwise = True
 
     def __post_init__(self) -> None:
-        self.linked  # noqa: B018  # cached at once: asked later, it would recurse through long sums
+        self.linear_in_chains  # noqa: B018  # cached at once: asked later, it would recurse through long sums
 
     @cached_property
-    def linked(self) -> bool:  # type: ignore[override]
+    def linear_in_chains(self) -> bool:  # type: ignore[override]
         """Whether a term is linear in chains and the covariance of every term is known."""
-        known = (x.step.linked or x.has_covariance or x.independent for x in self.inputs)
-        return any(x.step.linked for x in self.inputs) and all(known)
+        covariances_exist = (
+            x.step.linear_in_chains or x.has_covariance or x.independent for x in self.inputs
+        )
+        return any(x.step.linear_in_chains for x in self.inputs) and all(covariances_exist)
 
     def between_features(self, value: Gaussian, rows: slice, columns: slice) -> Array | None:
         """Return the covariance of some features with others, for independent terms."""
@@ -68,17 +70,17 @@ class Sum(Step):
                 return term.step.image_of_vector(term)
         return None
 
-    def under(self, move: Any, like: Gaussian) -> Gaussian | None:
+    def pull_move_through(self, move: Any, like: Gaussian) -> Gaussian | None:
         """Return the sum of the moved terms."""
-        return sum_of(*(move.again(part, like) for part in self.inputs))
+        return try_add(*(move.apply_to(part, like) for part in self.inputs))
 
     def branches(self, value: Gaussian, parts: Any) -> Any:
         """Add the branches of both terms."""
-        return together(self.inputs, parts, sum_of_any)
+        return combine_branches(self.inputs, parts, add_any)
 
     def as_vector(self, value: Gaussian) -> Gaussian | None:
         """Return the sum of both terms as vectors."""
-        return of_parts(_sum_of_vectors, *self.inputs)
+        return from_vector_parts(_add_vectors, *self.inputs)
 
 
 def _is_noise(value: Gaussian) -> bool:
@@ -93,36 +95,36 @@ def _is_noise(value: Gaussian) -> bool:
     return True
 
 
-def _sum_of_vectors(left: Gaussian, right: Gaussian) -> Value | None:
-    return None if cross_covariance(left, right) is None else added(left, right)
+def _add_vectors(left: Gaussian, right: Gaussian) -> Value | None:
+    return None if cross_covariance(left, right) is None else add_values(left, right)
 
 
-def sum_of_any(left: Any, right: Any) -> Any:
+def add_any(left: Any, right: Any) -> Any:
     """Add values or arrays; functions of one Gaussian are integrated as one function."""
     if not is_value(left):
         left, right = right, left
     if not is_value(right):
         return scale_shift(left, 1.0, right).gaussian() if is_value(left) else left + right
-    return one_function(operator.add, left, right) or added(left, right)
+    return one_function(operator.add, left, right) or add_values(left, right)
 
 
-def added(left: Value, right: Value) -> Gaussian:
+def add_values(left: Value, right: Value) -> Gaussian:
     """Add two values; the diagonal mode warns of an unknown covariance and takes it as zero."""
-    total = sum_of(left.gaussian(), right.gaussian())
+    total = try_add(left.gaussian(), right.gaussian())
     if total is not None:
         return total
     if left.propagation.full:
-        return refuse_dependence("sum", left, right)
+        return raise_dependence_error("sum", left, right)
     shared = ", ".join(sorted(overlap(left, right)))
     warn_user(
         f"the terms of a sum both depend on latent site(s) {shared} and their covariance is not "
         f"known: it is taken as zero; {DEPENDENCE_REMEDY}",
         DependenceWarning,
     )
-    return sum_of(left.gaussian(), right.gaussian(), independent=True)
+    return try_add(left.gaussian(), right.gaussian(), independent=True)
 
 
-def sum_of(
+def try_add(
     left: Gaussian, right: Gaussian, *, independent: bool = False, elementwise: bool = False
 ) -> Any:
     """Add two Gaussians; return None if they depend on each other in an unknown way.
@@ -133,11 +135,11 @@ def sum_of(
     shared = bool(overlap(left, right)) and not independent
     covariance, variance = None, None
     if is_dense(left, right, shared) and not elementwise:
-        cross = _known_cross(left, right) if shared else None
+        cross = _cross_or_none(left, right) if shared else None
         if shared and cross is None:
             return None
         covariance = partial(_covariance_of_sum, left, right, cross)
-        variance = None if shared else _known_variance(left, right)
+        variance = None if shared else _variance_or_none(left, right)
     else:
         cross = elementwise_covariance(left, right) if shared else 0.0
         if cross is None:
@@ -148,7 +150,7 @@ def sum_of(
     return Gaussian(
         left.mean + right.mean,
         Spread(variance, covariance, joint),
-        Sum((left, right), is_of_one(left, right)),
+        Sum((left, right), are_of_one_value(left, right)),
         axis=axis,
         ties=Ties.ALL if independent else ties_of(left, right),
         propagation=left.propagation,
@@ -161,20 +163,20 @@ def _covariance_of_sum(left: Gaussian, right: Gaussian, cross: Array | None) -> 
 
 
 def _joint_of_sum(left: Gaussian, right: Gaussian) -> Array:
-    return _covariance_of_sum(left, right, _known_cross(left, right))
+    return _covariance_of_sum(left, right, _cross_or_none(left, right))
 
 
-def _known_variance(left: Gaussian, right: Gaussian) -> Array | None:
+def _variance_or_none(left: Gaussian, right: Gaussian) -> Array | None:
     """Return the variance of independent terms if no covariance is needed for it; else None."""
-    known = left.spread.variance is not None and right.spread.variance is not None
-    return left.variance + right.variance if known else None
+    have_variances = left.spread.variance is not None and right.spread.variance is not None
+    return left.variance + right.variance if have_variances else None
 
 
-def _known_cross(left: Gaussian, right: Gaussian) -> Array | None:
+def _cross_or_none(left: Gaussian, right: Gaussian) -> Array | None:
     return cross_covariance(left, right) if left.axis == right.axis else None
 
 
-def refuse_dependence(what: str, left: Value, right: Value) -> NoReturn:
+def raise_dependence_error(what: str, left: Value, right: Value) -> NoReturn:
     """Raise UnsupportedMoments for an operation on values with unknown joint moments."""
     shared = ", ".join(sorted(overlap(left, right)))
     raise UnsupportedMoments(
@@ -213,16 +215,18 @@ def _has_dropped(value: Gaussian) -> bool:
     return not (value.has_covariance or value.independent or repeated)
 
 
-def is_of_one(left: Gaussian, right: Gaussian) -> bool:
+def are_of_one_value(left: Gaussian, right: Gaussian) -> bool:
     """Whether two aligned values are functions of one value, component by component."""
     return left.origin is right.origin
 
 
 def ties_of(left: Gaussian, right: Gaussian) -> Ties:
     """Return which components of a sum or product of aligned values may be dependent."""
-    unrelated = is_of_one(left, right) or not overlap(left, right)
+    unrelated = are_of_one_value(left, right) or not overlap(left, right)
     if left.independent and right.independent and unrelated:
         return Ties.NONE
     # Dependent elements must be aligned one by one; in the difference of neighbours they are not.
-    apart = left.apart and right.apart and not is_rearranged(left, right)
-    return Ties.FEATURES if apart else Ties.ALL
+    batches_match = (
+        left.batch_independent and right.batch_independent and not is_rearranged(left, right)
+    )
+    return Ties.FEATURES if batches_match else Ties.ALL

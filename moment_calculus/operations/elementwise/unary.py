@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+from moment_calculus.errors.exceptions import OR_DRAW, UnsupportedMoments
 from moment_calculus.functions.table import Activation
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.operations.shapes.reshaping import broadcast
-from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.values import Deferred, Gaussian, Root, Spread, Value
 from moment_calculus.values.affine import affine
 from moment_calculus.values.layout import broadcast_shape
-from moment_calculus.values.support import whole
+from moment_calculus.values.support import all_elements
 
 
-def leaf(
+def site_value(
     name: str, mean: Array, variance: Array, propagation: Propagation, *, event_dim: int = 1
 ) -> Gaussian:
     """Make the Gaussian value of a latent site with independent components."""
@@ -25,7 +25,7 @@ def leaf(
         Root(weight=event_dim > 1),
         # Without event axes every component is an element of the batch.
         axis=-1 if event_dim and len(mean.shape) else None,
-        support=whole([name]),
+        support=all_elements([name]),
         propagation=propagation,
     )
 
@@ -49,7 +49,7 @@ def apply(activation: Activation, value: Value) -> Deferred:
         )
     if isinstance(value, Gaussian):
         return Deferred(value, activation)
-    return value.under(activation)
+    return value.then(activation)
 
 
 def scale_shift(value: Value, scale: Array | float = 1.0, shift: Array | float = 0.0) -> Value:

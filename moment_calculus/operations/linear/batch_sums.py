@@ -18,7 +18,7 @@ class SumOverBatch(Moved):
     """Step of a sum over axes of the batch, which stay with size one."""
 
     axes: tuple[int, ...]  # not negative
-    computes = True
+    combines_elements = True
 
     def move(self, array: Array) -> Array:
         """Sum an array over the axes."""
@@ -37,21 +37,21 @@ class SumOverBatch(Moved):
         places = tuple(place - 2 for place in self.places)
         return namespace(covariance).sum(covariance, axis=places, keepdims=True)
 
-    def meet(self, value: Gaussian, other: Gaussian, query: Any) -> Array | None:
+    def covariance_with(self, value: Gaussian, other: Gaussian, query: Any) -> Array | None:
         """Return the covariance of the sum with an older value; None if unknown."""
         batch = batch_shape(other.shape, other.axis)
         # Axes along which the other value has elements of its own: each of these elements depends
         # on one term of the sum only, if the elements are independent.
-        beside = [place for place in self.places if -place <= len(batch) and batch[place] > 1]
-        if beside and not _are_side_by_side(self.source, other):
-            known = query.by_inputs(other, value)
-            return None if known is None else transpose(known)
+        own_axes = [place for place in self.places if -place <= len(batch) and batch[place] > 1]
+        if own_axes and not _are_side_by_side(self.source, other):
+            swapped = query.by_inputs(other, value)
+            return None if swapped is None else transpose(swapped)
         cross = query.cross(self.source, other)
         if cross is None:
             return None
         xp, own = namespace(cross), batch_shape(self.source.shape, self.source.axis)
         wide = xp.broadcast_to(cross, (*broadcast_shape(own, batch), *cross.shape[-2:]))
-        over = tuple(place - 2 for place in self.places if place not in beside)
+        over = tuple(place - 2 for place in self.places if place not in own_axes)
         return xp.sum(wide, axis=over, keepdims=True) if over else wide
 
 
@@ -59,4 +59,9 @@ def _are_side_by_side(left: Gaussian, right: Gaussian) -> bool:
     """Whether each element of one batch depends only on the same element of the other batch."""
     ours, theirs = (batch_shape(value.shape, value.axis) for value in (left, right))
     same = theirs[-len(ours) :] == ours
-    return same and left.apart and right.apart and not is_rearranged(left, right)
+    return (
+        same
+        and left.batch_independent
+        and right.batch_independent
+        and not is_rearranged(left, right)
+    )

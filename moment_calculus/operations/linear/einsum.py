@@ -6,16 +6,16 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from moment_calculus.operations.dropout.masked import MaskedWeight
+from moment_calculus.errors.exceptions import OR_DRAW, UnsupportedMoments
+from moment_calculus.operations.dropout.masked_weight import MaskedWeight
 from moment_calculus.operations.dropout.noise import is_data
 from moment_calculus.operations.elementwise.arithmetic import is_value, multiply
-from moment_calculus.operations.linear.joint_weights import is_joint
+from moment_calculus.operations.linear.dependent_weights import has_dependent_elements
 from moment_calculus.operations.linear.maps import linear
 from moment_calculus.operations.linear.matrices import matmul
-from moment_calculus.operations.linear.reductions import total
+from moment_calculus.operations.linear.reductions import reduce_sum
 from moment_calculus.operations.shapes.moves import permute
 from moment_calculus.operations.shapes.reshaping import broadcast, reshape
-from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.values import Gaussian
 from moment_calculus.values.support import overlap
 
@@ -82,10 +82,10 @@ def _parsed(equation: str, operands: Sequence[Any]) -> tuple[list[str], str]:
 
 def _without(operand: Any, names: str, needed: set[str]) -> tuple[Any, str]:
     """Sum an operand over the axes that occur nowhere else."""
-    alone = [axis for axis, name in enumerate(names) if name not in needed]
-    if not alone:
+    summed_axes = [axis for axis, name in enumerate(names) if name not in needed]
+    if not summed_axes:
         return operand, names
-    return total(operand, alone), "".join(name for name in names if name in needed)
+    return reduce_sum(operand, summed_axes), "".join(name for name in names if name in needed)
 
 
 def _pair(left: tuple[Any, str], right: tuple[Any, str], result: str) -> Any:
@@ -115,7 +115,7 @@ def _is_weight(operand: Any, other: Any) -> bool:
 
 
 def _is_matrix(value: Gaussian) -> bool:
-    return value.step.weight or is_joint(value)
+    return value.step.weight or has_dependent_elements(value)
 
 
 def _has_independent_components(value: Any) -> bool:
@@ -150,7 +150,7 @@ def _scalar_products(
 ) -> Any:
     """Return the scalar products of two batches of independent random vectors."""
     product = multiply(_aligned(*left, result + shared), _aligned(*right, result + shared))
-    return total(product, [len(result) + i for i in range(len(shared))])
+    return reduce_sum(product, [len(result) + i for i in range(len(shared))])
 
 
 def _matrix(operand, names, batch, merged, rows, columns, size):

@@ -21,12 +21,12 @@ from moment_calculus.values.vectors import as_vector
 def features_of(x: Gaussian) -> Gaussian:
     """Return the value with its trailing axis as feature axis, ready to be contracted."""
     if x.axis == -1:
-        return with_links(x)
+        return with_chain_covariance(x)
     # Contracting another axis than the feature axis mixes elements of the batch. If these are
     # independent, as the units of a layer that maps columns, they become features without a
     # covariance, and the old features become a batch.
-    kept = x.independent or (x.apart and _has_independent_sites(x))
-    if not kept and x.shape[-1] > 1:
+    keeps_features = x.independent or (x.batch_independent and _has_independent_sites(x))
+    if not keeps_features and x.shape[-1] > 1:
         if x.propagation.full and (vector := as_vector(x)) is not None:
             return vector
         warn_dropped(x, "a linear map over an axis of the batch")
@@ -34,7 +34,7 @@ def features_of(x: Gaussian) -> Gaussian:
 
 
 @dataclass(frozen=True, eq=False)
-class Carried(Moved):
+class WithChainCovariance(Moved):
     """Step that gives a value the covariance of the latent chains that it is linear in."""
 
     identity = True
@@ -48,10 +48,10 @@ class Carried(Moved):
         return self.source.joint_covariance()
 
 
-def with_links(x: Gaussian) -> Gaussian:
+def with_chain_covariance(x: Gaussian) -> Gaussian:
     """Return a value that is linear in chains with its covariance, in diagonal mode too."""
-    carried = x.has_covariance or not x.step.linked
-    return x if carried else moved(Carried(x), x.axis, dense=True, ties=x.ties)
+    carried = x.has_covariance or not x.step.linear_in_chains
+    return x if carried else moved(WithChainCovariance(x), x.axis, dense=True, ties=x.ties)
 
 
 def _has_independent_sites(value: Gaussian) -> bool:

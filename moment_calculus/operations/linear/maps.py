@@ -12,13 +12,16 @@ from typing import Any
 from moment_calculus.numerics.arrays import Array, diagonal_matrix
 from moment_calculus.numerics.matrices import affine, affine_squared, squared
 from moment_calculus.numerics.special import namespace
-from moment_calculus.operations.dropout.masked import MaskedWeight
+from moment_calculus.operations.dropout.masked_weight import MaskedWeight
 from moment_calculus.operations.elementwise.arithmetic import add, is_value, multiply
-from moment_calculus.operations.linear.chains import Noise, links_of
+from moment_calculus.operations.linear.dependent_weights import (
+    as_vector_map,
+    has_dependent_elements,
+)
 from moment_calculus.operations.linear.inputs import features_of, mapped_covariance
-from moment_calculus.operations.linear.joint_weights import as_plain_map, is_joint
-from moment_calculus.operations.linear.weights import check_dependence, check_shapes
-from moment_calculus.operations.shapes.flattened import flattened
+from moment_calculus.operations.linear.tridiagonal import AddedCovariance, links_of
+from moment_calculus.operations.linear.weight_checks import check_dependence, check_shapes
+from moment_calculus.operations.shapes.flattening import flattened
 from moment_calculus.operations.shapes.indexing import index
 from moment_calculus.operations.shapes.moves import (
     Permuted,
@@ -45,17 +48,17 @@ def linear(inputs: Any, weight: Any, bias: Any = None) -> Value:
     # and a covariance of the two outputs between which the chain goes on to the next row. The
     # diagonal mode omits C_{j,j+1}, and the covariance where x is random or a function follows.
     links = links_of(w)
-    if links is None and is_joint(w):
+    if links is None and has_dependent_elements(w):
         product = _of_joint_weight(x, w)
         return product if b is None else add(product, b)
-    check_dependence(x, w, b, linked=links is not None)
+    check_dependence(x, w, b, linear_in_chains=links is not None)
     if isinstance(b, Gaussian) and not _is_plain_bias(b, w):
         return add(linear(x, w), b)
     if links is None and _is_one_switched(x, w):
         product = multiply(broadcast(x, (*x.shape[:-1], w.shape[0]), -1), index(w, (..., 0)))
         return product if b is None else add(product, b)
     if isinstance(x, Gaussian) and isinstance(w, Gaussian):
-        rule = x.propagation.replacement("linear")
+        rule = x.propagation.rule_for("linear")
         if rule is not None:
             return rule(x, w, b)
     mean = affine(_mean(x), _mean(w), _mean(b))
@@ -72,11 +75,13 @@ class LinearMap(Step):
     bias: Any  # c
     mapped: Gaussian | None = None  # x; None if it is certain
     matrix: Array = None  # the expected M
-    mixes: bool = False
-    rows_apart: bool = False  # whether only x makes outputs dependent on each other
-    rows: Array | None = None  # x, if it is certain and the weights are random and independent
-    shared: Any = None  # these weights
-    linked: bool = False
+    assumes_independence: bool = False
+    separate_weights: bool = False  # whether only x makes outputs dependent on each other
+    certain_inputs: Array | None = (
+        None  # x, if it is certain and the weights are random and independent
+    )
+    shared_weight: Any = None  # these weights
+    linear_in_chains: bool = False
 
     @property
     def identity(self) -> bool:  # type: ignore[override]
@@ -93,37 +98,43 @@ class LinearMap(Step):
             return self.matrix @ cross
         return cross if self.inputs[place] is self.bias else None
 
-    def meet(self, value: Gaussian, other: Gaussian, query: Any) -> Array | None:
+    def covariance_with(self, value: Gaussian, other: Gaussian, query: Any) -> Array | None:
         """Return the covariance of two maps of certain inputs by the same weights.
 
         It is Σ_k S_ok x_k x′_k for each output o.
         """
         step = other.step
-        if not isinstance(step, LinearMap) or self.rows is None or step.rows is None:
+        if (
+            not isinstance(step, LinearMap)
+            or self.certain_inputs is None
+            or step.certain_inputs is None
+        ):
             return NotImplemented
         biases = [bias for bias in (self.bias, step.bias) if isinstance(bias, Gaussian)]
-        tied = any(overlap(self.shared, bias) for bias in biases)
-        if tied or not _is_same(self.shared, step.shared):
+        tied = any(overlap(self.shared_weight, bias) for bias in biases)
+        if tied or not _is_same(self.shared_weight, step.shared_weight):
             return NotImplemented
-        common = diagonal_matrix(affine(self.rows * step.rows, self.shared.variance))
+        common = diagonal_matrix(
+            affine(self.certain_inputs * step.certain_inputs, self.shared_weight.variance)
+        )
         crossed = query.cross(*biases) if len(biases) == 2 else 0.0
         return None if crossed is None else common + crossed
 
-    def under(self, move: Any, like: Gaussian) -> Gaussian | None:
+    def pull_move_through(self, move: Any, like: Gaussian) -> Gaussian | None:
         """Map the moved rows of certain inputs by the same weights."""
-        rows = None if self.rows is None else move.rows(self.rows)
-        return None if rows is None else linear(rows, self.shared, self.bias)  # type: ignore[return-value]
+        rows = None if self.certain_inputs is None else move.rearrange_rows(self.certain_inputs)
+        return None if rows is None else linear(rows, self.shared_weight, self.bias)  # type: ignore[return-value]
 
     def between_features(self, value: Gaussian, rows: slice, columns: slice) -> Array | None:
         """Return the covariance by rows of M, if every output has weights of its own."""
-        if self.mapped is None or not self.rows_apart:
+        if self.mapped is None or not self.separate_weights:
             return None
         return mapped_covariance(self.mapped, self.matrix, (rows, columns))
 
     def image_of_vector(self, value: Gaussian) -> tuple[Gaussian, Array] | None:
         """Return the mapped input and the matrix, if outputs have weights of their own."""
-        known = self.mapped is not None and self.rows_apart
-        return (self.mapped, self.matrix) if known else None  # type: ignore[return-value]
+        has_own_weights = self.mapped is not None and self.separate_weights
+        return (self.mapped, self.matrix) if has_own_weights else None  # type: ignore[return-value]
 
     def as_vector(self, value: Gaussian) -> Gaussian | None:
         """Return scalar products of certain rows with one vector as its linear map."""
@@ -138,10 +149,10 @@ def _is_one_switched(x: Any, w: Any) -> bool:
     return one and x.axis in (-1, None) and branches_of(x) is not None
 
 
-def _shared_by_rows(x: Array, w: Any) -> dict[str, Any]:
-    """Return the fields ``rows`` and ``shared`` of a LinearMap with independent weights."""
+def _certain_input_fields(x: Array, w: Any) -> dict[str, Any]:
+    """Return two fields of the LinearMap of certain inputs by independent weights."""
     plain = isinstance(w, Gaussian) and len(w.shape) == 2 and links_of(w) is None
-    return {"rows": x, "shared": w} if plain else {}
+    return {"certain_inputs": x, "shared_weight": w} if plain else {}
 
 
 def _is_same(weight: Gaussian, other: Gaussian) -> bool:
@@ -161,7 +172,7 @@ def _is_plain_bias(bias: Gaussian, weight: Any) -> bool:
 
 def _of_masked_weight(x: Any, weight: MaskedWeight, b: Any) -> Any:
     """Map inputs with dropout noise by the certain mean of a masked weight."""
-    x, noise = weight.meets(x)
+    x, noise = weight.apply_noise(x)
     random = any(isinstance(operand, Gaussian) for operand in (x, b))
     product = linear(x, weight.at_mean, b) if random else affine(x, weight.at_mean, b)
     if noise is None:
@@ -175,7 +186,7 @@ def _of_joint_weight(x: Any, w: Gaussian) -> Value:
     if w.shape[0] == 1 and not isinstance(x, Gaussian):
         row = linear(flattened(w), x)
         return reshape(row, (*row.shape, 1))
-    return linear(*as_plain_map(features_of(x) if isinstance(x, Gaussian) else x, w))
+    return linear(*as_vector_map(features_of(x) if isinstance(x, Gaussian) else x, w))
 
 
 def _matched(operand: Any) -> Any:
@@ -189,30 +200,30 @@ def _mean(operand: Any) -> Array:
 def _certain_input(x: Array, w: Any, b: Any, mean: Array) -> Gaussian:
     """Map certain inputs: the outputs are independent, as the rows of the weight are."""
     weights = _random(w, b)
-    noise, flow = _noise(x, squared(x), w, b), weights[0].propagation
-    joint = (lambda: noise.added_to(None)) if noise.beside else None
+    noise, propagation = _noise(x, squared(x), w, b), weights[0].propagation
+    joint = (lambda: noise.add_to(None)) if noise.off_diagonals else None
     one_row = math.prod(mean.shape[:-1]) == 1
-    alone = Ties.NONE if joint is None else Ties.FEATURES
+    row_ties = Ties.NONE if joint is None else Ties.FEATURES
     return Gaussian(
         mean,
         Spread(
             namespace(mean).broadcast_to(noise.variance, tuple(mean.shape)),
-            joint if flow.full else None,
+            joint if propagation.full else None,
             joint,
         ),
-        LinearMap(weights, b, linked=joint is not None, **_shared_by_rows(x, w)),
-        ties=alone if one_row else Ties.ALL,
-        propagation=flow,
+        LinearMap(weights, b, linear_in_chains=joint is not None, **_certain_input_fields(x, w)),
+        ties=row_ties if one_row else Ties.ALL,
+        propagation=propagation,
     )
 
 
-def _noise(x: Any, second_moment: Array, w: Any, b: Any) -> Noise:
+def _noise(x: Any, second_moment: Array, w: Any, b: Any) -> AddedCovariance:
     """Return S (v + μ∘μ) + t, what random weights and biases add to the variances."""
     shift = b.variance if isinstance(b, Gaussian) else None
     if not isinstance(w, Gaussian):
-        return Noise(shift)
-    noise = Noise(affine(second_moment, w.variance, shift))
-    return noise.linked(links_of(w) or (), x)
+        return AddedCovariance(shift)
+    noise = AddedCovariance(affine(second_moment, w.variance, shift))
+    return noise.with_links(links_of(w) or (), x)
 
 
 def _random(*operands: Any) -> tuple[Gaussian, ...]:
@@ -222,19 +233,32 @@ def _random(*operands: Any) -> tuple[Gaussian, ...]:
 def _random_input(x: Gaussian, w: Any, b: Any, mean: Array) -> Gaussian:
     x = features_of(x)
     mean_w, noisy = _mean(w), bool(_random(w, b))
-    kept = x.propagation.full or (x.has_covariance and not noisy)
+    propagates = x.propagation.full or (x.has_covariance and not noisy)
     noise = _noise(x, x.variance + squared(x.mean), w, b)
-    each = mean_w[..., None, :, :] if len(mean_w.shape) > 2 and len(x.shape) > 1 else mean_w
+    matrix_per_row = (
+        mean_w[..., None, :, :] if len(mean_w.shape) > 2 and len(x.shape) > 1 else mean_w
+    )
 
     def joint() -> Array:
-        return noise.added_to(mapped_covariance(x, each))
+        return noise.add_to(mapped_covariance(x, matrix_per_row))
 
-    variance = None if kept and x.has_covariance else _variance(x, mean_w, each, noise.variance)
+    variance = (
+        None
+        if propagates and x.has_covariance
+        else _variance(x, mean_w, matrix_per_row, noise.variance)
+    )
     return Gaussian(
         mean,
-        Spread(variance, joint if kept else None, joint),
-        LinearMap((x, *_random(w, b)), b, x, each, not x.enters_jointly, not noise.beside),
-        ties=Ties.FEATURES if _keeps_apart(x, each, w, b) else Ties.ALL,
+        Spread(variance, joint if propagates else None, joint),
+        LinearMap(
+            (x, *_random(w, b)),
+            b,
+            x,
+            matrix_per_row,
+            not x.uses_covariance,
+            not noise.off_diagonals,
+        ),
+        ties=Ties.FEATURES if _keeps_apart(x, matrix_per_row, w, b) else Ties.ALL,
         propagation=x.propagation,
     )
 
@@ -242,12 +266,14 @@ def _random_input(x: Gaussian, w: Any, b: Any, mean: Array) -> Gaussian:
 def _keeps_apart(x: Gaussian, matrix: Array, w: Any, b: Any) -> bool:
     """Whether elements of the batch stay independent, unlike several maps of one x."""
     maps = math.prod(matrix.shape[:-2]) if len(x.shape) == 1 else 1
-    return x.apart and maps == 1 and not _random(w, b)
+    return x.batch_independent and maps == 1 and not _random(w, b)
 
 
-def _variance(x: Gaussian, matrix: Array, each: Array, noise: Array | None) -> Array:
+def _variance(x: Gaussian, matrix: Array, matrix_per_row: Array, noise: Array | None) -> Array:
     if x.has_covariance:  # a softmax has one in diagonal mode too
-        variance = namespace(each).sum((each @ x.covariance) * each, axis=-1)
+        variance = namespace(matrix_per_row).sum(
+            (matrix_per_row @ x.covariance) * matrix_per_row, axis=-1
+        )
     else:
         variance = affine_squared(x.variance, matrix)
     return variance if noise is None else variance + noise

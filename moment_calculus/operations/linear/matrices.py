@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
+from moment_calculus.errors.exceptions import UnsupportedMoments
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.matrices import squared_products
 from moment_calculus.numerics.special import namespace
-from moment_calculus.operations.dropout.masked import MaskedWeight
+from moment_calculus.operations.dropout.masked_weight import MaskedWeight
 from moment_calculus.operations.dropout.noise import is_data
 from moment_calculus.operations.elementwise.arithmetic import multiply
-from moment_calculus.operations.linear.chains import Link, Noise, links_of
+from moment_calculus.operations.linear.dependent_weights import has_dependent_elements
 from moment_calculus.operations.linear.inputs import features_of, mapped_covariance
-from moment_calculus.operations.linear.joint_weights import is_joint
 from moment_calculus.operations.linear.maps import LinearMap, linear
-from moment_calculus.operations.linear.weights import check_dependence, check_shapes
+from moment_calculus.operations.linear.tridiagonal import AddedCovariance, Link, links_of
+from moment_calculus.operations.linear.weight_checks import check_dependence, check_shapes
 from moment_calculus.operations.shapes.moves import swap_last
 from moment_calculus.operations.shapes.reshaping import reshape
-from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.values import Gaussian, Spread, Value, share_sites
 from moment_calculus.values.ancestry import ancestors
 
@@ -35,9 +35,9 @@ def matmul(left: Any, right: Any) -> Value:
         return _times_vector(x, y)
     if len(x.shape) == 1:
         return _times_vector(swap_last(y), x)
-    if links_of(y) is not None or (is_joint(y) and _maps_jointly(x)):
+    if links_of(y) is not None or (has_dependent_elements(y) and _may_be_mapped_jointly(x)):
         return linear(x, swap_last(y))
-    if links_of(x) is not None or (is_joint(x) and _is_input(y)):
+    if links_of(x) is not None or (has_dependent_elements(x) and _is_input(y)):
         return swap_last(linear(swap_last(y), x))
     if _is_input(x) and _is_input(y):
         raise UnsupportedMoments(
@@ -73,7 +73,7 @@ def _maps_columns(x: Any, y: Any) -> bool:
     return _is_input(y) or (latent and not isinstance(y, Gaussian))
 
 
-def _maps_jointly(operand: Any) -> bool:
+def _may_be_mapped_jointly(operand: Any) -> bool:
     """Whether an operand may be the input of a weight with dependent components."""
     return not isinstance(operand, Gaussian) or _is_input(operand)
 
@@ -89,7 +89,7 @@ def _times_vector(x: Any, vector: Any) -> Value:
     """Multiply x [..., k] by a vector [k]."""
     if links_of(x) is not None:
         return linear(vector, x)
-    if is_joint(x) and _maps_jointly(vector):
+    if has_dependent_elements(x) and _may_be_mapped_jointly(vector):
         return reshape(linear(reshape(vector, (1, *vector.shape)), x), x.shape[:1])
     if not isinstance(vector, Gaussian):
         return reshape(linear(x, vector[None, :]), x.shape[:-1])
@@ -117,10 +117,10 @@ def _by_weights(x: Any, vector: Any) -> Value:
     """Multiply x [..., k] by a latent vector [k]."""
     weight = reshape(vector, (1, *vector.shape))
     check_shapes(x, weight, None)
-    if is_joint(weight):
+    if has_dependent_elements(weight):
         return reshape(linear(x, weight), x.shape[:-1])
     check_dependence(x, weight, None)
-    if isinstance(x, Gaussian) and x.propagation.replacement("linear") is not None:
+    if isinstance(x, Gaussian) and x.propagation.rule_for("linear") is not None:
         return reshape(linear(x, weight), x.shape[:-1])
     return _scalar_products(x, vector)
 
@@ -131,11 +131,11 @@ def _scalar_products(x: Any, vector: Gaussian) -> Gaussian:
     vector = features_of(vector)
     mean_x = x.mean if isinstance(x, Gaussian) else x
     variance = _of_products(mean_x, x, vector)
-    mixes = not vector.enters_jointly
-    step = LinearMap((vector,), None, vector, mean_x[..., None, :], mixes)
+    assumes_independence = not vector.uses_covariance
+    step = LinearMap((vector,), None, vector, mean_x[..., None, :], assumes_independence)
     if isinstance(x, Gaussian):  # the products depend on each other by x and by the vector
         row = vector.mean[None, :]
-        step = LinearMap((vector, x), None, x, row, mixes)
+        step = LinearMap((vector, x), None, x, row, assumes_independence)
         variance = variance + mapped_covariance(x, row)[..., 0, 0] + x.variance @ vector.variance
     mean = mean_x @ vector.mean
     return Gaussian(mean, Spread(variance), step, axis=None, propagation=vector.propagation)
@@ -151,5 +151,5 @@ def _of_products(mean_x: Array, x: Any, vector: Gaussian) -> Array:
     links = _row_links(vector)
     if vector.has_covariance and links is None:
         return namespace(mean_x).sum((mean_x @ vector.covariance) * mean_x, axis=-1)
-    noise = Noise(squared_products(mean_x, vector.variance)[..., None])
-    return noise.linked(links or (), x).variance[..., 0]
+    noise = AddedCovariance(squared_products(mean_x, vector.variance)[..., None])
+    return noise.with_links(links or (), x).variance[..., 0]

@@ -10,25 +10,25 @@ from typing import Any
 
 import numpy as np
 
+from moment_calculus.errors.exceptions import UnsupportedMoments
 from moment_calculus.numerics.arrays import Array, device, positive_part
 from moment_calculus.numerics.special import constants, namespace
 from moment_calculus.operations.elementwise.arithmetic import DEPENDENCE_REMEDY, multiply, subtract
 from moment_calculus.operations.elementwise.unary import scale_shift
 from moment_calculus.operations.linear.batch_sums import SumOverBatch
-from moment_calculus.operations.linear.inputs import with_links
+from moment_calculus.operations.linear.inputs import with_chain_covariance
 from moment_calculus.operations.linear.maps import linear, map_features
-from moment_calculus.operations.shapes.flattened import flattened
+from moment_calculus.operations.shapes.flattening import flattened
 from moment_calculus.operations.shapes.indexing import ALL, take, unstack
 from moment_calculus.operations.shapes.moves import Moved, moved, with_batch
 from moment_calculus.operations.shapes.reshaping import reshape
 from moment_calculus.operations.windows.pooling import sum_of_dependent
-from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.values import Gaussian, Opaque, Spread, Step, Ties, Value
 from moment_calculus.values.layout import batch_shape
 from moment_calculus.values.vectors import as_vector
 
 
-def total(value: Any, axes: Sequence[int] | None = None, *, keepdims: bool = False) -> Any:
+def reduce_sum(value: Any, axes: Sequence[int] | None = None, *, keepdims: bool = False) -> Any:
     """Sum over axes (by default all), exactly where the covariance of the terms is known.
 
     Over the feature axis it is a linear map: in diagonal mode components enter as independent,
@@ -49,20 +49,20 @@ def total(value: Any, axes: Sequence[int] | None = None, *, keepdims: bool = Fal
     return reshape(result, [n for axis, n in enumerate(result.shape) if axis not in axes])
 
 
-def average(value: Any, axes: Sequence[int] | None = None, *, keepdims: bool = False) -> Any:
-    """Return the mean over axes (by default all); see :func:`total`."""
+def reduce_mean(value: Any, axes: Sequence[int] | None = None, *, keepdims: bool = False) -> Any:
+    """Return the mean over axes (by default all); see :func:`reduce_sum`."""
     axes = range(len(value.shape)) if axes is None else axes
     count = math.prod(value.shape[axis] for axis in axes)
     if not count:
         raise UnsupportedMoments(
             "a mean over no elements", sites=value.sites, remedy="leave the empty axis out"
         )
-    summed = total(value, axes, keepdims=keepdims)
+    summed = reduce_sum(value, axes, keepdims=keepdims)
     return scale_shift(summed, 1.0 / count) if hasattr(summed, "sites") else summed / count
 
 
 def _over_features(value: Gaussian) -> Gaussian:
-    value = with_links(value)
+    value = with_chain_covariance(value)
     axis, xp = value.axis, namespace(value.mean)
     if value.has_covariance:
         lead = batch_shape(value.shape, axis)
@@ -74,7 +74,7 @@ def _over_features(value: Gaussian) -> Gaussian:
     return Gaussian(
         xp.sum(value.mean, axis=axis, keepdims=True),
         Spread(variance),
-        SumOverFeatures((value,), mixes=not value.enters_jointly),
+        SumOverFeatures((value,), assumes_independence=not value.uses_covariance),
         axis=axis,
         ties=value.ties,
         propagation=value.propagation,
@@ -86,7 +86,7 @@ class SumOverFeatures(Step):
     """Step of the sum over the features, which stay as an axis of size one."""
 
     inputs: tuple[Gaussian] = field()
-    mixes: bool
+    assumes_independence: bool
 
     def follows(self, place: int) -> bool:
         """Return True: :meth:`through` is known for every input."""
@@ -101,10 +101,10 @@ def _over_batch(value: Gaussian, axes: Sequence[int]) -> Gaussian:
     axes = [axis for axis in axes if value.shape[axis] > 1]
     if not axes:
         return value
-    if not value.apart:
-        known = sum_of_dependent(value, axes)
-        if known is not None:
-            return known
+    if not value.batch_independent:
+        window_sum = sum_of_dependent(value, axes)
+        if window_sum is not None:
+            return window_sum
         if (vector := _as_vector_along(value, axes)) is not None:
             return _over_features(
                 _over_batch(vector, [a for a in axes if a + 1 < len(value.shape)])
@@ -147,7 +147,7 @@ def _require_independence(value: Gaussian, axis: int, what: str) -> None:
 
 
 def cumulative_sum(value: Any, axis: int, *, reverse: bool = False) -> Any:
-    """Return the cumulative sum along an axis, from the end if ``reverse``; see :func:`total`."""
+    """Return the cumulative sum along an axis, from its end if ``reverse``."""
     if not hasattr(value, "gaussian"):
         return _sums(value, axis, reverse)
     value = value.gaussian()
@@ -173,7 +173,7 @@ class CumulativeSum(Moved):
 
     axis: int
     reverse: bool  # whether the sums begin at the end
-    computes = True
+    combines_elements = True
 
     def move(self, array: Array) -> Array:
         """Return the cumulative sums of an array."""
@@ -208,7 +208,7 @@ def product(value: Any, axis: int) -> Value:
         )
     along_batch = gaussian.axis is None or axis != len(gaussian.shape) + gaussian.axis
     long = gaussian.shape[axis] > 1  # a product of one factor is the factor
-    if long and along_batch and gaussian.propagation.replacement("product") is None:
+    if long and along_batch and gaussian.propagation.rule_for("product") is None:
         return _product_over_batch(gaussian, axis)
     return reduce(multiply, unstack(gaussian, axis))
 

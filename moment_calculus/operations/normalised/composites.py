@@ -13,13 +13,13 @@ from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.special import log_softmax, logsumexp, namespace
 from moment_calculus.operations.elementwise.arithmetic import subtract
 from moment_calculus.operations.elementwise.composite import Composite
-from moment_calculus.operations.linear.reductions import total
+from moment_calculus.operations.linear.reductions import reduce_sum
 from moment_calculus.operations.normalised.logits import logsumexp_value, softmax_value
 from moment_calculus.operations.normalised.normalisation import trailing_features
 from moment_calculus.values import Gaussian
 
 
-class OfClasses(Composite):
+class FunctionOfLogits(Composite):
     """Base class of functions of Gaussian logits [..., classes], the source."""
 
     __slots__ = ("_gaussian", "_moved_from")
@@ -27,7 +27,7 @@ class OfClasses(Composite):
     def __init__(self, source: Gaussian) -> None:
         super().__init__(source)
         self._gaussian: Gaussian | None = None
-        self._moved_from: tuple[OfClasses, Callable[[Any], Any]] | None = None
+        self._moved_from: tuple[FunctionOfLogits, Callable[[Any], Any]] | None = None
 
     def gaussian(self) -> Any:
         """Return the moments as a value, computed once so that every use is the same value."""
@@ -49,7 +49,7 @@ class OfClasses(Composite):
         raise NotImplementedError
 
 
-class LogSumExp(OfClasses):
+class LogSumExp(FunctionOfLogits):
     """The logarithm of Σ exp over the classes, kept as an axis of size one."""
 
     __slots__ = ()
@@ -64,7 +64,7 @@ class LogSumExp(OfClasses):
         return logsumexp_value(self.source)
 
 
-class LogSoftmax(OfClasses):
+class LogSoftmax(FunctionOfLogits):
     """The logits minus their logsumexp."""
 
     __slots__ = ()
@@ -85,7 +85,7 @@ class LogSoftmax(OfClasses):
         return subtract(logits, logsumexp_value(logits))
 
 
-class Softmax(OfClasses):
+class Softmax(FunctionOfLogits):
     """The probabilities of the classes."""
 
     __slots__ = ()
@@ -105,7 +105,7 @@ class Softmax(OfClasses):
         return softmax_value(self.source)
 
 
-class TotalProbability(OfClasses):
+class TotalProbability(FunctionOfLogits):
     """The sum of the probabilities of the classes, kept as an axis of size one."""
 
     __slots__ = ()
@@ -117,4 +117,4 @@ class TotalProbability(OfClasses):
         return namespace(self.source.mean).ones_like(self.source.mean[..., :1])
 
     def _match(self) -> Gaussian:
-        return total(softmax_value(self.source), (len(self.source.shape) - 1,), keepdims=True)
+        return reduce_sum(softmax_value(self.source), (len(self.source.shape) - 1,), keepdims=True)

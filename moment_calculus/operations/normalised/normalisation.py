@@ -11,12 +11,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
+from moment_calculus.errors.exceptions import UnsupportedMoments
 from moment_calculus.numerics.arrays import Array, diagonal, diagonal_matrix, outer
 from moment_calculus.numerics.special import namespace
 from moment_calculus.operations.dropout.switches import warn_of_masks
 from moment_calculus.operations.elementwise.arithmetic import DEPENDENCE_REMEDY
 from moment_calculus.operations.shapes.moves import with_trailing_features
-from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.values import Gaussian, Spread, Step, Value
 from moment_calculus.values.vectors import as_vector
 
@@ -69,7 +69,7 @@ class _Slope:
     pull: Array
     tilted: Array  # the mean of c under the weight q^(−3/2)
 
-    def applied(self, cross: Array) -> Array:
+    def apply(self, cross: Array) -> Array:
         """Return G · cross."""
         column = self.tilted[..., :, None]
         pulled = self.pull[..., None] * column * (column.mT @ cross)
@@ -86,16 +86,24 @@ class _Remainder:
     share: Array  # of G Cov[c] Gᵀ, 1 unless it exceeds the sum of the variances
     rest: Array  # weight of R
 
-    def added(self, slope: _Slope, matrix: Array) -> Array:
+    def covariance(self, slope: _Slope, matrix: Array) -> Array:
         """Return Cov[y] from Cov[c] in units of 1/unit."""
         gain, pull = slope.gain[..., None], slope.pull[..., None]
-        tilted, (once, twice) = slope.tilted, self.images
-        square, mixed = outer(tilted, tilted), outer(tilted, once)
-        strength, length = _sum(tilted * once)[..., None], _sum(once * once)[..., None]
+        tilted, (cov_tilted, cov2_tilted) = slope.tilted, self.images
+        square, mixed = outer(tilted, tilted), outer(tilted, cov_tilted)
+        strength, length = (
+            _sum(tilted * cov_tilted)[..., None],
+            _sum(cov_tilted * cov_tilted)[..., None],
+        )
         mixed = mixed + mixed.mT
         linear = gain**2 * matrix - gain * pull * mixed + pull**2 * strength * square
-        far = outer(tilted, twice)
-        curved = (strength + self.third[..., None]) * matrix + outer(once, once) + far + far.mT
+        far = outer(tilted, cov2_tilted)
+        curved = (
+            (strength + self.third[..., None]) * matrix
+            + outer(cov_tilted, cov_tilted)
+            + far
+            + far.mT
+        )
         curved = curved - 3 * strength * mixed
         weight = self.frobenius[..., None] / 2 - 3 * length + 4.5 * strength**2
         curved = curved + weight * square
@@ -133,34 +141,34 @@ class Normalised(Step):
         quadratic, trace = xp.clip(_sum(mean * image), min=0.0), _sum(spread)
         log = xp.log1p(2 * frobenius + 4 * quadratic)  # log(1 + Var q/(E q)²)
         along = _sum(image * image) / xp.clip(quadratic, min=TINY)
-        turn = image / (1 + along)
+        mean_shift = image / (1 + along)
         tilted = mean - 3 * image / (1 + 3 * along)
         typical = frobenius / xp.clip(trace, min=TINY)
         pull = xp.exp(1.875 * log)
         gain = xp.exp(0.375 * log) - pull * typical / (1 + 3 * typical)
-        images = (once := times(tilted), times(once))
+        images = (cov_tilted := times(tilted), times(cov_tilted))
         linear = _linear(gain, pull, tilted, images[0], spread)
         third = frobenius / 2 + typical * typical
         curved = _curved(tilted, images, third, frobenius, spread)
-        lost = xp.expm1(-0.75 * log) - size * eps * unit**2 * xp.expm1(0.25 * log)
-        share = trace + lost + _sum((2 * mean - turn) * turn)
-        known = xp.clip(xp.exp(0.75 * log) * share, min=0.0)
-        explained = _sum(linear)
-        share = xp.clip(known / xp.clip(explained, min=TINY), max=1.0)
-        rest = xp.clip(known - explained, min=0.0) / xp.clip(_sum(curved), min=TINY)
+        variance_loss = xp.expm1(-0.75 * log) - size * eps * unit**2 * xp.expm1(0.25 * log)
+        share = trace + variance_loss + _sum((2 * mean - mean_shift) * mean_shift)
+        total_variance = xp.clip(xp.exp(0.75 * log) * share, min=0.0)
+        linear_variance = _sum(linear)
+        share = xp.clip(total_variance / xp.clip(linear_variance, min=TINY), max=1.0)
+        rest = xp.clip(total_variance - linear_variance, min=0.0) / xp.clip(_sum(curved), min=TINY)
         root = size**0.5
         slope = _Slope(unit, root, gain, pull, tilted)
         return cls(
             (x,),
             centred,
-            root * xp.exp(0.375 * log) * (mean - turn),
+            root * xp.exp(0.375 * log) * (mean - mean_shift),
             size * (share * linear + rest * curved),
             slope,
             _Remainder(images, third, frobenius, share, rest),
         )
 
     @property
-    def mixes(self) -> bool:  # type: ignore[override]
+    def assumes_independence(self) -> bool:  # type: ignore[override]
         """Whether the features enter as independent, in diagonal mode."""
         return not self.inputs[0].propagation.full
 
@@ -173,14 +181,14 @@ class Normalised(Step):
         (x,) = self.inputs
         matrix = x.covariance if x.has_covariance else diagonal_matrix(x.variance)
         matrix = _centre_both(matrix) if self.centred else matrix
-        return self.remainder.added(self.slope, matrix * self.slope.unit[..., None] ** 2)
+        return self.remainder.covariance(self.slope, matrix * self.slope.unit[..., None] ** 2)
 
     def through(self, place: int, cross: Array) -> Array:
         """Multiply the covariance of x by the expected Jacobian."""
         xp = namespace(cross)
         if self.centred:
             cross = cross - xp.mean(cross, axis=-2, keepdims=True)
-        return self.slope.applied(cross)
+        return self.slope.apply(cross)
 
 
 def _sum(array: Array) -> Array:
@@ -216,11 +224,11 @@ def _curved(
     tilted: Array, images: tuple[Array, Array], third: Array, frobenius: Array, spread: Array
 ) -> Array:
     """Return the diagonal of R up to its weight: ½ tr(H_i C H_j C) for second derivatives H."""
-    once, twice = images
-    strength, length = _sum(tilted * once), _sum(once * once)
+    cov_tilted, cov2_tilted = images
+    strength, length = _sum(tilted * cov_tilted), _sum(cov_tilted * cov_tilted)
     weight = frobenius / 2 - 3 * length + 4.5 * strength * strength
-    whole = (strength + third) * spread + once * once + 2 * tilted * twice
-    whole = whole - 6 * strength * tilted * once + weight * tilted * tilted
+    whole = (strength + third) * spread + cov_tilted * cov_tilted + 2 * tilted * cov2_tilted
+    whole = whole - 6 * strength * tilted * cov_tilted + weight * tilted * tilted
     return namespace(whole).clip(whole, min=0.0)
 
 

@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from moment_calculus.errors.exceptions import OR_DRAW, UnsupportedMoments
 from moment_calculus.numerics.arrays import Array, device
 from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.numerics.special import namespace
 from moment_calculus.operations.shapes.indexing import take
 from moment_calculus.operations.shapes.reshaping import broadcast, reshape
-from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.values import Gaussian, Spread, Step, Ties, share_sites
 from moment_calculus.values.ancestry import Branches
 from moment_calculus.values.covariances import cross_covariances, elementwise_covariance
 from moment_calculus.values.layout import batch_shape
-from moment_calculus.values.spread import most
+from moment_calculus.values.spread import strongest_ties
 
 
 class _Parts(Step):
@@ -44,14 +44,16 @@ class _Parts(Step):
         if not masked:
             return None
         ones = [namespace(part.mean).ones_like(part.mean) for part in self.parts]
-        beside = lambda choice, others: _beside(  # noqa: E731
+        beside = lambda choice, others: _concatenate_any(  # noqa: E731
             [choice(known[i]) if known.get(i) else other for i, other in enumerate(others)],
             self.axis,
         )
         mask = beside(lambda branches: branches.mask, ones)
         return Branches(mask, masked[0].join, lambda choice: beside(choice, self.parts))
 
-    def each(self, value: Gaussian, other: Gaussian, query: Any) -> Array | float | None:
+    def elementwise_covariance_with(
+        self, value: Gaussian, other: Gaussian, query: Any
+    ) -> Array | float | None:
         """Return the covariance of each component with the same one of another value, by part."""
         known, start = [], 0
         for part in self.parts:
@@ -93,7 +95,7 @@ class Stacked(_Parts):
     axis: int  # negative
     features: int | None  # the feature axis of the parts
 
-    def meet(self, value: Gaussian, other: Gaussian, query: Any) -> Array | None:
+    def covariance_with(self, value: Gaussian, other: Gaussian, query: Any) -> Array | None:
         """Return the covariance with another stack of parts of the same shapes, part by part."""
         step = other.step
         if not isinstance(step, Stacked) or not self._is_beside(step):
@@ -153,12 +155,12 @@ def concatenate(values: Sequence[Any], axis: int) -> Gaussian:
         Spread(variance, covariance, joint),
         Joined(tuple(parts), axis) if along else Stacked(tuple(parts), axis, features),
         axis=features,
-        ties=Ties.ALL if shared else most(parts),
+        ties=Ties.ALL if shared else strongest_ties(parts),
         propagation=live[0].propagation,
     )
 
 
-def _beside(parts: Sequence[Any], axis: int) -> Any:
+def _concatenate_any(parts: Sequence[Any], axis: int) -> Any:
     random = any(hasattr(part, "sites") for part in parts)
     return concatenate(parts, axis) if random else _concat(parts, axis)
 

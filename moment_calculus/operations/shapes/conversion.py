@@ -28,7 +28,7 @@ class Converted(Moved):
         return self.convert(self.source.joint_covariance())
 
     @property
-    def kept(self) -> Entries | None:
+    def site_entries(self) -> Entries | None:
         """Return the entries of the source: their integer numbers are not converted."""
         return entries_of(self.source)
 

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from moment_calculus.errors.exceptions import OR_DRAW, UnsupportedMoments
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.operations.shapes.features import index_features
-from moment_calculus.operations.shapes.flattened import flattened
+from moment_calculus.operations.shapes.flattening import flattened
 from moment_calculus.operations.shapes.keys import Indexed, is_basic, is_integer, rank_of
 from moment_calculus.operations.shapes.moves import (
     Moved,
@@ -20,16 +21,15 @@ from moment_calculus.operations.shapes.moves import (
     warn_dropped,
 )
 from moment_calculus.operations.shapes.reshaping import reshape
-from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.values import Deferred, Gaussian, Ties, Value
 from moment_calculus.values.spread import none_or_all
-from moment_calculus.values.support import selected
+from moment_calculus.values.support import support_of_index
 
 ALL = slice(None)
 
 
 @dataclass(frozen=True, eq=False)
-class Mixed(Moved):
+class IndexedVariances(Moved):
     """Step of the elements at a key that mixes features and batch."""
 
     key: Any
@@ -56,7 +56,11 @@ def index(value: Any, key: Any) -> Any:
         return whole
     if value.axis not in (-1, None):
         shape = tuple(value.mean[key].shape)
-        return _index_apart(value, keys, shape) if _keeps_places(keys) else _plain(value, key)
+        return (
+            _index_inner_features(value, keys, shape)
+            if _keeps_places(keys)
+            else _index_variances(value, key)
+        )
     return _index_trailing(value, key, keys)
 
 
@@ -86,7 +90,7 @@ def _index_trailing(value: Gaussian, key: Any, keys: tuple) -> Gaussian:
     """Index a value whose feature axis, if it has one, is the trailing one."""
     basic = all(map(is_basic, keys))
     if not (basic or all(map(_is_plain_array, keys))):
-        return _plain(value, key)
+        return _index_variances(value, key)
     wide = _expanded([k for k in keys if k is not None], len(value.shape))
     if value.axis is None:
         result = index_batch(value, tuple(wide))
@@ -97,7 +101,7 @@ def _index_trailing(value: Gaussian, key: Any, keys: tuple) -> Gaussian:
     elif basic or isinstance(wide[-1], slice):
         result = index_batch(index_features(value, wide[-1]), tuple(wide[:-1]))
     else:
-        return _plain(value, key)
+        return _index_variances(value, key)
     added = any(k is None for k in keys)
     return reshape(result, tuple(value.mean[key].shape)) if added else result
 
@@ -137,7 +141,7 @@ def _keeps_places(keys: tuple) -> bool:
     return len(arrays) == 1 and _is_plain_array(arrays[0]) and rank_of(arrays[0]) == 1 != integers
 
 
-def _index_apart(value: Gaussian, keys: tuple, shape: tuple[int, ...]) -> Gaussian:
+def _index_inner_features(value: Gaussian, keys: tuple, shape: tuple[int, ...]) -> Gaussian:
     """Index a value whose feature axis is not the trailing one, to a result of a given shape."""
     rank = len(value.shape)
     place = rank + (value.axis or 0)
@@ -165,16 +169,18 @@ def index_batch(value: Gaussian, keys: tuple, *, distinct: bool = False) -> Gaus
         dense=value.has_covariance,
         joint=value.axis is not None,
         ties=value.ties if distinct else Ties.ALL,
-        support=selected(value, keys[0]) if leading else None,
+        support=support_of_index(value, keys[0]) if leading else None,
     )
 
 
-def _plain(value: Gaussian, key: Any) -> Gaussian:
+def _index_variances(value: Gaussian, key: Any) -> Gaussian:
     """Index features and batch together and keep variances only, with a warning."""
     # Independent components lose nothing; where one may occur twice they become scalars.
     independent = value.independent and all(map(is_basic, _as_tuple(key)))
     scalars = not value.mean[key].shape or (value.independent and not independent)
-    result = moved(Mixed(value, key), None if scalars else -1, ties=none_or_all(independent))
+    result = moved(
+        IndexedVariances(value, key), None if scalars else -1, ties=none_or_all(independent)
+    )
     if math.prod(result.shape) > 1 and may_lose_dependence(value):
         warn_dropped(value, "an index of features and batch together, unlike x[i][..., j],")
     return result

@@ -26,7 +26,7 @@ class Indexed(Moved):
         """Select the elements of an array."""
         return array[self.keys]
 
-    def rows(self, array: Array) -> Array | None:
+    def rearrange_rows(self, array: Array) -> Array | None:
         """Select the rows of an array of other features of the same batch."""
         return array[self.keys] if self.source.axis == -1 else None
 
@@ -34,39 +34,43 @@ class Indexed(Moved):
         """Select the covariances of the elements."""
         return self.source.joint_covariance()[self.keys]
 
-    def meet(self, value: Gaussian, other: Gaussian, query: Any) -> Array | None:
+    def covariance_with(self, value: Gaussian, other: Gaussian, query: Any) -> Array | None:
         """Return the covariance with an older value; None if it is unknown."""
-        known = super().meet(value, other, query)
-        if known is not NotImplemented:
-            return known
+        covariance = super().covariance_with(value, other, query)
+        if covariance is not NotImplemented:
+            return covariance
         if isinstance(other.step, Indexed):
-            return self._both(value, other, other.step, query)
+            return self._both_indexed(value, other, other.step, query)
         if math.prod(batch_shape(other.shape, other.axis)) == 1:  # the same for every element
             return self._chosen(query.cross(self.source, other))
         # A linear step knows the covariance by its own inputs.
-        linear = other.step.inputs and not other.step.curved
+        linear = other.step.inputs and not other.step.nonlinear
         if not linear or query.precedes(other, value):
             return None
         swapped = query.by_inputs(other, value)
         return None if swapped is None else transpose(swapped)
 
-    def _both(self, value: Gaussian, other: Gaussian, step: Indexed, query: Any) -> Array | None:
+    def _both_indexed(
+        self, value: Gaussian, other: Gaussian, step: Indexed, query: Any
+    ) -> Array | None:
         """Return the covariance of two indexed values of one batch; None if it is unknown."""
         source, theirs = self.source, step.source
         batch = batch_shape(source.shape, source.axis)
         if batch != batch_shape(theirs.shape, theirs.axis):
             return None
-        if alike_keys(self.keys, step.keys):
+        if are_same_keys(self.keys, step.keys):
             return self._chosen(query.cross(source, theirs))
         # If both values claim independent elements, their sum would claim it too, wrongly where the
         # keys differ: the covariance counts as unknown.
-        ordered = value.apart and other.apart
-        apart = source.apart and theirs.apart and source.origin is theirs.origin
-        same = same_element(self.keys, step.keys) if apart and not ordered else None
+        both_independent = value.batch_independent and other.batch_independent
+        same_origin = (
+            source.batch_independent and theirs.batch_independent and source.origin is theirs.origin
+        )
+        same = same_element(self.keys, step.keys) if same_origin and not both_independent else None
         if same is None:
             return None
-        found = self._chosen(query.cross(source, theirs))
-        return None if found is None else found * same[..., None, None]
+        result = self._chosen(query.cross(source, theirs))
+        return None if result is None else result * same[..., None, None]
 
     def _chosen(self, cross: Array | None) -> Array | None:
         """Select the covariances of the chosen elements."""
@@ -78,13 +82,13 @@ class Indexed(Moved):
         return namespace(cross).broadcast_to(cross, (*batch, *cross.shape[-2:]))[self.keys]
 
 
-def alike_keys(first: tuple, second: tuple) -> bool:
+def are_same_keys(first: tuple, second: tuple) -> bool:
     """Whether two keys are known to choose the same elements."""
     pairs = zip(first, second, strict=False)
-    return len(first) == len(second) and all(_is_alike(*pair) for pair in pairs)
+    return len(first) == len(second) and all(_is_same(*pair) for pair in pairs)
 
 
-def _is_alike(first: Any, second: Any) -> bool:
+def _is_same(first: Any, second: Any) -> bool:
     if first is second:
         return True
     if not (_is_array(first) and _is_array(second)):

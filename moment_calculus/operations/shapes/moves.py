@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
 
+from moment_calculus.errors.exceptions import CovarianceDroppedWarning
+from moment_calculus.errors.user_warnings import warn_user
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.special import namespace
 from moment_calculus.operations.elementwise.composite import Composite
-from moment_calculus.refusals.errors import CovarianceDroppedWarning
-from moment_calculus.refusals.notices import warn_user
 from moment_calculus.values import Deferred, Gaussian, Spread, Step, Ties
-from moment_calculus.values.entries import Entries, by_older, entries_of
+from moment_calculus.values.entries import Entries, covariance_by_older, entries_of
 from moment_calculus.values.lags import lag_covariance
 from moment_calculus.values.spread import none_or_all
 from moment_calculus.values.support import Support
@@ -29,17 +29,17 @@ class Moved(Step):
     """Base step of operations that rearrange, and may sum, the elements of a value."""
 
     source: Gaussian
-    computes = False  # whether it computes from several elements, as a sum does
+    combines_elements = False  # whether it computes from several elements, as a sum does
 
     @property
     def elementwise(self) -> bool:  # type: ignore[override]
         """Whether it only rearranges, without computing from several elements."""
-        return not self.computes
+        return not self.combines_elements
 
     @cached_property
-    def linked(self) -> bool:  # type: ignore[override]
+    def linear_in_chains(self) -> bool:  # type: ignore[override]
         """Whether the source is linear in chains and tied by nothing else."""
-        return self.source.step.linked
+        return self.source.step.linear_in_chains
 
     @property
     def inputs(self) -> tuple[Gaussian, ...]:  # type: ignore[override]
@@ -58,13 +58,13 @@ class Moved(Step):
         """Rearrange both branches of the source, and their mask."""
         if not parts or parts[0] is None:
             return None
-        again = partial(self.again, like=value)
-        return parts[0].mapped(again, again(parts[0].mask))
+        again = partial(self.apply_to, like=value)
+        return parts[0].map(again, again(parts[0].mask))
 
-    def again(self, operand: Any, like: Gaussian) -> Any:
+    def apply_to(self, operand: Any, like: Gaussian) -> Any:
         """Apply the move to another value or array; ``like`` is the moved source."""
         if isinstance(operand, Deferred):
-            return operand.moved(lambda part: self.again(part, like))
+            return operand.moved(lambda part: self.apply_to(part, like))
         if not isinstance(operand, Gaussian):
             return self.move(operand)
         dense, joint = like.has_covariance, like.spread.joint is not None
@@ -72,37 +72,37 @@ class Moved(Step):
         step = replace(self, source=operand)
         return moved(step, like.axis, dense=dense, joint=dense or joint, ties=ties)
 
-    def inward(self, value: Gaussian) -> Gaussian | None:
+    def move_inputs_first(self, value: Gaussian) -> Gaussian | None:
         """Return the value with the move before the step of the source; None if unknown."""
-        return self.source.step.under(self, value) if self.elementwise else None
+        return self.source.step.pull_move_through(self, value) if self.elementwise else None
 
-    def under(self, move: Any, like: Gaussian) -> Gaussian | None:
+    def pull_move_through(self, move: Any, like: Gaussian) -> Gaussian | None:
         """Return the value with both moves before the step of the source; None if unknown."""
-        inner = self.inward(move.source)
-        return None if inner is None else move.again(inner, like)
+        inner = self.move_inputs_first(move.source)
+        return None if inner is None else move.apply_to(inner, like)
 
     def as_vector(self, value: Gaussian) -> Gaussian | None:
         """Return the vector of the value with the move before the step of the source."""
-        inner = None if self.computes else self.inward(value)
+        inner = None if self.combines_elements else self.move_inputs_first(value)
         return None if inner is None else as_vector(inner)
 
-    def rows(self, array: Array) -> Array | None:
+    def rearrange_rows(self, array: Array) -> Array | None:
         """Rearrange an array of other features of the same batch; None if it does not apply."""
         return None
 
     @cached_property
-    def kept(self) -> Entries | None:
+    def site_entries(self) -> Entries | None:
         """The entries of a latent site that the result is made of; None if there are none."""
-        entries = None if self.computes else entries_of(self.source)
+        entries = None if self.combines_elements else entries_of(self.source)
         return None if entries is None else entries.moved(self.move)
 
     def entries(self, value: Gaussian) -> Entries | None:
         """Return the rearranged entries of the source."""
-        return self.kept
+        return self.site_entries
 
-    def meet(self, value: Gaussian, other: Gaussian, query: Any) -> Array | None:
+    def covariance_with(self, value: Gaussian, other: Gaussian, query: Any) -> Array | None:
         """Ask the inputs of an older value first, if this value is made of entries of a site."""
-        return by_older(value, other, query)
+        return covariance_by_older(value, other, query)
 
 
 def moved(
@@ -116,7 +116,10 @@ def moved(
 ) -> Gaussian:
     """Make the value of a move; by default all of its components may be dependent."""
     value, covariance = step.source, step.covariance
-    _ = step.kept, step.linked  # cached now: asked later, they would recurse through long chains
+    _ = (
+        step.site_entries,
+        step.linear_in_chains,
+    )  # cached now: asked later, they would recurse through long chains
     return Gaussian(
         step.move(value.mean),
         Spread(
@@ -162,8 +165,8 @@ class Permuted(Moved):
         old = [0] * len(self.order)
         for place, axis in enumerate(self.order):
             old[axis] = offset[place]
-        known = lag_covariance(self.source, old)
-        return None if known is None else self.move(known)
+        covariance = lag_covariance(self.source, old)
+        return None if covariance is None else self.move(covariance)
 
 
 def permute(value: Any, order: Sequence[int]) -> Any:

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from moment_calculus.errors.exceptions import OR_DRAW, UnsupportedMoments
 from moment_calculus.numerics.arrays import Array, device
 from moment_calculus.numerics.special import namespace
 from moment_calculus.operations.shapes.moves import Moved, moved
-from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.values import Gaussian, Value
 from moment_calculus.values.lags import lag_covariance
 from moment_calculus.values.spread import none_or_all
@@ -25,14 +25,14 @@ class Padded(Moved):
     kernel: PadKernel
     config: Config
     fill: Any = 0.0
-    computes = True
+    combines_elements = True
     elementwise = True
 
     def move(self, array: Array) -> Array:
         """Pad an array with zeros."""
         return self.kernel(array, self.config, 0.0)
 
-    def again(self, operand: Any, like: Gaussian) -> Any:
+    def apply_to(self, operand: Any, like: Gaussian) -> Any:
         """Pad another value or array with the same entries."""
         if isinstance(operand, Gaussian):
             return pad(operand, self.kernel, self.config, self.fill)
@@ -70,8 +70,8 @@ class Padded(Moved):
             full = self.kernel(self.source.variance, self.config, 0.0)
             shape = tuple(n - abs(o) for n, o in zip(full.shape, offset, strict=True))
             return namespace(full).zeros(shape, dtype=full.dtype, device=device(full))
-        known = lag_covariance(self.source, tuple(step for step, _ in steps))
-        return None if known is None else self.kernel(known, self.config, 0.0)
+        covariance = lag_covariance(self.source, tuple(step for step, _ in steps))
+        return None if covariance is None else self.kernel(covariance, self.config, 0.0)
 
 
 def pad(value: Value, kernel: PadKernel, config: Config, fill: Any = 0.0) -> Gaussian:

@@ -9,7 +9,7 @@ from typing import Any
 
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.special import namespace
-from moment_calculus.operations.shapes.flattened import flattened
+from moment_calculus.operations.shapes.flattening import flattened
 from moment_calculus.operations.shapes.moves import (
     Moved,
     may_lose_dependence,
@@ -17,21 +17,22 @@ from moment_calculus.operations.shapes.moves import (
     warn_dropped,
     with_batch,
 )
-from moment_calculus.operations.shapes.reshaped import (
-    Featured,
-    Refeatured,
+from moment_calculus.operations.shapes.reshape_steps import (
+    OnBatchAxis,
+    OnOtherAxis,
     Reshaped,
-    Split,
-    Unfeatured,
-    Widened,
+    SplitFeatures,
+    Unsqueezed,
+    WithoutCovariance,
 )
 from moment_calculus.values import Deferred, Gaussian, Ties
 from moment_calculus.values.lags import lag_covariance, remaining
 from moment_calculus.values.layout import batch_shape
 from moment_calculus.values.spread import none_or_all
-from moment_calculus.values.vectors import as_vector, of_parts
+from moment_calculus.values.vectors import as_vector, from_vector_parts
 
-KEEP = object()
+OWN_AXIS = object()  # argument of broadcast: the feature axis stays
+LOST = object()  # a feature axis that does not survive a reshape
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +57,7 @@ class Expanded(Moved):
         """Broadcast an array."""
         return namespace(array).broadcast_to(array, self.shape)
 
-    def rows(self, array: Array) -> Array | None:
+    def rearrange_rows(self, array: Array) -> Array | None:
         """Broadcast the batch of an array of other features."""
         if self.source.axis != -1 or self.axis != -1 or self.source.shape[-1] != self.shape[-1]:
             return None
@@ -90,7 +91,7 @@ class Expanded(Moved):
 
 def _as_vector(source: Gaussian, shape: tuple[int, ...]) -> Gaussian | None:
     if source.shape and source.shape[-1] != 1:
-        return of_parts(lambda part: broadcast(part, shape), source)
+        return from_vector_parts(lambda part: broadcast(part, shape), source)
     return broadcast(source, shape, -1) if source.axis is None else None
 
 
@@ -100,7 +101,7 @@ class Regrouped(Reshaped):
 
     axis: int | None
 
-    def rows(self, array: Array) -> Array | None:
+    def rearrange_rows(self, array: Array) -> Array | None:
         """Reshape the batch of an array of other features."""
         if self.source.axis != -1 or self.axis != -1:
             return None
@@ -124,7 +125,7 @@ class Regrouped(Reshaped):
             return _as_vector(self.source, shape)
         if not self.source.shape or self.source.shape[-1] != shape[-1]:
             return None
-        return of_parts(lambda part: reshape(part, shape), self.source)
+        return from_vector_parts(lambda part: reshape(part, shape), self.source)
 
     def lag(self, value: Gaussian, offset: tuple[int, ...]) -> Array | None:
         """Reshape the covariance of components an offset apart, if only ones come or go."""
@@ -136,20 +137,20 @@ class Regrouped(Reshaped):
         steps = [o for o, n in zip(offset, self.shape, strict=True) if n != 1]
         for place, step in zip(places, steps, strict=True):
             before[place] = step
-        known = lag_covariance(self.source, before)
-        if known is None:
+        covariance = lag_covariance(self.source, before)
+        if covariance is None:
             return None
-        return namespace(known).reshape(known, remaining(self.shape, offset))
+        return namespace(covariance).reshape(covariance, remaining(self.shape, offset))
 
 
-def broadcast(value: Any, shape: Sequence[int], axis: Any = KEEP) -> Any:
+def broadcast(value: Any, shape: Sequence[int], axis: Any = OWN_AXIS) -> Any:
     """Broadcast a value or array to a shape, on a feature axis (by default the value's own)."""
     shape = tuple(shape)
     if isinstance(value, Deferred):
         return value if value.shape == shape else value.moved(lambda v: broadcast(v, shape))
     if not isinstance(value, Gaussian):
         return namespace(value).broadcast_to(value, shape)
-    axis = value.axis if axis is KEEP else axis
+    axis = value.axis if axis is OWN_AXIS else axis
     if value.shape == shape and value.axis == axis:
         return value
     return _expanded(_on_axis(value, axis), shape, axis)
@@ -163,18 +164,18 @@ def _on_axis(value: Gaussian, axis: int | None) -> Gaussian:
     shape = (1,) * missing + value.shape
     if axis is not None and value.axis is None:
         if missing:
-            return moved(Widened(value, shape), axis, ties=value.ties)
+            return moved(Unsqueezed(value, shape), axis, ties=value.ties)
         if value.shape[axis] == 1:
-            return moved(Featured(value, axis), axis, ties=value.ties)
+            return moved(OnBatchAxis(value, axis), axis, ties=value.ties)
     elif (
         axis is not None and value.axis is not None and value.shape[value.axis] == shape[axis] == 1
     ):
-        return moved(Refeatured(value, shape), axis, ties=value.ties)
+        return moved(OnOtherAxis(value, shape), axis, ties=value.ties)
     if may_lose_dependence(value):
         if axis == -1 and value.axis is None and (vector := as_vector(value)) is not None:
             return vector  # e.g. elements of a plate that share one scalar, beside a vector
         warn_dropped(value, f"an elementwise operation along axis {axis}")
-    return moved(Unfeatured(value, shape), axis, ties=none_or_all(value.independent))
+    return moved(WithoutCovariance(value, shape), axis, ties=none_or_all(value.independent))
 
 
 def _expanded(value: Gaussian, shape: tuple[int, ...], axis: int | None) -> Gaussian:
@@ -207,10 +208,10 @@ def reshape(value: Any, shape: Sequence[int]) -> Any:
         return value
     axis = _surviving_axis(value, shape)
     ties = none_or_all(value.independent)
-    if axis is KEEP and _is_split(value, shape):
+    if axis is LOST and _is_split(value, shape):
         dense = value.has_covariance and not value.independent
-        return moved(Split(value, shape), -1, dense=dense, joint=True, ties=ties)
-    if axis is KEEP:
+        return moved(SplitFeatures(value, shape), -1, dense=dense, joint=True, ties=ties)
+    if axis is LOST:
         if value.has_covariance and (vector := flattened(value)) not in (None, value):
             return reshape(vector, shape)
         if may_lose_dependence(value):
@@ -225,7 +226,7 @@ def _is_split(value: Gaussian, shape: tuple[int, ...]) -> bool:
 
 
 def _surviving_axis(value: Gaussian, shape: tuple[int, ...]) -> Any:
-    """Return the feature axis after a reshape; the mark KEEP if it does not survive."""
+    """Return the feature axis after a reshape; the mark LOST if it does not survive."""
     if value.axis is None:
         return -1 if value.shape and shape[:-1] == value.shape else None
     size = value.shape[value.axis]
@@ -235,7 +236,7 @@ def _surviving_axis(value: Gaussian, shape: tuple[int, ...]) -> Any:
     for axis in range(-1, -len(shape) - 1, -1):
         if shape[axis] == size and math.prod(shape[len(shape) + axis + 1 :]) == tail:
             return axis
-    return None if size == 1 else KEEP
+    return None if size == 1 else LOST
 
 
 def _strip_ones(shape: tuple[int, ...]) -> tuple[int, ...]:

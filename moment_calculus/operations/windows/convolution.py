@@ -9,11 +9,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from moment_calculus.errors.exceptions import CovarianceDroppedWarning
+from moment_calculus.errors.user_warnings import warn_user
 from moment_calculus.numerics.arrays import Array, device, diagonal_matrix, identity_like
 from moment_calculus.numerics.special import namespace
-from moment_calculus.operations.linear.weights import refuse_shared, refuse_tied
-from moment_calculus.refusals.errors import CovarianceDroppedWarning
-from moment_calculus.refusals.notices import warn_user
+from moment_calculus.operations.linear.weight_checks import (
+    check_independent_components,
+    check_no_shared_sites,
+)
 from moment_calculus.values import Gaussian, Spread, Step
 from moment_calculus.values.lags import lag_covariance, shifted
 from moment_calculus.values.layout import features_last
@@ -57,8 +60,10 @@ def convolution(inputs: Any, weight: Any, kernel: Kernel, layout: ConvolutionLay
     # are off by 0.04 of them.
     x, w = (o.gaussian() if hasattr(o, "gaussian") else o for o in (inputs, weight))
     random = [operand for operand in (x, w) if isinstance(operand, Gaussian)]
-    refuse_shared("the inputs and the weight of a convolution", random)
-    refuse_tied(f"the weight of a convolution, of shape {tuple(w.shape)},", w, "convolution")
+    check_no_shared_sites("the inputs and the weight of a convolution", random)
+    check_independent_components(
+        f"the weight of a convolution, of shape {tuple(w.shape)},", w, "convolution"
+    )
     mean = kernel(_mean(x), _mean(w))
     step = Convolved(tuple(random), x, w, kernel, layout, tuple(mean.shape))
     covariance = step.joint if step.carries_covariance() else None
@@ -87,7 +92,7 @@ class Convolved(Step):
     shape: tuple[int, ...]  # of the outputs
 
     @property
-    def mixes(self) -> bool:  # type: ignore[override]
+    def assumes_independence(self) -> bool:  # type: ignore[override]
         """Whether random inputs enter as independent, in diagonal mode."""
         return isinstance(self.x, Gaussian) and not self.x.propagation.full
 
@@ -124,8 +129,8 @@ class Convolved(Step):
         blocks = self._between_channels(_mean(self.w))
         groups, size = blocks.shape[-3], blocks.shape[-1]
         xp = namespace(blocks)
-        apart = identity_like(blocks[..., 0, 0])[:, None, :, None]
-        wide = apart * blocks[..., :, :, None, :]
+        identity = identity_like(blocks[..., 0, 0])[:, None, :, None]
+        wide = identity * blocks[..., :, :, None, :]
         matrix = xp.reshape(wide, (*blocks.shape[:-3], groups * size, groups * size))
         # The diagonal of the matrix lacks the variance by the weights.
         return xp.where(identity_like(variance) > 0, variance[..., None], matrix)
@@ -137,8 +142,8 @@ class Convolved(Step):
         rest, size = first.shape[1:], first.shape[0] // groups
         split = xp.reshape(first, (groups, size, *rest))
         pairs = xp.reshape(split[:, :, None] * split[:, None], (-1, *rest))
-        found = self.kernel(self.x.variance, xp.moveaxis(pairs, 0, place))
-        last = features_last(found, self.layout.features)
+        result = self.kernel(self.x.variance, xp.moveaxis(pairs, 0, place))
+        last = features_last(result, self.layout.features)
         return xp.reshape(last, (*last.shape[:-1], groups, size, size))
 
     def lag(self, value: Gaussian, offset: tuple[int, ...]) -> Array | None:
@@ -163,10 +168,10 @@ class Convolved(Step):
         left, right = shifted(_mean(self.x), steps)
         product = left * right
         if isinstance(self.x, Gaussian):
-            known = lag_covariance(self.x, steps)
-            if known is None:
+            lagged = lag_covariance(self.x, steps)
+            if lagged is None:
                 return None
-            product = product + known
+            product = product + lagged
         return self.kernel(product, self.w.variance)
 
     def _shared_inputs(self, offset: tuple[int, ...], steps: Sequence[int]) -> Array:
@@ -174,15 +179,15 @@ class Convolved(Step):
         mean, spread = _mean(self.w), self.x.variance
         first, second, inputs = ([slice(None)] * a.ndim for a in (mean, mean, spread))
         crop = [slice(n - abs(o)) for n, o in zip(self.shape, offset, strict=True)]
-        apart = bool(self.layout.batch and offset[self.layout.batch[1]])
+        is_disjoint = bool(self.layout.batch and offset[self.layout.batch[1]])
         for axis in self.layout.spatial:
             distance, size = steps[axis.inputs], mean.shape[axis.weight]
             taps, rest = divmod(abs(distance), axis.dilation)
-            apart = apart or bool(rest) or taps >= size
+            is_disjoint = is_disjoint or bool(rest) or taps >= size
             halves = [slice(taps, None), slice(max(size - taps, 0))]
             first[axis.weight], second[axis.weight] = halves if distance > 0 else halves[::-1]
             inputs[axis.inputs] = slice(abs(distance), None)
-        if apart:
+        if is_disjoint:
             shape = [part.stop for part in crop]
             return namespace(spread).zeros(shape, dtype=spread.dtype, device=device(spread))
         product = mean[tuple(first)] * mean[tuple(second)]

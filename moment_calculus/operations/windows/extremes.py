@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from moment_calculus.errors.exceptions import DependenceWarning, UnsupportedMoments
+from moment_calculus.errors.user_warnings import warn_user
 from moment_calculus.functions.monotone import is_increasing
 from moment_calculus.functions.table import ReLU
 from moment_calculus.numerics.arrays import Array, positive_part
@@ -21,8 +23,6 @@ from moment_calculus.operations.elementwise.unary import apply, scale_shift
 from moment_calculus.operations.shapes.indexing import index
 from moment_calculus.operations.shapes.moves import warn_dropped
 from moment_calculus.operations.windows.geometry import Windows
-from moment_calculus.refusals.errors import DependenceWarning, UnsupportedMoments
-from moment_calculus.refusals.notices import warn_user
 from moment_calculus.values import Gaussian, Opaque, Spread, Ties, Value
 from moment_calculus.values.lags import lag_covariance, shifted
 
@@ -59,7 +59,7 @@ def _function(value: Value) -> tuple[Any, Any]:
     """Return the Gaussian of which a value is a function, and the function; else None twice."""
     if isinstance(value, Gaussian):
         return value.step.function or (None, None)
-    return (value.base, value.function) if value.is_plain else (None, None)
+    return (value.base, value.function) if value.is_single_activation else (None, None)
 
 
 def _largest(value: Gaussian, windows: Windows, padding: Padding | None) -> Gaussian:
@@ -74,12 +74,12 @@ def _largest(value: Gaussian, windows: Windows, padding: Padding | None) -> Gaus
             remedy="choose the padding smaller than the window",
         )
     stacked = _stacked(value, windows)
-    result, seen, shares = index(stacked, (..., 0)), masks[0], []
+    result, covered, shares = index(stacked, (..., 0)), masks[0], []
     for place, mask in enumerate(masks[1:], start=1):
         entry = index(stacked, (..., place))
-        shares.append(_share(result, seen, entry, mask))
-        result = _larger(result, seen, entry, mask)
-        seen = seen | mask
+        shares.append(_share(result, covered, entry, mask))
+        result = _larger(result, covered, entry, mask)
+        covered = covered | mask
     result = result.gaussian()
     step = LargestEntries((value,), windows=windows, like=result.mean, shares=tuple(shares))
     return Gaussian(
@@ -105,11 +105,11 @@ class LargestEntries(Opaque):
     def gains(self) -> list[Array]:
         """The expected derivatives by the entries of the window, which add up to one."""
         xp = namespace(self.like)
-        later, gains = xp.ones_like(self.like), []
+        remaining, gains = xp.ones_like(self.like), []
         for share in reversed(self.shares):
-            gains.append(later * (1 - share))
-            later = later * share
-        return [later, *reversed(gains)]
+            gains.append(remaining * (1 - share))
+            remaining = remaining * share
+        return [remaining, *reversed(gains)]
 
     def lag(self, value: Gaussian, offset: tuple[int, ...]) -> Array | None:
         """Return the covariance of results an offset apart, by expected derivatives."""
@@ -120,13 +120,13 @@ class LargestEntries(Opaque):
         for (first, (left, _)), (second, (_, right)) in itertools.product(
             zip(places, halves, strict=True), repeat=2
         ):
-            lag, starts = self.windows.meeting(offset, first, second)
+            lag, starts = self.windows.pair_lag(offset, first, second)
             if lag not in lags:
                 lags[lag] = lag_covariance(self.inputs[0], lag)
-            known = lags[lag]
-            if known is None:
+            covariance = lags[lag]
+            if covariance is None:
                 return None
-            total = total + left * right * known[self.windows.strided(starts, counts)]
+            total = total + left * right * covariance[self.windows.strided(starts, counts)]
         return total
 
 
@@ -170,7 +170,7 @@ def _masks(value: Gaussian, windows: Windows, padding: Padding) -> list[np.ndarr
 def _stacked(value: Gaussian, windows: Windows) -> Gaussian:
     """Return the entries of each window as the features of a vector."""
     xp, shape = namespace(value.mean), value.shape
-    slices = [windows.entry(place, shape) for place in windows.places()]
+    slices = [windows.slices_at(place, shape) for place in windows.places()]
     covariances = _covariances(value, windows)
 
     def joint() -> Array:
@@ -195,7 +195,7 @@ def _covariances(value: Gaussian, windows: Windows) -> list[list[Array]] | None:
         if difference >= (0,) * len(difference):
             lag = tuple(r * e for r, e in zip(windows.dilations, difference, strict=True))
             lags[lag] = lag_covariance(value, lag)
-    if any(known is None for known in lags.values()):
+    if any(covariance is None for covariance in lags.values()):
         warn_user(
             "the positions of a window depend on latent site(s) "
             f"{', '.join(sorted(value.sites))} and their covariance is not known: they enter as "
@@ -209,5 +209,5 @@ def _covariances(value: Gaussian, windows: Windows) -> list[list[Array]] | None:
 
 def _entry(value: Gaussian, windows: Windows, lags: Any, first: Any, second: Any) -> Array:
     """Return the covariance between two places of all windows."""
-    lag, starts = windows.meeting((0,) * len(first), first, second)
+    lag, starts = windows.pair_lag((0,) * len(first), first, second)
     return lags[lag][windows.strided(starts, windows.counts(value.shape))]

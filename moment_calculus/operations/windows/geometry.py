@@ -19,7 +19,7 @@ class Windows:
     dilations: tuple[int, ...]  # distances between neighbouring entries of a window
 
     @property
-    def still(self) -> bool:
+    def is_trivial(self) -> bool:
         """Whether every window is one entry, and every entry is one window."""
         return all(n == 1 for n in (*self.sizes, *self.strides))
 
@@ -36,27 +36,27 @@ class Windows:
         parts = zip(shape, self._spans(), self.strides, strict=True)
         return tuple((n - span) // stride + 1 for n, span, stride in parts)
 
-    def on(self, axes: Sequence[int]) -> Windows:
+    def restricted_to(self, axes: Sequence[int]) -> Windows:
         """Return the same windows on some non-negative axes, single entries on the others."""
 
-        def kept(parts: tuple[int, ...]) -> tuple[int, ...]:
+        def on_axes(parts: tuple[int, ...]) -> tuple[int, ...]:
             return tuple(n if axis in axes else 1 for axis, n in enumerate(parts))
 
-        return Windows(kept(self.sizes), kept(self.strides), kept(self.dilations))
+        return Windows(on_axes(self.sizes), on_axes(self.strides), on_axes(self.dilations))
 
-    def along(self, order: Sequence[int | None]) -> Windows:
+    def with_axes(self, order: Sequence[int | None]) -> Windows:
         """Return the windows of an array with other axes, each an old axis or None (no windows)."""
 
-        def placed(parts: tuple[int, ...]) -> tuple[int, ...]:
+        def on_order(parts: tuple[int, ...]) -> tuple[int, ...]:
             return tuple(1 if axis is None else parts[axis] for axis in order)
 
-        return Windows(placed(self.sizes), placed(self.strides), placed(self.dilations))
+        return Windows(on_order(self.sizes), on_order(self.strides), on_order(self.dilations))
 
     def places(self) -> list[Offset]:
         """Return the places of the entries in a window, row by row."""
         return list(itertools.product(*(range(n) for n in self.sizes)))
 
-    def entry(self, place: Sequence[int], shape: Sequence[int]) -> tuple[slice, ...]:
+    def slices_at(self, place: Sequence[int], shape: Sequence[int]) -> tuple[slice, ...]:
         """Return slices of an array for the entries at one place of their windows."""
         starts = [r * i for r, i in zip(self.dilations, place, strict=True)]
         return self.strided(starts, self.counts(shape))
@@ -66,7 +66,7 @@ class Windows:
         parts = zip(starts, counts, self.strides, strict=True)
         return tuple(slice(a, a + (n - 1) * stride + 1, stride) for a, n, stride in parts)
 
-    def meeting(
+    def pair_lag(
         self, offset: Sequence[int], first: Sequence[int], second: Sequence[int]
     ) -> tuple[Offset, Offset]:
         """Return the distance of two entries of windows, and the place of the first such pair.
@@ -85,12 +85,12 @@ class Windows:
         """Return all differences between two places of a window."""
         return itertools.product(*(range(1 - n, n) for n in self.sizes))
 
-    def shrunk(self, difference: Sequence[int]) -> Windows:
+    def with_partner(self, difference: Sequence[int]) -> Windows:
         """Return windows of the places that have a partner at a difference."""
         sizes = tuple(n - abs(e) for n, e in zip(self.sizes, difference, strict=True))
         return replace(self, sizes=sizes)
 
-    def covered(self, starts: Sequence[int], counts: Sequence[int]) -> tuple[slice, ...]:
+    def covered_slices(self, starts: Sequence[int], counts: Sequence[int]) -> tuple[slice, ...]:
         """Return slices of all entries that ``counts`` windows from ``starts`` cover."""
         parts = zip(starts, counts, self.strides, self._spans(), strict=True)
         return tuple(slice(a, a + (n - 1) * stride + span) for a, n, stride, span in parts)

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from moment_calculus.errors.exceptions import DependenceWarning
+from moment_calculus.errors.user_warnings import warn_user
 from moment_calculus.numerics.arrays import Array, positive_part
 from moment_calculus.numerics.special import constants, namespace
 from moment_calculus.operations.linear.maps import map_features
 from moment_calculus.operations.shapes.moves import warn_dropped
 from moment_calculus.operations.windows.geometry import Offset, Windows
-from moment_calculus.refusals.errors import DependenceWarning
-from moment_calculus.refusals.notices import warn_user
 from moment_calculus.values import Gaussian, Opaque, Spread, Step, Ties, Value
 from moment_calculus.values.lags import lag_covariance
 from moment_calculus.values.layout import batch_shape
@@ -32,29 +32,31 @@ def window_sum(value: Value, windows: Windows, kernel: WindowKernel) -> Gaussian
     """
     value = value.gaussian()
     if value.independent and windows.disjoint:
-        return _made(value, value, windows, kernel, None, ties=Ties.NONE)
+        return _window_value(value, value, windows, kernel, None, ties=Ties.NONE)
     result = value
     place = None if value.axis is None else len(value.shape) + value.axis
-    features = windows.on([] if place is None else [place])
-    if place is not None and not features.still:
+    features = windows.restricted_to([] if place is None else [place])
+    if place is not None and not features.is_trivial:
         mapped = map_features(value, _matrix(value, place, features))
         covariance = mapped.joint_covariance
-        kept = covariance if mapped.has_covariance else None
-        result = _made(value, mapped, features, kernel, kept, mapped.variance, joint=covariance)
-    others = windows.on([axis for axis in range(len(value.shape)) if axis != place])
-    if others.still:
+        propagated = covariance if mapped.has_covariance else None
+        result = _window_value(
+            value, mapped, features, kernel, propagated, mapped.variance, joint=covariance
+        )
+    others = windows.restricted_to([axis for axis in range(len(value.shape)) if axis != place])
+    if others.is_trivial:
         return result
-    known = _over_batch(result, others, kernel, apart=value.apart)
-    return _as_independent(result, others, kernel) if known is None else known
+    pooled = _over_batch(result, others, kernel, independent=value.batch_independent)
+    return _as_independent(result, others, kernel) if pooled is None else pooled
 
 
 def sum_of_dependent(value: Gaussian, axes: Sequence[int]) -> Gaussian | None:
     """Sum over axes of the batch, which stay with size one; None if the covariance is unknown."""
     still = (1,) * len(value.shape)
-    windows = Windows(value.shape, still, still).on(axes)
+    windows = Windows(value.shape, still, still).restricted_to(axes)
     if windows.pairs > MOST_PAIRS:
         return None
-    return _over_batch(value, windows, _whole, apart=False)
+    return _over_batch(value, windows, _whole, independent=False)
 
 
 def _whole(array: Array, windows: Windows) -> Array:
@@ -87,9 +89,9 @@ class WindowSums(Step):
         return self.mapped.inputs
 
     @property
-    def mixes(self) -> bool:  # type: ignore[override]
+    def assumes_independence(self) -> bool:  # type: ignore[override]
         """Whether the linear map of features treats them as independent."""
-        return self.mapped.mixes
+        return self.mapped.assumes_independence
 
     def follows(self, place: int) -> bool:
         """Whether the linear map of features knows the covariance of its input."""
@@ -104,16 +106,16 @@ class WindowSums(Step):
         return _lag_of_sums(self.source, self.windows, self.kernel, offset)
 
 
-def _made(
-    value, moved, windows, kernel, covariance, variance=None, *, joint=None, ties=Ties.ALL
+def _window_value(
+    value, derived_from, windows, kernel, covariance, variance=None, *, joint=None, ties=Ties.ALL
 ) -> Gaussian:
-    """Make the value of window sums; ``moved`` is the value that the result comes from."""
-    plain = moved is value
+    """Make the value of window sums; ``derived_from`` is the value that the result comes from."""
+    plain = derived_from is value
     variance = kernel(value.variance, windows) if variance is None else variance
     return Gaussian(
-        kernel(value.mean, windows) if plain else moved.mean,
+        kernel(value.mean, windows) if plain else derived_from.mean,
         Spread(variance, covariance, joint),
-        WindowSums(value, windows, kernel, Opaque((value,)) if plain else moved.step),
+        WindowSums(value, windows, kernel, Opaque((value,)) if plain else derived_from.step),
         axis=value.axis,
         ties=ties,
         propagation=value.propagation,
@@ -121,22 +123,24 @@ def _made(
 
 
 def _over_batch(
-    value: Gaussian, windows: Windows, kernel: WindowKernel, *, apart: bool
+    value: Gaussian, windows: Windows, kernel: WindowKernel, *, independent: bool
 ) -> Gaussian | None:
     """Sum over windows of batch axes; None if the covariance of positions is unknown."""
-    if apart:
+    if independent:
         variance = kernel(value.variance, windows)
     else:
         variance = _lag_of_sums(value, windows, kernel, (0,) * len(value.shape))
     if variance is None:
         return None
     covariance = None
-    if value.has_covariance and apart:
-        covariance = lambda: kernel(value.covariance, _beside(value, windows))  # noqa: E731
+    if value.has_covariance and independent:
+        covariance = lambda: kernel(value.covariance, _covariance_windows(value, windows))  # noqa: E731
     elif value.has_covariance and value.propagation.full:
         warn_dropped(value, "a sum over windows of positions")
-    ties = Ties.FEATURES if apart and windows.disjoint else Ties.ALL
-    return _made(value, value, windows, kernel, covariance, positive_part(variance), ties=ties)
+    ties = Ties.FEATURES if independent and windows.disjoint else Ties.ALL
+    return _window_value(
+        value, value, windows, kernel, covariance, positive_part(variance), ties=ties
+    )
 
 
 def _as_independent(value: Gaussian, windows: Windows, kernel: WindowKernel) -> Gaussian:
@@ -148,13 +152,13 @@ def _as_independent(value: Gaussian, windows: Windows, kernel: WindowKernel) -> 
         "sites by naming them in sample_sites=",
         DependenceWarning,
     )
-    return _made(value, value, windows, kernel, None, kernel(value.variance, windows))
+    return _window_value(value, value, windows, kernel, None, kernel(value.variance, windows))
 
 
-def _beside(value: Gaussian, windows: Windows) -> Windows:
+def _covariance_windows(value: Gaussian, windows: Windows) -> Windows:
     """Return the windows on the axes of a covariance."""
     axes = tuple(range(len(value.shape)))
-    return windows.along((*batch_shape(axes, value.axis), None, None))
+    return windows.with_axes((*batch_shape(axes, value.axis), None, None))
 
 
 def _lag_of_sums(
@@ -179,10 +183,10 @@ def _lag_of_pairs(
     """Return the part of pairs of entries of which the second is at a difference from the first."""
     first = tuple(max(0, -e) for e in difference)
     second = tuple(max(0, e) for e in difference)
-    lag, starts = windows.meeting(offset, first, second)
-    known = lag_covariance(value, lag)
-    if known is None:
+    lag, starts = windows.pair_lag(offset, first, second)
+    covariance = lag_covariance(value, lag)
+    if covariance is None:
         return None
     counts = [n - abs(o) for n, o in zip(windows.counts(value.shape), offset, strict=True)]
-    smaller = windows.shrunk(difference)
-    return kernel(known[smaller.covered(starts, counts)], smaller)
+    smaller = windows.with_partner(difference)
+    return kernel(covariance[smaller.covered_slices(starts, counts)], smaller)

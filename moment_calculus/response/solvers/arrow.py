@@ -17,7 +17,9 @@ from moment_calculus.response.errors import Indefinite
 from moment_calculus.response.functional import Functional
 
 Product = Callable[[np.ndarray], np.ndarray]
-TRUE = 1e-6  # relative error of a product up to which H counts as an arrow, in double precision
+STRUCTURE_TOLERANCE = (
+    1e-6  # relative error of a product up to which H counts as an arrow, in double precision
+)
 
 
 @dataclass(frozen=True)
@@ -73,13 +75,13 @@ class Arrow:
         local, border = partition.local, partition.border
         size = local.size + border.size
 
-        def towards(places: np.ndarray) -> np.ndarray:
+        def column_product(indices: np.ndarray) -> np.ndarray:
             direction = np.zeros(size)
-            direction[places] = 1
+            direction[indices] = 1
             return product(direction)
 
-        columns = [towards(places)[local] for places in local.T]
-        rows = [towards(np.array([place])) for place in border]
+        columns = [column_product(indices)[local] for indices in local.T]
+        rows = [column_product(np.array([index])) for index in border]
         blocks = np.stack(columns, -1)
         blocks = (blocks + np.swapaxes(blocks, 1, 2)) / 2
         sides = np.stack([row[local] for row in rows], -1) if rows else np.zeros((*local.shape, 0))
@@ -87,8 +89,10 @@ class Arrow:
         probe = np.random.default_rng(0).normal(size=size) / np.sqrt(
             _diagonal(blocks, corner, partition)
         )
-        expected, seen = _times(blocks, sides, corner, partition, probe), product(probe)
-        if np.linalg.norm(expected - seen) > max(TRUE, precision**0.5) * np.linalg.norm(seen):
+        expected, actual = _arrow_product(blocks, sides, corner, partition, probe), product(probe)
+        if np.linalg.norm(expected - actual) > max(
+            STRUCTURE_TOLERANCE, precision**0.5
+        ) * np.linalg.norm(actual):
             return None
         return cls(blocks, sides, (corner + corner.T) / 2, partition)
 
@@ -100,23 +104,23 @@ class Arrow:
         outer = self._from_schur(self._whitened_border(outer.T)).T
         return self._joined(inner - np.einsum("eig,rg->rei", self._whitened, outer), outer)
 
-    def within(self, rows: np.ndarray) -> np.ndarray:
+    def solve_ignoring_flat(self, rows: np.ndarray) -> np.ndarray:
         """Return the same as :meth:`solve`: no direction is flat."""
         return self.solve(rows)
 
     @property
-    def width(self) -> int:
+    def probe_count(self) -> int:
         """Return the number of directions that :meth:`blocks` pushes through a functional."""
         return self.partition.products + self.partition.local.shape[1] + 1
 
     def blocks(self, functional: Functional, part: slice, width: int) -> np.ndarray | None:
         """Return diagonal blocks of G H⁻¹ Gᵀ; None unless each quantity depends on one element."""
-        own, elements, border = self._parts_of(functional)
+        own, elements, border = self._jacobian_parts(functional)
         probe = np.random.default_rng(0).normal(size=self._size)
         inner, outer = probe[self.partition.local], probe[self.partition.border]
         expected = (own * inner[elements]).sum(1) + border @ outer
-        (seen,) = functional.push(probe[None])
-        if np.linalg.norm(expected - seen) > TRUE * np.linalg.norm(seen):
+        (actual,) = functional.jvp(probe[None])
+        if np.linalg.norm(expected - actual) > STRUCTURE_TOLERANCE * np.linalg.norm(actual):
             return None
         own, elements, border = own[part], elements[part], border[part]
         whitened = np.einsum("dij,dj->di", self._inverse[elements], own)
@@ -125,36 +129,36 @@ class Arrow:
         own_part = _products(whitened, width) * (among[:, :, None] == among[:, None])
         return own_part + _products(self._whitened_border(rest.T).T, width)
 
-    def _parts_of(self, functional: Functional) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def _jacobian_parts(self, functional: Functional) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return G by a quantity's own element [d, k], that element [d], G by the border [d, g]."""
         local, border = self.partition.local, self.partition.border
         # Push ones, and the numbers of the elements: the ratio of the results tells the element.
         numbers = np.arange(1.0, len(local) + 1)
         own, weighted = [], []
-        for places in local.T:
+        for indices in local.T:
             rows = np.zeros([2, self._size])
-            rows[0, places], rows[1, places] = 1, numbers
-            once, numbered = functional.push(rows)
+            rows[0, indices], rows[1, indices] = 1, numbers
+            once, numbered = functional.jvp(rows)
             own.append(once)
             weighted.append(numbered)
         largest = np.abs(own).argmax(0)[None]
         most, number = (
             np.take_along_axis(np.array(part), largest, 0)[0] for part in (own, weighted)
         )
-        found = np.rint(np.divide(number, most, out=np.ones_like(most), where=most != 0))
-        elements = np.clip(found.astype(int) - 1, 0, len(local) - 1)
+        numbers_found = np.rint(np.divide(number, most, out=np.ones_like(most), where=most != 0))
+        elements = np.clip(numbers_found.astype(int) - 1, 0, len(local) - 1)
         rows = np.zeros([len(border), self._size])
         rows[np.arange(len(border)), border] = 1
-        return np.stack(own, -1), elements, functional.push(rows).T
+        return np.stack(own, -1), elements, functional.jvp(rows).T
 
     def diagonal(self) -> np.ndarray:
         """Return the diagonal of H⁻¹, [n]."""
-        found = np.empty(self._size)
+        result = np.empty(self._size)
         root = self._from_schur(np.eye(len(self._schur)))
-        found[self.partition.border] = (root**2).sum(1)
+        result[self.partition.border] = (root**2).sum(1)
         sides = np.einsum("eji,ejg->eig", self._inverse, self._whitened) @ root
-        found[self.partition.local] = (self._inverse**2).sum(1) + (sides**2).sum(2)
-        return found
+        result[self.partition.local] = (self._inverse**2).sum(1) + (sides**2).sum(2)
+        return result
 
     def draws(self, generator: np.random.Generator, count: int) -> np.ndarray:
         """Return draws from N(0, H⁻¹), [count, n]."""
@@ -172,10 +176,10 @@ class Arrow:
 
     def _joined(self, whitened: np.ndarray, outer: np.ndarray) -> np.ndarray:
         """Return rows [k, n] of whitened local parts, times the inverse factors, and the border."""
-        found = np.empty([len(outer), self._size])
-        found[:, self.partition.local] = np.einsum("eji,rej->rei", self._inverse, whitened)
-        found[:, self.partition.border] = outer
-        return found
+        result = np.empty([len(outer), self._size])
+        result[:, self.partition.local] = np.einsum("eji,rej->rei", self._inverse, whitened)
+        result[:, self.partition.border] = outer
+        return result
 
     def _downwards_in(self, blocks: np.ndarray) -> Indefinite:
         values, directions = np.linalg.eigh(blocks)
@@ -193,13 +197,13 @@ class Arrow:
 
 def _inverse_of_lower(factors: np.ndarray) -> np.ndarray:
     """Return the inverses of lower triangular matrices [elements, k, k], all at once."""
-    found = np.zeros_like(factors)
+    result = np.zeros_like(factors)
     for row in range(factors.shape[-1]):
-        found[:, row, row] = 1
+        result[:, row, row] = 1
         for before in range(row):
-            found[:, row] -= factors[:, row, before, None] * found[:, before]
-        found[:, row] /= factors[:, row, row, None]
-    return found
+            result[:, row] -= factors[:, row, before, None] * result[:, before]
+        result[:, row] /= factors[:, row, row, None]
+    return result
 
 
 def _products(rows: np.ndarray, width: int) -> np.ndarray:
@@ -210,13 +214,13 @@ def _products(rows: np.ndarray, width: int) -> np.ndarray:
 
 def _diagonal(blocks: np.ndarray, corner: np.ndarray, partition: Partition) -> np.ndarray:
     """Return the absolute values on the diagonal, with ones in place of zeros."""
-    found = np.empty(partition.local.size + partition.border.size)
-    found[partition.local] = np.abs(np.diagonal(blocks, axis1=1, axis2=2))
-    found[partition.border] = np.abs(np.diagonal(corner))
-    return np.where(found > 0, found, 1)
+    result = np.empty(partition.local.size + partition.border.size)
+    result[partition.local] = np.abs(np.diagonal(blocks, axis1=1, axis2=2))
+    result[partition.border] = np.abs(np.diagonal(corner))
+    return np.where(result > 0, result, 1)
 
 
-def _times(
+def _arrow_product(
     blocks: np.ndarray,
     sides: np.ndarray,
     corner: np.ndarray,
@@ -224,7 +228,7 @@ def _times(
     vector: np.ndarray,
 ) -> np.ndarray:
     inner, outer = vector[partition.local], vector[partition.border]
-    found = np.empty_like(vector)
-    found[partition.local] = np.einsum("eij,ej->ei", blocks, inner) + sides @ outer
-    found[partition.border] = np.einsum("eig,ei->g", sides, inner) + corner @ outer
-    return found
+    result = np.empty_like(vector)
+    result[partition.local] = np.einsum("eij,ej->ei", blocks, inner) + sides @ outer
+    result[partition.border] = np.einsum("eig,ei->g", sides, inner) + corner @ outer
+    return result

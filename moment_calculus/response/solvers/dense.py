@@ -46,9 +46,9 @@ class Dense:
     def solve(self, rows: np.ndarray) -> np.ndarray:
         """Return rows [k, n] times H⁻¹; raise Undetermined for parts along flat directions."""
         self._check(rows)
-        return self.within(rows)
+        return self.solve_ignoring_flat(rows)
 
-    def within(self, rows: np.ndarray) -> np.ndarray:
+    def solve_ignoring_flat(self, rows: np.ndarray) -> np.ndarray:
         """Return rows times H⁻¹ without their parts along flat directions."""
         return rows @ self.root @ self.root.T
 

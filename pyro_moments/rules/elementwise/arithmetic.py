@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from moment_calculus.errors.exceptions import OR_DRAW, UnsupportedMoments
 from moment_calculus.operations.elementwise import arithmetic as operations
 from moment_calculus.operations.normalised.composites import (
     LogSoftmax,
@@ -13,7 +14,6 @@ from moment_calculus.operations.normalised.composites import (
     Softmax,
     TotalProbability,
 )
-from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.values import Deferred, Value
 from pyro_moments.rules.constructors import fills_in_ordered_logistic
 from pyro_moments.rules.table import moment_rule, named
@@ -77,7 +77,8 @@ moment_rule(*named("__imul__", "mul_", "multiply_"), in_place=True)(multiply)
 
 
 @moment_rule(
-    *named("div", "divide", "true_divide", "__truediv__"), takes=(Softmax, TotalProbability)
+    *named("div", "divide", "true_divide", "__truediv__"),
+    takes=(Softmax, TotalProbability),
 )
 def divide(input: Any, other: Any, *, rounding_mode: str | None = None) -> Any:
     """Serve ``/`` by a certain divisor; a softmax divided by its own sum stays as it is."""

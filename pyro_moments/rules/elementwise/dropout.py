@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 
+from moment_calculus.errors.exceptions import OR_DRAW, UnsupportedMoments
 from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.operations.dropout.noise import noise_name
 from moment_calculus.operations.dropout.switches import drop
 from moment_calculus.operations.elementwise.arithmetic import scale_shift
-from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments
 from pyro_moments.rules.table import moment_rule, named
 
 # Functions that drop whole channels, with the rank of an input without a batch axis; None if the
@@ -19,7 +19,7 @@ from pyro_moments.rules.table import moment_rule, named
 _CHANNELS = {"dropout1d": 2, "dropout2d": None, "dropout3d": 4, "feature_dropout": None}
 _ALPHA = ("alpha_dropout", "feature_alpha_dropout")
 
-SERVED: dict[Callable, Callable[..., Any]] = {}
+DROPOUT_RULES: dict[Callable, Callable[..., Any]] = {}
 """Of inputs that may be certain, too: called with the propagation and the function's arguments."""
 
 
@@ -58,7 +58,7 @@ def _dropout(name: str) -> None:
     functions = named(name)
     moment_rule(*functions)(rule)
     moment_rule(*named(f"{name}_"), in_place=True)(rule)
-    SERVED.update(dict.fromkeys(functions, of_any))
+    DROPOUT_RULES.update(dict.fromkeys(functions, of_any))
 
 
 def _of_channels(input: Any, p: float, propagation: Propagation, single: int | None) -> Any:

@@ -1,0 +1,95 @@
+"""Count what a reader has to carry: ``python -m tests.project.counts [CHECKOUT]``."""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import sys
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCE = ("moment_calculus", "guides", "pyro_moments", "numpyro_moments")
+FOLDERS = {"source": SOURCE, "tests": ("tests",), "benchmarks": ("benchmarks",)}
+LONG_LINE = 90
+LAYOUT = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)
+PRIVATE = re.compile(
+    r"\b(?:torch|jax|pyro|numpyro)(?:\.\w+)*\._[a-zA-Z]"
+    r"|from (?:torch|jax|pyro|numpyro)[\w.]*\._|from (?:torch|jax|pyro|numpyro)[\w.]* import _"
+    r"|\bjax\.(?:core|extend|interpreters)\b|from jax import core|_PYRO_STACK"
+)
+
+
+def files(root: Path, names: tuple[str, ...]) -> list[Path]:
+    """The Python files of some folders."""
+    return sorted(file for name in names for file in (root / name).rglob("*.py"))
+
+
+def documented(tree: ast.AST) -> Iterator[tuple[str, ast.AST, ast.Expr]]:
+    """Qualified names of modules, classes and functions, with their docstrings."""
+
+    def walk(node: ast.AST, name: str) -> Iterator[tuple[str, ast.AST, ast.Expr]]:
+        body = getattr(node, "body", None)
+        if isinstance(body, list) and body and ast.get_docstring(node, clean=False) is not None:
+            yield name, node, body[0]
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                yield from walk(child, f"{name}.{child.name}".lstrip("."))
+
+    return walk(tree, "")
+
+
+def counted(paths: list[Path]) -> dict[str, float]:
+    """Lines, docstrings, tokens and the longest function of some files."""
+    totals = dict.fromkeys(("files", "lines", "logical", "docstring", "tokens", "long"), 0)
+    longest = 0
+    for path in paths:
+        text = path.read_text(encoding="utf-8")
+        tokens = list(tokenize.generate_tokens(io.StringIO(text).readline))
+        tree = ast.parse(text)
+        totals["files"] += 1
+        totals["lines"] += text.count("\n")
+        totals["logical"] += sum(token.type == tokenize.NEWLINE for token in tokens)
+        totals["tokens"] += sum(token.type not in LAYOUT for token in tokens)
+        totals["long"] += sum(len(line) > LONG_LINE for line in text.splitlines())
+        for _, _, docstring in documented(tree):
+            totals["docstring"] += docstring.end_lineno - docstring.lineno + 1
+        functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+        longest = max([longest, *(_length(node) for node in functions)])
+    return {**totals, "longest function": longest}
+
+
+def _length(function: ast.FunctionDef) -> int:
+    """Lines of the body of a function, without its docstring."""
+    body = function.body[ast.get_docstring(function) is not None :]
+    return body[-1].end_lineno - body[0].lineno + 1 if body else 0
+
+
+def private_files(root: Path) -> list[str]:
+    """Files of the source that touch what torch, JAX, Pyro or NumPyro call private."""
+    return [
+        str(file.relative_to(root))
+        for file in files(root, SOURCE)
+        if any(map(PRIVATE.search, _code(file)))
+    ]
+
+
+def _code(file: Path) -> list[str]:
+    """Lines without comments."""
+    return [line.split("#")[0] for line in file.read_text(encoding="utf-8").splitlines()]
+
+
+def main(root: Path) -> None:
+    """Print the counts of a checkout."""
+    for title, names in FOLDERS.items():
+        counts = counted(files(root, names))
+        counts["tokens a logical line"] = round(counts["tokens"] / counts["logical"], 2)
+        counts["share of long lines"] = round(counts["long"] / counts["lines"], 4)
+        print(title, counts)
+    print("files with private names:", len(private_files(root)))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT)
