@@ -237,7 +237,8 @@ def warn_if_off(result: ByDraws) -> None:
     if result.is_off:
         warnings.warn(
             f"the loss is {result}: an approximation on the way is off, and the optimum may be "
-            f"too; use {result.note}; moment_accuracy shows which layer is off, by_draws=False leaves this check out",
+            f"too; use {result.note}; moment_accuracy shows which layer is off, by_draws=False "
+            "leaves this check out",
             LossByDrawsWarning,
             stacklevel=3,
         )

@@ -14,9 +14,8 @@ from moment_calculus.values.layout import broadcast_shape
 from moment_calculus.values.vectors import as_vector
 
 JITTER = 1e-6  # relative increase of every variance, which makes a covariance definite
-MAX_MATRIX_CLASSES = (
-    64  # with more classes no matrix [classes, classes] is formed if that can be avoided
-)
+# With more classes no matrix [classes, classes] is formed if that can be avoided.
+MAX_MATRIX_CLASSES = 64
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,8 @@ class ClassRule:
     """How expectations of p = softmax(f) of Gaussian logits f [..., classes] are computed.
 
     Every rule gives the expected log-probabilities, which the ELBO needs. A rule that knows the
-    distribution of the probabilities answers the other questions, too, and sets ``has_law``.
+    distribution of the probabilities answers the other questions, too, and sets
+    ``has_distribution``.
     """
 
     name: str = ""  # by which users select it
